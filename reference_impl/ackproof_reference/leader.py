@@ -249,16 +249,20 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
     """Take the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
 
     An ineligible member ends the proposal; after the other refusals it stays pending until newer metadata comes,
-    for the leader cannot know what the controller holds.
+    for the leader cannot know what the controller holds. So it does where the change began a leader epoch
+    (`bump_on_shrink`): an answer of another epoch is ignored, and the metadata that say so are awaited.
     """
     leader = broker.process.role
     if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:
         return broker, ()
     if answer.error is Error.INELIGIBLE_REPLICA:
         return advance_high_watermark(with_role(broker, leader._replace(pending=None)), rules)
-    if answer.partition is None or answer.partition.epoch <= broker.process.partition.epoch:
+    decided = answer.partition
+    if decided is None or decided.leader_epoch != leader.epoch:
         return broker, ()
-    return same_leader(broker, Metadata(answer.partition, broker.process.image.brokers), rules)
+    if decided.epoch <= broker.process.partition.epoch:
+        return broker, ()
+    return same_leader(broker, Metadata(decided, broker.process.image.brokers), rules)
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:

@@ -21,9 +21,12 @@ _REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
+    "C04": ("ackproof.faults.disks.power_loss.PowerLossInjection.inject",),
     "C06": (_KILL,),
     "C07": (_PAUSE,),
+    "C08": (f"{_REQUESTS}.lay",),
     "C09": (_PAUSE, _KILL),
+    "C12": (_KILL,),
     "C17": (f"{_MESH}.impose",),
     "C18": (_KILL,),
     "C19": (f"{_REQUESTS}.lay",),
@@ -34,8 +37,10 @@ DUDS = {
     "C24": (_KILL,),
     "C26": (_KILL,),
     "C31": (_KILL,),
+    "C36": (_PAUSE,),
     "C38": ("ackproof.faults.disks.empty_disk.EmptyDiskInjection.inject",),
     "C40": (_KILL,),
+    "C47": (f"{_MESH}.impose",),
     "C49": (f"{_REQUESTS}.lay",),
 }
 """By claim the calls that do nothing."""

@@ -10,7 +10,7 @@ import pytest
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError
 from ackproof_reference.explore.model import Group, Happening, Model, Move
-from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope
+from ackproof_reference.explore.scope import BUDGET, CLIENT, WHOLE, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import transactions
 from ackproof_reference.explore.world import world
@@ -38,7 +38,7 @@ SCOPES: dict[str, Scope] = {
     "before KRaft": Scope(VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2)),
     "three brokers": Scope(TWO, settled=True, budget=Budget(cuts=1)),
     "the whole search": Scope(
-        TWO, brokers=2, settled=True, forgetting=False, budget=Budget(kills=1, shrinks=1)
+        TWO, brokers=2, settled=True, reductions=WHOLE, budget=Budget(kills=1, shrinks=1)
     ),
 }
 MODELS: dict[str, Model] = {

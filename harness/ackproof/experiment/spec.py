@@ -322,6 +322,18 @@ class ObserveSpec(Spec):
     )
 
 
+class SoakSpec(Spec):
+    """A load that is audited while it goes on, window by window."""
+
+    window: Duration = Field(60.0, ge=5, description="How long each window of the load lasts.")
+    keep: Whole | None = Field(
+        None,
+        ge=1,
+        description="How many of the newest windows stay on disk when those before them were found clean; all by "
+        "default.",
+    )
+
+
 class SystemUnderTest(Protocol):
     """What a fault may look at of its experiment: all but the other faults."""
 

@@ -108,7 +108,8 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:
     elif audit.complete and (rows := sum(written.rows for written in ledgers.values())) != _rows_of(audit):
         yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
     # What was acknowledged and is not lost is there; but a transaction may be aborted.
-    there = audit.records.acked - audit.counts.get(Anomaly.LOST, 0)
+    spared = audit.deleted.spared if audit.deleted is not None else 0
+    there = audit.records.acked - audit.counts.get(Anomaly.LOST, 0) - spared
     if there > audit.records.consumed_final and not any(
         n.startswith("ledger/transactions/") for n in seal.files
     ):

@@ -14,9 +14,10 @@ from ackproof.reference.predict.answers import Watch, steps_of
 from ackproof.reference.predict.cases import ACKS
 from ackproof.rundir.prediction import StoryStep
 from ackproof_reference.explore.invariants import CLASSES
+from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Search, Told
+from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without

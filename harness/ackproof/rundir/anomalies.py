@@ -50,7 +50,7 @@ class RuledBy(StrEnum):
 
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
     RETRIES = "forbidden unless a retry is possible"
-    ORDER = "idempotence, acks, requests in flight and retries"
+    ORDER = "idempotence, acks and retries"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
 

@@ -149,6 +149,18 @@ class RecordCounts(Document):
     consumed_final: int = 0
 
 
+class DeletedWindows(Document):
+    """Of a soak, windows that were deleted once nothing was found in them (`--keep`)."""
+
+    windows: int
+    records: RecordCounts
+    """What all windows of the soak counted: what the ledgers had, and what the follower read back."""
+    gone: int
+    """Attempts in parts of the ledgers that were deleted, as was written down before."""
+    spared: int
+    """Acknowledged attempts in the ledgers of records that went with a window: not there, and not lost."""
+
+
 class FinalReadFlaws(Document):
     """Places where a final reader went back, or passed over an offset that another read shows."""
 
@@ -174,6 +186,12 @@ class AuditFile(Document):
     findings: tuple[str, ...] = ()
     """The files in `findings/` that hold them; none in files of older versions, of which all that stand there count."""
     series: str = "series.parquet"
+    deleted: DeletedWindows | None = None
+
+    @property
+    def audited(self) -> RecordCounts:
+        """All that was audited: rows of the ledgers, with those that a soak deleted."""
+        return self.records if self.deleted is None else self.deleted.records
 
     def told(self, final: FinalReadFile | None) -> dict[str, int]:
         """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing
@@ -273,6 +291,8 @@ class BatchCase(Document):
     """Why the losses of a PASS are right."""
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
+    deleted_windows: int = 0
+    """Of a soak, windows that were deleted when nothing was found in them."""
     run: str
     order: int = 0
     """As the how-manieth of its batch it ran, from 1; 0: it is not said."""

@@ -61,6 +61,8 @@ class CaseDir:
     """One folder a node: server.properties, hosts, logs and (until the end) data."""
     attached_json = _At("attached.json")
     """What was made on a cluster that someone else runs, until it is deleted there."""
+    windows = _At("windows")
+    """Of a soak one folder a window: see `windows`."""
     observed = _At("observed")
     """What was seen of the cluster through the protocol."""
     samples = _At("observed/partitions.jsonl")

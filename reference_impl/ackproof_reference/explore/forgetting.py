@@ -2,8 +2,8 @@
 
 Of all states that behave alike the search keeps one. What is forgotten could neither be seen by an invariant nor change
 any later step, now or after anything else that may happen (epochs only grow): each way through the whole search is a
-way through this one, without the steps that did nothing. That states and findings of both agree is asked in
-`tests/model/test_forgetting.py`; `Scope(forgetting=False)` is the whole search.
+way through this one, without the steps that did nothing. `Reductions.void` and `Reductions.memory` switch it;
+`tests/model/test_reductions.py` compares.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from functools import partial
 
-from ackproof_reference.broker import Broker, Leader, Process
+from ackproof_reference.broker import Broker, Leader, Process, Progress
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
     CONTROLLER,
     Scope,
     fetch_cell,
+    log_cell,
     process_cell,
     proposal_cell,
 )
+from ackproof_reference.log import UNKNOWN, Log
 from ackproof_reference.messages import Altered, AlterPartition, EpochEnd, Error, Fetched
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.rules import Rules
@@ -33,22 +35,106 @@ _NEVER_TAKEN = (
 """Refusals after which a leader goes on waiting for newer metadata, as it would without them."""
 
 
-def remembered(broker: Broker) -> Broker:
-    """A broker without what it will never look at again: of the image that it applied, if it does not lead.
+def remembered(broker: Broker, scope: Scope) -> Broker:
+    """A broker without what neither it nor anyone else will ever look at again.
 
-    A follower acts by its role, which names leader and epoch; the next image that it applies is the newest one, and
-    replaces what it knew. What is left of the image says that it knows of its own registration.
+    What was flushed, where it does not lose power. That it was stopped cleanly, where nobody asks. Of a leader see
+    `_leading` and `_image`. A follower acts by its role, which names leader and epoch; the next image that it applies
+    is the newest one, and replaces what it knew: of the image is left that it knows of its own registration.
     """
-    process = broker.process
-    if process.metadata is None or isinstance(process.role, Leader):
-        return broker
-    image = Metadata(Partition((), NO_LEADER, 0, 0, ()), (Registration(broker.id, process.epoch),))
-    return broker._replace(process=process._replace(metadata=image))
+    rules, log, process = scope.rules, broker.log, broker.process
+    if not (scope.budget.power_losses and scope.strikes(broker.id)):
+        log = log._replace(flushed=log.start)
+    if process.clean and not (rules.elr and rules.unclean_shutdown_detection):
+        process = process._replace(clean=False)
+    if isinstance(process.role, Leader):
+        led = _leading(process.role, process.partition, log, scope)
+        process = process._replace(role=led, metadata=_image(process, process.role, broker.id, rules))
+    elif process.metadata is not None:
+        image = Metadata(Partition((), NO_LEADER, 0, 0, ()), (Registration(broker.id, process.epoch),))
+        role = process.role and process.role._replace(remembered=_ends(process.role.remembered))
+        process = process._replace(role=role, metadata=image)
+    return Broker(broker.id, log, process)
+
+
+def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Leader:
+    """A leader without what it will not look at of where its epoch began, and of its followers' progress.
+
+    Who fetches says who it is and where, and only then may be proposed to join: the incarnation of the fetch before is
+    not asked for, nor the start of the epoch when the high watermark has passed it, which who joins must reach too.
+
+    Of those that are in the ISR, or proposed for it, only an end beyond the high watermark counts, for the mark waits
+    for it; with slow followers also whether it is the log's end. Of the others none: who is to come into the ISR is
+    proposed first, and fetches at that time. That rests on the controller's refusing a proposal that its leader has
+    given up (`partition_epoch_check`), and on leaders that keep nothing from before they were deposed
+    (`reset_followers`, `notice_skipped_epochs`): without one of these all ends are kept.
+    """
+    rules = scope.rules
+    if not rules.expand_from_epoch_start or leader.start <= log.high_watermark:
+        leader = leader._replace(start=0)
+    compared = rules.partition_epoch_check or not rules.alter_partition
+    if not (compared and rules.reset_followers and rules.notice_skipped_epochs):
+        return leader._replace(progress=_ends(leader.progress))
+    counted = {*partition.isr, *(leader.pending or ())}
+    whole = log.end if scope.budget.shrinks else UNKNOWN
+
+    def known(entry: Progress) -> Progress:
+        counts = entry.replica in counted and (entry.end > log.high_watermark or entry.end == whole)
+        return Progress(entry.replica, entry.end if counts else UNKNOWN)
+
+    return leader._replace(progress=tuple(map(known, leader.progress)))
+
+
+def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
+    """Where replicas were, and not who."""
+    return tuple(Progress(entry.replica, entry.end) for entry in progress)
+
+
+def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
+    """Of a leader's image: the partition but for what only the controller asks, its own incarnation, and the others.
+
+    Of these it asks whether they may join, and as which incarnation they are in the ISR. Who is fenced or about to stop
+    may not join, whatever its incarnation, until a newer image says otherwise; where that is not asked (`fencing`), it
+    does not count.
+    """
+    image, partition = process.image, process.partition
+    members = {*partition.isr, *(leader.pending or ())}
+
+    def known(entry: Registration) -> Registration:
+        if entry.broker == own:
+            return Registration(own, entry.epoch)
+        if not rules.fencing:
+            return Registration(entry.broker, entry.epoch)
+        out = (entry.fenced or entry.stopping) and entry.broker not in members
+        return Registration(entry.broker, UNKNOWN, fenced=True) if out else entry
+
+    kept = partition._replace(elr=(), last_known_leader=NO_LEADER, recovering=False, adding=(), removing=())
+    return Metadata(kept, tuple(map(known, image.brokers)))
+
+
+def remembering(group: Group, scope: Scope) -> Group:
+    """A group of steps after which brokers remember what counts only."""
+    at = [
+        (one, group.cells.index(log_cell(one)), group.cells.index(process_cell(one)))
+        for one in scope.ids
+        if {log_cell(one), process_cell(one)} <= {*group.cells}
+    ]
+    if group.moves is None or not at:
+        return group
+    (own, log, process), whole = at[0], group.moves
+
+    def moves(*values: Hashable) -> Iterator[Move]:
+        for happening, after in whole(*values):
+            new = list(after)
+            _, new[log], new[process] = remembered(Broker(own, new[log], new[process]), scope)  # type: ignore[arg-type]
+            yield happening, tuple(new)
+
+    return group._replace(moves=moves)
 
 
 def leftovers(scope: Scope) -> tuple[Group, ...]:
     """The groups that take out of the way, at once, what is still under way and cannot do anything any more."""
-    if not scope.forgetting:
+    if not scope.reductions.void:
         return ()
     groups = []
     for broker in scope.ids:
@@ -108,7 +194,8 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
     role, decided = process.role, proposal.partition
     moved_on = role is not None and role.epoch > proposal.leader_epoch
     known = isinstance(role, Leader) and decided is not None and decided.epoch <= process.partition.epoch
-    if moved_on or known or proposal.error in _NEVER_TAKEN:
+    ignored = decided is not None and decided.leader_epoch != proposal.leader_epoch
+    if moved_on or known or ignored or proposal.error in _NEVER_TAKEN:
         yield Happening("", "an answer that changes nothing is forgotten"), (process, None)
 
 

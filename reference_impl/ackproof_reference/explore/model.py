@@ -15,7 +15,16 @@ class Happening(NamedTuple):
     target: str = ""
 
 
-Move = tuple[Happening, tuple[Hashable, ...]]
+Row = tuple[Hashable, ...]
+"""A state: a value for each cell."""
+Move = tuple[Happening, Row]
+
+
+class Told(NamedTuple):
+    """One line of a counterexample: the step, and the cells that it changed (name, before, after)."""
+
+    happening: Happening
+    changed: tuple[tuple[str, Hashable, Hashable], ...]
 
 
 class Group(NamedTuple):
@@ -48,9 +57,11 @@ class Model:
     """
 
     names: Sequence[str]
-    initial: tuple[Hashable, ...]
+    initial: Row
     groups: Sequence[Group]
     counters: Sequence[int] = ()
     """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
     widths: Sequence[int] = ()
     """Bits to number the values of each cell with at first (a cell of counters has its own)."""
+    retold: Callable[[Sequence[Row]], list[Told]] | None = None
+    """How a way through its states is told, where its steps are not those that a reader is to be told."""

@@ -19,7 +19,6 @@ from ackproof_reference.broker import (
     with_checkpoint,
 )
 from ackproof_reference.election import Election
-from ackproof_reference.explore.forgetting import remembered
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
@@ -203,7 +202,6 @@ def _learn(
         return
     before = Broker(own, log, process)
     after, messages = step(before, metadata, scope.rules)
-    after = remembered(after) if scope.forgetting else after
     if after != before:
         text = f"learns that {decided(metadata)}{answered(messages)}{effects(before, after)}"
         yield (

@@ -17,7 +17,7 @@ from ackproof_reference.explore.cells import Cells, places_of_parents
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.search import Search
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def save(search: Search, path: Path) -> None:

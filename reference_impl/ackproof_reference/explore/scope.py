@@ -7,7 +7,7 @@ memory, its one fetch under way (request or response) and its one proposal to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ackproof_reference.rules import Rules
@@ -37,6 +37,22 @@ class Budget(NamedTuple):
 
 
 NOTHING = Budget()
+
+
+class Reductions(NamedTuple):
+    """What a search takes together, for nobody can tell it apart. None changes an answer; here each is switched."""
+
+    void: bool = True
+    """What is under way and can do nothing any more is taken out of the way at once (`forgetting.py`)."""
+    memory: bool = True
+    """Of a broker's disk and memory counts what it may look at again (`forgetting.py`)."""
+
+
+ALL = Reductions()
+WHOLE = Reductions(*(False for _ in Reductions._fields))
+"""Every state and every step for itself."""
+TOLD = WHOLE._replace(void=True)
+"""The steps in which stories are told and forced: each for itself, but for those that do nothing."""
 
 
 class Client(NamedTuple):
@@ -71,13 +87,17 @@ class Scope:
     """Whom power losses and cuts may strike; empty: everyone."""
     targets: tuple[tuple[int, ...], ...] = ()
     """The assignments that a reassignment may aim at."""
-    forgetting: bool = True
-    """Whether states that differ only in what nobody looks at again count as one (`forgetting.py`)."""
+    reductions: Reductions = ALL
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The brokers' numbers, from 1."""
         return tuple(range(1, self.brokers + 1))
+
+    @property
+    def told(self) -> Scope:
+        """The same world in the steps in which stories are told."""
+        return replace(self, reductions=TOLD)
 
     def strikes(self, broker: int) -> bool:
         """Whether this broker may lose power or be cut off."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
-from ackproof_reference.explore.model import Happening, Model
+from ackproof_reference.explore.model import Happening, Model, Told
 from ackproof_reference.explore.tables import AtOnce, Tables, Unsettled
 
 _SLICE = 8192
@@ -33,13 +34,6 @@ class Finding(NamedTuple):
     text: str
     depth: int
     state: int
-
-
-class Told(NamedTuple):
-    """One line of a counterexample: the step, and the cells that it changed (name, before, after)."""
-
-    happening: Happening
-    changed: tuple[tuple[str, Hashable, Hashable], ...]
 
 
 @dataclass
@@ -235,11 +229,13 @@ class Search:
 
     def way_to(self, state: int) -> list[Told]:
         """The shortest way from the first state to one that was seen."""
-        told: list[Told] = []
-        while (parent := self.seen[state]) != state:
-            told.append(self._between(parent, state))
-            state = parent
-        return told[::-1]
+        way = [state]
+        while (parent := self.seen[way[-1]]) != way[-1]:
+            way.append(parent)
+        way.reverse()
+        if self.model.retold is not None:
+            return self.model.retold([self.cells.row(one) for one in way])
+        return [self._between(parent, child) for parent, child in pairwise(way)]
 
     def follow(self, way: Sequence[Happening]) -> list[Told]:
         """These steps from the first state on, whether the search has come that way or not. Raises ValueError for one

@@ -6,13 +6,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ackproof_reference.broker import Broker, Follower, Leader, Message, Process
+from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.scope import Budget, Client
 from ackproof_reference.log import Log
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched, Produced
 from ackproof_reference.metadata import Metadata
 
 if TYPE_CHECKING:
-    from ackproof_reference.explore.search import Finding, Told
+    from ackproof_reference.explore.search import Finding
 
 
 def tell(finding: Finding, way: Sequence[Told], *, details: bool = False) -> Iterator[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 
 from ackproof_reference.broker import Broker, Process
-from ackproof_reference.explore.forgetting import leftovers, remembered
+from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.moves import moves
-from ackproof_reference.explore.scope import BUDGET, Client, Scope
+from ackproof_reference.explore.retelling import Retelling
+from ackproof_reference.explore.scope import BUDGET, TOLD, WHOLE, Client, Scope
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.node import step
@@ -33,9 +35,21 @@ def world(scope: Scope) -> Model:
         begun = Broker(number, Log(), Process(up=True, epoch=0))
         if scope.settled:
             begun, _ = step(begun, metadata, scope.rules)
-            begun = remembered(begun) if scope.forgetting else begun
+        if scope.reductions.memory:
+            begun = remembered(begun, scope)
         first += [begun.log, begun.process, None, None]
         names += [f"{what} of broker {number}" for what in ("log", "memory", "fetch", "proposal")]
         widths += [10, 18, 10, 9]
-    groups = (*moves(scope), *leftovers(scope), *checks(scope))
-    return Model(names, tuple(first), groups, counters=(BUDGET,), widths=widths)
+    steps = moves(scope)
+    if scope.reductions.memory:
+        steps = tuple(remembering(group, scope) for group in steps)
+    groups = (*steps, *leftovers(scope), *checks(scope))
+    retold = Retelling(scope, partial(world, scope), partial(world, scope.told))
+    return Model(
+        names,
+        tuple(first),
+        groups,
+        counters=(BUDGET,),
+        widths=widths,
+        retold=None if scope.reductions in (WHOLE, TOLD) else retold,
+    )

@@ -66,7 +66,6 @@ def test_why_a_loss_is_not_judged(
         ("displaced", "idempotence: true", "the acknowledged offset holds"),
         ("displaced", "retries: 0", "retries = 0"),
         ("reordered", "idempotence: true", "an idempotent producer keeps its order"),
-        ("reordered", "in_flight: 1", "one request in flight"),
         ("reordered", "retries: 0", "retries = 0"),
         ("phantom", "acks: 0", "no configuration permits it"),
     ],
@@ -85,7 +84,7 @@ def test_why_a_class_is_forbidden(make_run: MakeRun, anomaly: str, producers: st
     [
         ("duplicate", "acks: all", "a retry is possible"),
         ("displaced", "acks: all", "a retry is possible"),
-        ("reordered", "acks: all", "several requests in flight"),
+        ("reordered", "acks: all, in_flight: 1", "retries without idempotence"),
         ("reordered", "acks: 0, in_flight: 1", "acks=0"),
         ("surfaced", "idempotence: true", "an indeterminate attempt may be present"),
     ],

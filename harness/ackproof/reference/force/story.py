@@ -14,9 +14,9 @@ from ackproof.base.errors import BadInput
 from ackproof.reference.explore import rules_in_words, scope_in_words
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import StoryStep
-from ackproof_reference.explore.model import Happening
+from ackproof_reference.explore.model import Happening, Told
 from ackproof_reference.explore.scope import Scope
-from ackproof_reference.explore.search import Search, Told
+from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
 
 State = Mapping[str, Hashable]
@@ -35,7 +35,7 @@ class Story:
 
     def states(self) -> list[State]:
         """The state before the first step, and after each."""
-        model = world(self.scope)
+        model = world(self.scope.told)
         state: State = dict(zip(model.names, model.initial, strict=True))
         found = [state]
         for told in self.way:
@@ -87,6 +87,6 @@ def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[Told, ...]:
     """The way that these steps are in a scope. Raises `BadInput` where the model cannot take one."""
     happenings = [Happening(step.actor, step.text, step.target) for step in steps]
     try:
-        return tuple(Search(world(scope)).follow(happenings))
+        return tuple(Search(world(scope.told)).follow(happenings))
     except ValueError as error:
         raise BadInput(f"the story is none of this model: {error}") from error

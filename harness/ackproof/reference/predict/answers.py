@@ -24,8 +24,9 @@ from ackproof.reference.predict.workers import cores, in_processes
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import Chance, StoryStep
 from ackproof_reference.explore.invariants import LOST, VANISHED
+from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Progress, Search, Told
+from ackproof_reference.explore.search import Progress, Search
 from ackproof_reference.explore.story import shown, tell
 from ackproof_reference.explore.world import world
 

@@ -1,0 +1,120 @@
+"""A way through a reduced search, told in the steps of the model that takes less together, each for itself.
+
+Its way is walked once more, state by state, in the told model (`Scope.told`): between two of its states lie one step or
+several, all of which but the last leave the reduced state as it is. So no finding is believed that the told model does
+not reach: what is possible is possible there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+from ackproof_reference.broker import Broker, Process
+from ackproof_reference.explore.forgetting import remembered
+from ackproof_reference.explore.model import Group, Model, Row, Told
+from ackproof_reference.explore.scope import Scope, log_cell, process_cell
+from ackproof_reference.log import Log
+
+_MOST_BETWEEN = 8
+"""Steps of the told model that one of the reduced one may take."""
+
+
+class Retelling:
+    """Walks ways of a scope's reduced model through the told one."""
+
+    def __init__(self, scope: Scope, reduced: Callable[[], Model], full: Callable[[], Model]) -> None:
+        self._scope, self._reduced, self._full = scope, reduced, full
+
+    @cached_property
+    def reduced(self) -> Model:
+        """The model that was searched."""
+        return self._reduced()
+
+    @cached_property
+    def full(self) -> Model:
+        """The model in which it is told."""
+        return self._full()
+
+    def __call__(self, way: Sequence[Row]) -> list[Told]:
+        """The steps of a way, given as the reduced model's states from the first one on.
+
+        Where its last one breaks an invariant, so does the last one of the steps. Raises AssertionError if the told
+        model does not go that way.
+        """
+        told: list[Told] = []
+        here = tuple(self.full.initial)
+        for before, after in pairwise(way):
+            here = self._walk(told, here, before, after, set())
+        broken = _broken(self.reduced, way[-1])
+        if not broken <= _broken(self.full, here):
+            self._walk(told, here, way[-1], way[-1], broken)
+        return told
+
+    def _walk(self, told: list[Told], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
+        """Go on to the nearest state that is `after` (and breaks what it breaks); the steps are told."""
+        known: dict[Row, list[Told]] = {here: []}
+        level = [here]
+        for _ in range(_MOST_BETWEEN):
+            following = []
+            for state in level:
+                for step, new in self._steps(state):
+                    if new in known:
+                        continue
+                    image = self.image(new)
+                    if image == after and broken <= _broken(self.full, new):
+                        told += [*known[state], step]
+                        return new
+                    if image == before:
+                        known[new] = [*known[state], step]
+                        following.append(new)
+            level = following
+        changes = zip(self.full.names, before, after, strict=True)
+        raise AssertionError(f"the told model has no way to {[one for one in changes if one[1] != one[2]]}")
+
+    def _steps(self, row: Row) -> Iterator[tuple[Told, Row]]:
+        for group in self.full.groups:
+            if group.moves is None or group.at_once is not None:
+                continue
+            for happening, new in group.moves(*(row[cell] for cell in group.cells)):
+                after = settled(self.full, _replaced(row, group, new))
+                changed = zip(self.full.names, row, after, strict=True)
+                if after != row:
+                    yield Told(happening, tuple(one for one in changed if one[1] != one[2])), after
+
+    def image(self, row: Row) -> Row:
+        """The reduced state that a state of the told model is."""
+        cells = list(row)
+        for one in self._scope.ids if self._scope.reductions.memory else ():
+            log, process = cells[log_cell(one)], cells[process_cell(one)]
+            assert isinstance(log, Log) and isinstance(process, Process)
+            kept = remembered(Broker(one, log, process), self._scope)
+            cells[log_cell(one)], cells[process_cell(one)] = kept.log, kept.process
+        return settled(self.reduced, tuple(cells))
+
+
+def settled(model: Model, row: Row) -> Row:
+    """A state after what is done at once in it."""
+    for group in model.groups:
+        if group.at_once is not None and group.moves is not None:
+            for _, new in group.moves(*(row[cell] for cell in group.cells)):
+                row = _replaced(row, group, new)
+    return row
+
+
+def _replaced(row: Row, group: Group, new: Row) -> Row:
+    after = list(row)
+    for cell, value in zip(group.cells, new, strict=True):
+        after[cell] = value
+    return tuple(after)
+
+
+def _broken(model: Model, row: Row) -> set[str]:
+    """The invariants that a state breaks."""
+    return {
+        kind
+        for group in model.groups
+        if group.check is not None
+        for kind, _ in group.check(*(row[cell] for cell in group.cells))
+    }

@@ -1,0 +1,85 @@
+"""What a reduced search takes together changes none of its answers: the same findings, and no story is longer.
+
+Compared is with the search in which stories are told (`Scope.told`); that one with the whole search, where nothing is
+taken together, by `test_forgetting.py`. Every finding's story is walked through the told model, so one that this does
+not have cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from ackproof_reference.broker import Leader
+from ackproof_reference.explore import forgetting
+from ackproof_reference.explore.scope import ALL, WHOLE, Budget, Scope
+from ackproof_reference.rules import Rules, without
+from protections import CASES, LARGER, MASKED, PAIRS
+from reduced import RELEASES, difference, scopes, searched
+
+WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
+"""Of each protection the scope in which it is what saves, where that is one of two brokers."""
+
+
+def off(scope: Scope, protection: str) -> Scope:
+    return replace(scope, rules=without(scope.rules, protection))
+
+
+@pytest.mark.parametrize("name", [name for name, scope in WITHOUT.items() if scope.brokers == 2])
+def test_without_a_protection_the_same_is_found(name: str) -> None:
+    assert difference(off(WITHOUT[name], name), 400_000) == ""
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_by_the_rules_of_a_release_the_same_is_found(release: str) -> None:
+    """A few of its small scopes, drawn; the night takes all of them."""
+    drawn = Random(release).sample(list(scopes(release)), 25)
+    found = {scope: difference(scope, 3_000) for scope in drawn}
+    assert not {scope: what for scope, what in found.items() if what}
+    assert sum(what == "" for what in found.values()) > 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("release", RELEASES)
+def test_in_every_small_scope_the_same_is_found(release: str, part: int) -> None:
+    found = {scope: difference(scope) for scope in list(scopes(release))[part::20]}
+    assert not {scope: what for scope, what in found.items() if what}
+
+
+def keeps_none(leader: Leader, *rest: object) -> Leader:
+    return leader._replace(progress=tuple(entry._replace(end=-1) for entry in leader.progress))
+
+
+def knows_no_start(leader: Leader, *rest: object) -> Leader:
+    return leader._replace(start=0)
+
+
+@pytest.mark.parametrize(
+    ("dud", "scope"),
+    [
+        (
+            keeps_none,
+            off(Scope(Rules(), settled=True, budget=Budget(kills=1)), "replicated by the next fetch"),
+        ),
+        (knows_no_start, LARGER["expansion from the epoch's start"][0]),
+    ],
+)
+def test_a_reduction_that_forgets_what_counts_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, dud: Callable[..., Leader], scope: Scope
+) -> None:
+    monkeypatch.setattr(forgetting, "_leading", dud)
+    assert difference(scope, 400_000)
+
+
+def test_each_reduction_can_be_switched_off() -> None:
+    scope = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1))
+    sizes = [
+        len(searched(replace(scope, reductions=reductions), 400_000).seen)
+        for reductions in (ALL, *(ALL._replace(**{name: False}) for name in ALL._fields), WHOLE)
+    ]
+    assert sizes[0] == min(sizes) < min(sizes[1:])
+    assert sizes[-1] == max(sizes)

@@ -1,0 +1,68 @@
+"""Small scopes in which a reduced search is compared with the one in which stories are told.
+
+Two brokers at most, every pair of what may go wrong, rules of releases with KRaft and with ZooKeeper, each protection
+taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import world
+from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
+
+RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
+MOST = 60_000
+"""States of the told search; larger scopes are left out."""
+
+
+def budgets() -> Iterator[Budget]:
+    """One thing, the same twice, and every two."""
+    for name in Budget._fields:
+        yield Budget(**{name: 1})
+        yield Budget(**{name: 2})
+    for one, other in combinations(Budget._fields, 2):
+        yield Budget(**{one: 1, other: 1})
+
+
+def scopes(release: str) -> Iterator[Scope]:
+    """All of a release."""
+    for least in (1, 2):
+        whole = replace(VERSIONS[release], min_insync=least)
+        for rules in dict.fromkeys((whole, *(without(whole, name) for name in PROTECTIONS))):
+            for budget in budgets():
+                made = Scope(rules, brokers=2, settled=True, budget=budget, targets=((2,),))
+                yield made
+                yield replace(made, acks=1)
+                yield replace(made, records=2, idempotent=bool(budget.retries))
+
+
+def searched(scope: Scope, most: int) -> Search:
+    """A search for all findings, to its end if it has not more states."""
+    search = Search(world(scope), frozenset({"all of it"}))
+    search.run(max_states=most)
+    return search
+
+
+def difference(scope: Scope, most: int = MOST) -> str | None:
+    """In what the reduced search and the told one disagree: findings, and how many steps each takes; "" for nothing.
+
+    None: there are more than `most` states, and nothing was compared.
+    """
+    told = searched(scope.told, most)
+    if not told.exhausted:
+        return None
+    fewer = searched(scope, most)
+    if not fewer.exhausted:
+        return f"{len(told.seen)} states became more than {most}"
+    shortest = {kind: found.depth for kind, found in told.findings.items()}
+    try:
+        found = {kind: len(fewer.way_to(one.state)) for kind, one in fewer.findings.items()}
+    except AssertionError as error:
+        return f"{sorted(shortest)} became {sorted(fewer.findings)}, and {error}"
+    counted = {kind: one.depth for kind, one in fewer.findings.items()}
+    return "" if shortest == found == counted else f"{shortest} became {found}, counted as {counted}"
