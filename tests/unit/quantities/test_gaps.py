@@ -64,9 +64,7 @@ def test_a_commit_that_nobody_answered_is_open_and_never_short(make: Make) -> No
     assert value(evidence, "longest_gap(commit)") == Value(
         8.9, math.inf, "the end cut a gap on r0 at 8.900 s"
     )
-    assert value(evidence, "gaps(commit, above 60s)") == Value(
-        0, 1, "the end cut a gap on r0 at 8.900 s"
-    )
+    assert value(evidence, "gaps(commit, above 60s)") == Value(0, 1, "the end cut a gap on r0 at 8.900 s")
 
 
 def test_who_never_commits_is_unknown(make: Make) -> None:
