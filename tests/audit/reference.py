@@ -7,9 +7,10 @@ design leaves an edge open, the README of the audit room decides.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 ACKED, FAILED, INDETERMINATE = 0, 1, 2
@@ -137,8 +138,10 @@ def audit(
     open_producers=frozenset(),
     transactions: Iterable[Transaction] = (),
     read_committed: bool = True,
+    keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> Audit:
-    """`read_committed`: there was a final reader at read_committed."""
+    """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and each so-manieth
+    record of one is a tombstone (0: none)."""
     produced, reads = list(produced), list(reads)
     found = Audit()
     told = {(row.producer, row.txn): row for row in transactions}
@@ -175,11 +178,44 @@ def audit(
             present[copy.identity].append(copy)
     lowest = {identity: min(copy.offset for copy in there) for identity, there in present.items()}
 
+    def superseded(identity, place, offset):
+        """A later record of its key was acknowledged or is there; or it is a tombstone, and none before it is there.
+
+        What was acknowledged without an offset goes by its seq.
+        """
+        producer, seq = identity
+        if producer not in keys:
+            return False
+        count, every = keys[producer]
+
+        def like_it(where, whose, which):
+            return where == place and whose == producer and which % count == seq % count
+
+        there = [copy for copy in copies if copy.intact and like_it(copy.place, *copy.identity)]
+        acked = [
+            row
+            for row in produced
+            if row.outcome == ACKED and like_it((row.topic, row.partition), row.producer, row.seq)
+        ]
+        if offset < 0:
+            seqs = [copy.identity[1] for copy in there] + [row.seq for row in acked]
+            deletes = every and seq // count % every == every - 1
+            return max(seqs, default=-1) > seq or bool(deletes and seq in seqs and not there)
+        if any(row.seq > seq and row.offset < 0 for row in acked):
+            return True
+        if any(at > offset for at in (*(copy.offset for copy in there), *(row.offset for row in acked))):
+            return True
+        deleted = any(
+            row.offset == offset and every and row.seq // count % every == every - 1 for row in acked
+        )
+        return deleted and all(copy.offset >= offset for copy in there)
+
     for identity, row in by_identity.items():
         place = row.topic, row.partition
         there = present.get(identity, [])
         # A transactional record can be lost only if its commit was acknowledged.
-        if row.outcome == ACKED and not there and fate(row) == COMMITTED:
+        gone = row.outcome == ACKED and not there and fate(row) == COMMITTED
+        if gone and not superseded(identity, place, row.offset):
             say("lost", place, offset=row.offset, identity=identity)
             if row.offset >= 0 and any(
                 copy.intact and copy.spot == (*place, row.offset) and copy.identity != identity
@@ -236,7 +272,9 @@ def audit(
     for read in reads:
         (live_at if read.live else final_at)[read.spot].add(read.identity)
     for spot, identities in live_at.items():
-        gone = identities - final_at.get(spot, set())
+        gone = {
+            one for one in identities - final_at.get(spot, set()) if not superseded(one, spot[:2], spot[2])
+        }
         if gone:
             say("vanished", spot[:2], offset=spot[2], identity=min(gone))
     for spot in final_at.keys() | live_at.keys():
@@ -308,7 +346,8 @@ def audit(
                             skipped.add(copy.spot)
             elif phase == FINAL:
                 for read in reads:
-                    if read.place == place and a < read.offset < b:
+                    owed = read.spot in final_at or not superseded(read.identity, place, read.offset)
+                    if read.place == place and a < read.offset < b and owed:
                         found.final_read.add(read.spot)
     for spot in skipped:
         say("skipped", spot[:2], offset=spot[2])
