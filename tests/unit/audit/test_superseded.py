@@ -88,3 +88,9 @@ def test_an_acknowledgement_without_an_offset_goes_by_its_seq() -> None:
     assert Superseded({0: TWO}, sent, rows([])).among(sent).tolist() == [True, True, False]
     assert Superseded({0: DELETING}, sent, rows([])).among(sent).tolist() == [True, True, True]
     assert Superseded({0: DELETING}, sent, rows([(0, 0)])).among(sent).tolist() == [True, True, False]
+
+
+def test_a_damaged_record_takes_nothings_place() -> None:
+    sent, damaged = rows([(0, 0)]), rows([(2, 2)])
+    damaged = Rows({**damaged.columns, "intact": np.zeros(1, np.bool_)}, 1)
+    assert not Superseded({0: TWO}, sent, damaged).among(sent).any()
