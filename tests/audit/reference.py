@@ -13,6 +13,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
+from . import keyed
+
 ACKED, FAILED, INDETERMINATE = 0, 1, 2
 LIVE, FINAL, LIVE_COMMITTED, FINAL_COMMITTED = 0, 1, 2, 3
 COMMITTED, ABORTED, UNKNOWN, FENCED = 0, 1, 2, 3
@@ -179,36 +181,9 @@ def audit(
     lowest = {identity: min(copy.offset for copy in there) for identity, there in present.items()}
 
     def superseded(identity, place, offset):
-        """A later record of its key was acknowledged or is there; or it is a tombstone, and none before it is there.
-
-        What was acknowledged without an offset goes by its seq.
-        """
-        producer, seq = identity
-        if producer not in keys:
-            return False
-        count, every = keys[producer]
-
-        def like_it(where, whose, which):
-            return where == place and whose == producer and which % count == seq % count
-
-        there = [copy for copy in copies if copy.intact and like_it(copy.place, *copy.identity)]
-        acked = [
-            row
-            for row in produced
-            if row.outcome == ACKED and like_it((row.topic, row.partition), row.producer, row.seq)
-        ]
-        if offset < 0:
-            seqs = [copy.identity[1] for copy in there] + [row.seq for row in acked]
-            deletes = every and seq // count % every == every - 1
-            return max(seqs, default=-1) > seq or bool(deletes and seq in seqs and not there)
-        if any(row.seq > seq and row.offset < 0 for row in acked):
-            return True
-        if any(at > offset for at in (*(copy.offset for copy in there), *(row.offset for row in acked))):
-            return True
-        deleted = any(
-            row.offset == offset and every and row.seq // count % every == every - 1 for row in acked
+        return identity[0] in keys and keyed.superseded(
+            identity, offset, *keys[identity[0]], *keyed.alike(place, identity, copies, produced, keys)
         )
-        return deleted and all(copy.offset >= offset for copy in there)
 
     for identity, row in by_identity.items():
         place = row.topic, row.partition
