@@ -70,13 +70,16 @@ class Forgetting:
         """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
         while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
             oldest = self._kept[0]
+            # first of all it is said: one leader may do it, and the next not
+            oldest.file.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.file.number))
             try:
                 self._delete_records(oldest.file)
             except WireError as error:
-                self._timeline.add(Note(note=f"window {oldest.file.number} was not deleted: {error}"))
+                self._timeline.add(
+                    Note(note=f"window {oldest.file.number}: not all of its records are deleted yet: {error}")
+                )
                 return
             self._delete_parts(oldest)
-            oldest.file.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.file.number))
             self._timeline.add(
                 Note(note=f"window {oldest.file.number}: nothing was found, so it was deleted")
             )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -43,6 +44,20 @@ class Document(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "document"
             raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
+
+
+D = TypeVar("D", bound=Document)
+
+
+def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
+    """A document a line; none without such a file. Raises `BadInput` for a line that is none, unless it is the last."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield kind.model_validate_json(line)
+        except ValidationError as error:
+            if number < len(lines):
+                raise BadInput(f"{path}:{number}: cannot be read: {error}") from error
 
 
 class Client(Document):

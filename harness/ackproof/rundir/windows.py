@@ -94,7 +94,7 @@ class WindowFile(Document):
     parts: tuple[str, ...] = ()
     """Parts of producers that were audited in it, `client=p0/part-000000.parquet`."""
     deleted: bool = False
-    """Its parts of the ledgers, and its records in the log, were deleted after it was found clean."""
+    """It was found clean, and its parts of the ledgers and its records were deleted, or were about to be."""
 
     @property
     def complete(self) -> bool:

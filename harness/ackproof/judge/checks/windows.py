@@ -66,9 +66,10 @@ def _deleted(facts: Facts) -> Iterator[Opinion]:
     if deleted:
         starts = ", ".join(f"{place} {start:,}" for place, start in sorted(facts.log_starts.items()))
         yield not_judged(
-            f"what stood in the logs before {starts}: nothing was found in windows 0 to {deleted[-1].number} "
-            f"({sum(one.acked for one in deleted):,} acknowledged), so their records and ledgers were deleted "
-            "(--keep); what became of these records after their windows nobody can tell"
+            f"what stood in the logs before {starts}: nothing was found in {len(deleted)} of {len(facts.windows)} "
+            f"windows, up to window {deleted[-1].number} ({sum(one.acked for one in deleted):,} acknowledged), so "
+            "their records and ledgers were deleted (--keep); what became of these records after their windows "
+            "nobody can tell"
         )
 
 
