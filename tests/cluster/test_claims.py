@@ -40,6 +40,7 @@ DUDS = {
     "C36": (_PAUSE,),
     "C38": ("ackproof.faults.disks.empty_disk.EmptyDiskInjection.inject",),
     "C40": (_KILL,),
+    "C44": (_KILL,),
     "C47": (f"{_MESH}.impose",),
     "C49": (f"{_REQUESTS}.lay",),
 }

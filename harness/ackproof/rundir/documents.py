@@ -70,6 +70,9 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     """Of a reader; None: it was not written down."""
+    keys: int = 0
+    """How many keys a producer's records have, and each so-manieth of a key is a tombstone (`rundir.keys`); 0: none."""
+    tombstone_every: int = 0
     killed: bool = False
     """A fault killed it, on purpose: it leaves no `_END`, and what it had sent is in the ledger all the same."""
 
