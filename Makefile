@@ -26,7 +26,7 @@ export LC_ALL := C.UTF-8
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy schema lock clean
+.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy soak schema lock clean
 
 # How long each takes was measured on two cores, with everything fetched before.
 help: ## show this list (at once)
@@ -68,6 +68,9 @@ bench: setup-dev ## audit, producer, reader and start against their references, 
 
 healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PASS; goes on where it stopped (2 hours)
 	@$(BIN)/python tests/bench/healthy.py --runs 300 $(HEALTHY_ARGS)
+
+soak: setup-dev ## an hour of load with storms, audited window by window; planted lies are found, nothing grows (1 hour)
+	@$(BIN)/python tests/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)
 
 schema: setup ## write experiments/experiment.schema.json anew (1 second)
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json

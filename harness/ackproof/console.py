@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from ackproof.rundir.anomalies import gravity
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import (
@@ -37,6 +38,7 @@ from ackproof.rundir.timeline import (
     ProxyDied,
     RunFailed,
     ScriptStep,
+    WindowAudited,
     fault_name,
 )
 
@@ -102,12 +104,13 @@ class Narrator:
                 return f"{event.topic}/{event.partition}: {who}" + (
                     "" if epoch is None else f" in epoch {epoch}"
                 )
-            case NodeDied(status=status):
-                return f"node {event.node} ended by itself: {status}"
+            case NodeDied(status=status) | ClientDied(status=status):
+                who = f"node {event.node}" if event.client is None else f"client {event.client}"
+                return f"{who} ended by itself: {status}"
             case ProxyDied(why=why):
                 return _first_line(why)
-            case ClientDied(status=status):
-                return f"client {event.client} ended by itself: {status}"
+            case WindowAudited() as window:
+                return _of_window(window)
             case RunFailed(error=error):
                 return f"the run failed: {_first_line(error)}"
         return None
@@ -126,6 +129,14 @@ class Narrator:
             role = f"the {_ROLES.get(found[1], found[1])} of {found[2]}"
         whom = nodes if _NAMED.match(role) else f"{nodes}, {role}"
         return f"{name}: {whom}: {asked.done}" if " " in asked.done else f"{name}: {asked.done} {whom}"
+
+
+def _of_window(window: WindowAudited) -> str:
+    if not window.audited:
+        return f"window {window.number} is left to the next: {'; '.join(window.reasons)}"
+    found = ", ".join(f"{window.counts[name]:,} {name}" for name in sorted(window.counts, key=gravity))
+    told = [f"{window.acked:,} acked", found or "nothing found", *window.reasons]
+    return f"window {window.number}: {'; '.join(told)}"
 
 
 def duration(seconds: float) -> str:
@@ -242,6 +253,12 @@ class Console:
                 self.line(f"{case.title}: starved, so what takes time in it says nothing of Kafka: {why}")
             if case.permitted:
                 self.line(f"{case.title}: PASS, and {case.permitted}")
+            if case.deleted_windows:
+                gone = "1 window" if case.deleted_windows == 1 else f"{case.deleted_windows} windows"
+                self.line(
+                    f"{case.title}: {gone} deleted (--keep), as nothing was found; what became of the records "
+                    "afterwards nobody can tell"
+                )
         for one in batch.over_repeats:
             word = one.verdict.value if one.verdict is not None else "no verdict"
             told = Text.assemble(

@@ -180,7 +180,7 @@ def _lost(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 def _lost_of_acked(cells: Sequence[Cell]) -> str:
     runs = [run for cell in cells for run in cell.judged]
-    acked = [run.audit.records.acked if run.audit else run.counts.get("acked") for run in runs]
+    acked = [run.audit.audited.acked if run.audit else run.counts.get("acked") for run in runs]
     lost = number(sum(run.lost or 0 for run in runs))
     if any(count is None for count in acked):
         return counted(sum(run.lost or 0 for run in runs), Anomaly.LOST)

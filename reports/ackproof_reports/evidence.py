@@ -152,7 +152,7 @@ def _attempts(case: CaseView) -> Iterator[Piece]:
     if case.audit is None:
         yield Piece(what, Standing.UNKNOWN, "not audited")
         return
-    records = case.audit.records
+    records = case.audit.audited
     found = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
     bound = case.resolved("experiment", "evidence", "max_indeterminate")
     if not records.produced:

@@ -47,8 +47,9 @@ class CaseFacts:
 
     @property
     def gap_ms(self) -> float | None:
-        """The longest time between two acks of one partition; None where no partition has two."""
-        longest = self.series.longest_gap if self.series else None
+        """The longest time between two acks of one partition; None where no partition has two, or acks were deleted."""
+        deleted = self.case.audit.deleted if self.case.audit else None
+        longest = self.series.longest_gap if self.series and not (deleted and deleted.gone) else None
         return longest[1] if longest else None
 
     @property
@@ -69,8 +70,8 @@ class CaseFacts:
 
     def count(self, name: str) -> int | None:
         """A count of the audit (a class, or rows such as `indeterminate`); None where nothing was counted."""
-        if self.case.audit and name in type(self.case.audit.records).model_fields:
-            return int(getattr(self.case.audit.records, name))
+        if self.case.audit and name in type(self.case.audit.audited).model_fields:
+            return int(getattr(self.case.audit.audited, name))
         return self.case.counts.get(name)
 
 

@@ -1,13 +1,11 @@
-"""Two ways in which Kafka forgets who was eligible to lead (KIP-966), told by the model before they were seen.
+"""A way in which Kafka forgets who was eligible to lead (KIP-966), told by the model before it was seen.
 
 All replicas of a partition end one after the other, each in good order: with ELR its ISR is empty then, and the last
-ones are eligible. Whoever of these comes back leads, and nothing is lost. Unless the controller has forgotten them:
+ones are eligible. Whoever of these comes back leads, and nothing is lost. But before 4.3, where a replica is assigned
+to another log dir (`handleAssignReplicasToDirs`), the controller writes the ELR anew: empty. What is lost is
+availability.
 
-* min.insync.replicas is set while nobody leads (ClearElrRecord): with all
-  replicas back the partition stays without a leader, until an operator makes one of them the leader uncleanly;
-* before 4.3 a replica is assigned to another log dir (`handleAssignReplicasToDirs`), which writes the ELR anew: empty.
-
-Nothing is lost by either; what is lost is availability. Should a release mend one of them, its test fails.
+The other way, min.insync.replicas set while nobody leads, is `experiments/forgotten-elr.yaml`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ import pytest
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
-from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.spec import TopicSpec
@@ -82,29 +79,6 @@ def _nobody_leads(cluster: ProcessCluster) -> None:
         wait_until(
             lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
         )
-
-
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_min_insync_replicas_set_while_nobody_leads(clusters: Clusters, forgotten: bool) -> None:
-    cluster = _cluster(clusters, "4.3.1")
-    for node in (3, 2, 1):
-        _stop(cluster, node)
-    _start(cluster, 3)
-    state = _until(cluster, lambda state: bool(state.eligible))
-    assert (state.leader, state.isr, set(state.eligible)) == (-1, (), {1, 2})
-    if forgotten:
-        link = cluster.running_links()[3]
-        admin.alter_config(link, {Owner(Whose.TOPIC, "orders"): {"min.insync.replicas": "1"}})
-        _until(cluster, lambda state: not state.eligible)
-    _start(cluster, 1, 2)
-    if not forgotten:
-        await_full_isr(cluster, "orders")
-        return
-    _nobody_leads(cluster)
-    assert set(cluster.running_links()) == {1, 2, 3}
-    admin.elect(cluster.running_links()[1], ORDERS, Election.UNCLEAN)
-    await_full_isr(cluster, "orders")
-    assert produce(cluster, "orders", 10) == 10
 
 
 @pytest.mark.parametrize(("kafka", "forgotten"), [("4.2.1", True), ("4.3.1", False)])

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.plan.cases import cases, load
+from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Event, FaultAsked, ScriptStep
 from observed_run import Ack, ObservedRun, beginning, broker, event, partition, sample, samples
 from recreated_run import SECOND, RecreatedRun, records, told, topic
 
@@ -251,3 +256,40 @@ def test_one_recreate_deletes_a_topic_once(tmp_path: Path) -> None:
     file, _ = told(RecreatedRun(records=again), tmp_path)
     assert forbidden(file) == "deletion that nobody asked for"
     assert [one.by for one in file.deletions] == ["fault 1 (recreate)", ""]
+
+
+SCRIPT = """\
+name: script
+cluster: {controllers: 1, timing: script}
+topics: {orders: {assignment: [[1, 2, 3]]}}
+workload: {duration: 1s}
+faults:
+  - script: {steps: [{send: 0}, {power_loss: 1}, {elect: unclean}, {kill: 2}]}
+    at: 0s
+"""
+
+
+def test_a_script_excuses_what_its_steps_took_and_when(tmp_path: Path) -> None:
+    file, place = tmp_path / "e.yaml", TopicPartition("orders", 0)
+    file.write_text(SCRIPT)
+    (case,) = cases(load(file))
+    whats = [FaultAsked(kind="script", nodes=(1,)), *(ScriptStep(number=number) for number in (1, 2, 3, 4))]
+    events = tuple(
+        Event(
+            t_ns=second * 1_000_000_000,
+            wall_ns=0,
+            kind=what.KIND,
+            detail=what.model_dump(mode="json"),
+            fault=1,
+            topic="orders",
+            partition=0,
+        )
+        for second, what in enumerate(whats)
+    )
+    run = CaseDir(tmp_path)
+    observed = Observed(run, case, 0, 0, (), {}, {}, {}, events, ())
+    assert [observed.cut_before({node}, 9_000_000_000) for node in (1, 2)] == [True, False]
+    assert [observed.cut_before({1}, t * 100_000_000) for t in (9, 11)] == [False, True]
+    asked = [observed.unclean_asked(place, t * 100_000_000) for t in (19, 21, 29, 31)]
+    assert asked == [False, True, True, False]
+    assert not observed.unclean_asked(TopicPartition("other", 0), 2_500_000_000)

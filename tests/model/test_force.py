@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ackproof.base.errors import BadInput
+from ackproof.cli.main import main_code
 from ackproof.faults.script.script import Script
 from ackproof.plan import load
 from ackproof.plan.cases import cases
@@ -21,20 +23,27 @@ from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import ScriptStep, Seen, Timeline
+from ackproof_reference.rules import Truncation
 
+CATALOGUE = Path(__file__).parents[2] / "experiments"
+EXPERIMENT = CATALOGUE / "slept-through-epoch.yaml"
 TAIL = "brokers=2,records=1,acks=1,kills=1"
 NO_ELR = "brokers=2,records=1,min_insync=2,power_losses=1,cuts=1"
+WALKING = "brokers=2,records=2,hand_overs=2"
 LAGGING = "brokers=2,records=1,kills=1,shrinks=1"
 
 
-def story(words: str, *taken_away: str, kind: str = "lost") -> Story:
+def story(words: str, *taken_away: str, kind: str = "lost", **otherwise: object) -> Story:
     scope = scope_in_words(words, rules_in_words("4.3", taken_away))
+    changed = {name: value for name, value in otherwise.items() if hasattr(scope, name)}
+    rules = {name: value for name, value in otherwise.items() if name not in changed}
+    scope = replace(scope, rules=replace(scope.rules, **rules), **changed)
     (found,) = explore(scope, [kind]).found
     return Story(kind, found.text, scope, found.way, taken_away)
 
 
 def acts(forced: list[Forced]) -> list[dict[str, object]]:
-    return [{k: v for k, v in one.entry.items() if k not in ("then", "note")} for one in forced]
+    return [{k: v for k, v in one.entry.items() if k not in ("then", "within", "note")} for one in forced]
 
 
 def test_a_tail_that_nobody_fetched() -> None:
@@ -85,14 +94,73 @@ def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
     assert isinstance(case.faults[0], Script) and len(case.faults[0].steps) == len(forced)
 
 
-def test_what_no_script_can_do_is_said() -> None:
-    found = story(
-        "brokers=2,records=1,idempotent=true,kills=1,retries=1", "sequence numbers", kind="duplicate"
+def test_a_smaller_isr_is_made_first() -> None:
+    forced = translated(
+        story(
+            "brokers=2,records=1,preferred=1,power_losses=1",
+            "broker epochs",
+            assigned=(2, 1),
+            started_isr=(1,),
+            victims=(2,),
+        )
     )
+    before = [one for one in forced if not one.number]
+    assert acts(before) == [{"open": "metadata"}, {"stop": 2}, {"start": 2}, {"shut": "metadata"}]
+    then = before[-1].entry["then"]
+    assert isinstance(then, dict)
+    # 2 led by preference, so one election lies before the story; epochs count from the script's beginning.
+    assert (then["leader"], then["epoch"], then["isr"], then["believed"]) == (1, 1, [1], {"1": 1, "2": 1})
+    assert [one.number for one in forced if "proposal" in one.entry] == [12]
+
+
+def test_who_asks_where_an_epoch_ends_fetches() -> None:
+    old = story("brokers=2,records=2,hand_overs=3", "fetch fencing", truncation=Truncation.WALK_BACK)
+    asked = [number for number, told in enumerate(old.way, 1) if "asks where" in told.happening.text]
+    assert asked == [12]
+    assert acts([one for one in translated(old) if one.number in (12, 13, 14)]) == [
+        {"fetch": 2, "side": "request"},
+        {"fetch": 2, "side": "response"},
+    ]
+
+
+def test_an_answer_that_cuts_nothing_is_no_step() -> None:
+    found = story(WALKING, "walking back", kind="diverged")
+    here = tuple(
+        told._replace(happening=told.happening._replace(target="broker 1"))
+        if "sends record 1" in told.happening.text
+        else told
+        for told in found.way
+    )
+    assert "epoch 1 ends at 1" in here[9].happening.text
+    forced = translated(replace(found, way=here))
+    assert [one.number for one in forced if one.number > 7] == [12, 13, 15, 16]
+
+
+def test_producers_go_where_they_know_the_leader() -> None:
     with pytest.raises(
-        NotForceable, match=r"step 2 \(client: sends once more record 0.*\): producers send again when"
+        NotForceable, match=r"step 6 .*: a producer sends to the leader that it knows of, broker 1"
     ):
-        translated(found)
+        translated(story(WALKING, "walking back", kind="diverged"))
+
+
+def test_a_producer_sends_again_what_it_has_not_heard_of(tmp_path: Path) -> None:
+    words = "brokers=2,records={},idempotent=true,kills=1,retries=1"
+    found = story(words.format(1), "sequence numbers", kind="duplicate")
+    forced = translated(found)
+    assert acts(forced) == [{"send": 0, "until": "appended"}, {"resend": 0}]
+    file = tmp_path / "e.yaml"
+    file.write_text(file_text(found, forced, Ground.of("4.3")))
+    case, *_ = cases(load(file))
+    assert case.experiment.workload.producers.config == {"socket.timeout.ms": "3000"}
+
+
+def test_what_no_script_can_do_is_said() -> None:
+    words = "brokers=2,records=2,idempotent=true,kills=1,retries=1"
+    with pytest.raises(
+        NotForceable,
+        match=r"step 2 \(client: sends once more record 0.*\): a producer sends again all that it has not",
+    ):
+        translated(story(words, "sequence numbers", kind="duplicate"))
 
 
 def test_a_broker_that_starts_cannot_be_met_before_it_is_unfenced() -> None:
@@ -158,3 +226,33 @@ def test_what_a_run_came_to(tmp_path: Path, wrong: str, lost: int, word: Word, n
     assert (outcome.word, outcome.number) == (word, number)
     if number == 3:
         assert outcome.model == "leader 2" and "broker 1 leads" in outcome.kafka and wrong in str(outcome)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("explore --rules 3.5 --force", "no release of Kafka 3.5 runs here"),
+        ("explore --rules 3.9-zk --force", "a story of ZooKeeper mode cannot be forced"),
+        ("explore --force --kafka 4.9.9", "--kafka: Kafka 4.9.9 does not run here (did you mean"),
+        ("explore --repeat 3", "--repeat says how a story is forced; it goes with --force"),
+        ("predict {file} --force", "say which class"),
+    ],
+)
+def test_wrong_usage_is_said_before_the_search(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    assert main_code(words.format(file=EXPERIMENT).split()) == 254
+    told = capsys.readouterr()
+    assert said in told.err and not told.out
+
+
+def test_a_prediction_without_a_story_is_no_answer_unless_it_is_impossible(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["predict", str(EXPERIMENT), "--story", "lost", "--force", "--max-states", "100"]
+    assert main_code(words) == 2
+    assert "nothing to force: no way was found within so many states" in capsys.readouterr().out
+    calm = tmp_path / "calm.yaml"
+    calm.write_text("name: t\ntopics: {orders: {}}\nworkload: {duration: 1s, producers: {acks: all}}\n")
+    assert main_code(["predict", str(calm), "--story", "lost", "--force"]) == 0
+    assert "nothing to force: it is impossible" in capsys.readouterr().out

@@ -19,13 +19,16 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 POSSIBLE = [file for file in FILES if lacks(load(file).spec) is None]
 OF_REQUESTS = {
+    "forgotten-elr",
     "heartbeat-held",
     "isr-cannot-shrink",
+    "last-replica-standing",
     "leader-does-not-know",
     "lost-commit-answer",
     "lost-offset-commit-answer",
     "lost-produce-answer",
     "older-metadata",
+    "planned-leader-moves",
     "producer-id-twice",
     "script-acks-1-tail",
     "slept-through-epoch",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.interrupts import interrupts_wait, sigterm_as_interrupt
+from ackproof.base.interrupts import first_interrupt, interrupts_wait, sigterm_as_interrupt
 from ackproof.plan.cases import cases, load
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import CaseOptions
@@ -35,6 +35,23 @@ def test_what_comes_meanwhile_is_raised_afterwards(number: int) -> None:
         done.append("cleaned up")
     assert done == ["cleaned up"]
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_asks_and_the_second_interrupts(number: int) -> None:
+    with sigterm_as_interrupt(), pytest.raises(KeyboardInterrupt), first_interrupt() as asked:
+        assert not asked.is_set()
+        os.kill(os.getpid(), number)
+        assert asked.is_set()
+        os.kill(os.getpid(), number)
+
+
+def test_whoever_was_not_asked_is_interrupted_as_before() -> None:
+    with first_interrupt() as asked:
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert not asked.is_set()
 
 
 def test_an_error_does_not_hide_it() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.rows import Ints, Rows
+from ackproof.audit.deleted import NOTHING_DELETED, SPARED, Deleted
+from ackproof.audit.rows import Bools, Ints, Rows
 from ackproof.rundir import arrow, storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
@@ -26,10 +27,14 @@ _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 class FindingsWriter:
-    """Writer of one findings file, and counter of what it wrote. The file appears with its first row."""
+    """Writer of one findings file, and counter of what it wrote. The file appears with its first row.
 
-    def __init__(self, path: Path) -> None:
+    Nothing is said of what was `deleted` while the run went on; what would be lost of it counts as `SPARED`.
+    """
+
+    def __init__(self, path: Path, deleted: Deleted = NOTHING_DELETED) -> None:
         self.path = path
+        self._deleted = deleted
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -49,14 +54,17 @@ class FindingsWriter:
 
         `offset`: in place of theirs; it and an array of details are as long as what is added.
         """
-        length = len(rows) if which is None else len(which)
+        known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
+        if offset is not None:
+            known = Rows({**known.columns, "offset": offset}, len(known))
+        if (said := self._said(place, anomaly, known)) is not None:
+            known = known.take(said)
+            detail = detail if isinstance(detail, str) else detail.filter(pa.array(said))
+        length = len(known)
         if not length:
             return
         self.counts[anomaly] += length
-        known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         numbers = {**_UNKNOWN, **known.columns, "partition": np.array(place.partition)}
-        if offset is not None:
-            numbers["offset"] = offset
         arrays = [
             arrow.repeated(anomaly.value, length),
             arrow.repeated(place.topic, length),
@@ -70,6 +78,19 @@ class FindingsWriter:
         self._waiting_rows += length
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
+
+    def _said(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+        """Of which of these something is said; None: of all."""
+        if place not in self._deleted.starts:
+            return None
+        offset = rows.ints("offset")
+        gone = self._deleted.stood_at(place, offset)
+        if anomaly in (Anomaly.LOST, Anomaly.REORDERED):
+            audited = self._deleted.has(rows.ints("producer"), rows.ints("seq"))
+            gone |= audited & (offset < 0) if anomaly is Anomaly.LOST else audited
+        if anomaly is Anomaly.LOST:
+            self.counts[SPARED] += int(np.count_nonzero(gone))
+        return ~gone
 
     def _flush(self) -> None:
         if not self._waiting:

@@ -17,7 +17,18 @@ import pyarrow as pa
 from ackproof.audit import ends
 from ackproof.audit.clients import ListedClients, read_clients
 from ackproof.rundir import storage
-from ackproof.rundir.end import ENDS, NotAnEnd, digest, end_of, has_end, read_end, span
+from ackproof.rundir.end import (
+    ENDS,
+    NotAnEnd,
+    PartEnd,
+    deleted_parts,
+    digest,
+    end_of,
+    has_end,
+    read_end,
+    span,
+)
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
@@ -85,6 +96,12 @@ class Ledger:
     reasons: list[str] = field(default_factory=list)
     open_producers: frozenset[int] = frozenset()
     """Producers that `case.json` lists and whose client left no END that holds."""
+    deleted: dict[tuple[Kind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+    """First, last and rows of parts that were deleted while the run went on, by ledger and client."""
+    producers: dict[str, int] = field(default_factory=dict)
+    """Numbers of clients that are producers, as `case.json` says them."""
+    keys: dict[int, Keys] = field(default_factory=dict)
+    """Those of the records of a producer that has some."""
     digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each part that is counted, by its path in the directory."""
 
@@ -146,12 +163,17 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
             torn.add(path.name)
             ledger.reasons.append(f"{_short(path, ledger.directory)}: {unreadable(error)}")
     flaws: list[str] = []
+    gone: tuple[PartEnd, ...] = ()
     try:
+        gone = deleted_parts(folder)
         end = read_end(folder)
     except NotAnEnd as error:
         end = None
         flaws.append(f"{_short(end_of(folder), ledger.directory)}: {error}")
-    for name, flaw in [] if end is None else ends.differing(end, digests):
+    name_of = folder.name.removeprefix("client=")
+    ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone if part.rows]
+    listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
+    for name, flaw in [] if end is None else ends.differing(listed, digests):
         parts.pop(name, None)
         if name not in torn:
             flaws.append(f"{_short(folder / name, ledger.directory)}: {flaw}")
@@ -168,7 +190,8 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
 def _holes(ledger: Ledger, kind: Kind, folder: Path) -> list[str]:
     client = folder.name.removeprefix("client=")
     own = [part for part in ledger.parts if (part.kind, part.client) == (kind, client)]
-    found = ends.hole((*part.numbers, part.rows) for part in own if part.rows)
+    there = [(*part.numbers, part.rows) for part in own if part.rows]
+    found = ends.hole([*there, *ledger.deleted.get((kind, client), ())])
     return [f"{_short(folder, ledger.directory)}: {found}"] if found else []
 
 
@@ -228,6 +251,11 @@ def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[
         if all(client.id not in closings for closings in clients.values()) and not client.killed
     )
     producers: set[int] = set()
+    ledger.keys = {
+        client.producer: client.keys
+        for client in listed.clients
+        if client.producer is not None and client.keys is not None
+    }
     for client in listed.clients:
         closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
         if closing is Closing.WHOLE:
@@ -239,6 +267,7 @@ def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[
                 [p for p in ledger.parts if p.kind == "produced" and p.client == client.id]
             )
     ledger.open_producers = frozenset(producers)
+    ledger.producers = {one.id: one.producer for one in listed.clients if one.producer is not None}
 
 
 def _producers_in(parts: list[Part]) -> set[int]:

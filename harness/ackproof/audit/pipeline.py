@@ -13,12 +13,14 @@ from pathlib import Path
 
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
+from ackproof.audit.deleted import SPARED
 from ackproof.audit.ledger import Ledger, Rejected, examine
 from ackproof.audit.load import Mistrusted, UnreadablePart
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
 from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
+from ackproof.audit.soaked import deleted_of, findings_of, sums_of, windows_of
 from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
     BucketUnit,
@@ -31,6 +33,7 @@ from ackproof.audit.units import (
     unreadable_parts,
 )
 from ackproof.base.errors import AuditFailed
+from ackproof.rundir.windows import WindowFile
 
 Progress = Callable[[str], None]
 Edges = Callable[[], stages.Edge]
@@ -62,6 +65,8 @@ class _Ready:
     target: Target
     plan: Plan
     counted: Counted
+    windows: Sequence[WindowFile] = ()
+    """Of a soak of which some were deleted."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -126,6 +131,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     try:
         ledger = examine(job.directory, set_aside=job.set_aside)
         told = look(ledger, job.set_aside)
+        found = windows_of(job.outputs.case)
         job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():
@@ -143,10 +149,11 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
         transactions=told,
+        deleted=deleted_of(found, ledger),
+        keys=ledger.keys,
     )
-    return _Ready(
-        job, ledger, target, plan(ledger, target, limits, frozenset(job.doubted)), Counted(job.number)
-    )
+    planned = plan(ledger, target, limits, frozenset(job.doubted))
+    return _Ready(job, ledger, target, planned, Counted(job.number), found)
 
 
 def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
@@ -164,7 +171,7 @@ def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Read
             units.append(one.plan.whole)
         elif not one.troubles:
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
-                (units if bucket.rows <= limits.range_rows else hot).append(bucket)
+                (units if bucket.rows <= limits.range_rows or bucket.target.keys else hot).append(bucket)
     places: dict[stages.Key, PlaceUnit] = {}
     units += _sliced(edge, hot, ready, places, limits)
     slices: dict[stages.Key, list[Sliced]] = defaultdict(list)
@@ -234,6 +241,14 @@ def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:
         yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
 
 
+def _add_deleted(one: _Ready) -> None:
+    """What deleted windows found counts with the rest. Raises OSError."""
+    into = one.job.outputs.findings("windows")
+    counts = findings_of(one.job.outputs.case, one.windows, into)
+    if counts:
+        one.counted.add(Counted(one.job.number, counts, findings=[into.name]))
+
+
 def _conclude(one: _Ready) -> None:
     """Publish, refuse, or leave the directory for another round."""
     job = one.job
@@ -255,9 +270,11 @@ def _conclude(one: _Ready) -> None:
         job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else broken)
         return
     reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
-    file = results.document(one.counted, reasons, one.ledger.digests)
     try:
-        file = results.publish(job.outputs, one.counted, file)
+        _add_deleted(one)
+        file = results.document(one.counted, reasons, one.ledger.digests)
+        sums = sums_of(one.windows, one.ledger, one.counted.counts[SPARED])
+        file = results.publish(job.outputs, one.counted, file.model_copy(update={"deleted": sums}))
     except OSError as error:
         job.fail(INCOMPLETE, f"{job.directory}: the results cannot be written ({error.strerror or error})")
         return

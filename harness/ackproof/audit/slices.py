@@ -20,7 +20,6 @@ import numpy as np
 from ackproof.audit.bucket import BACK, both_live, counted_of, read_in_order, rewound
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.cuts import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow
-from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.identity import (
     COPIES,
     LOST,
@@ -159,7 +158,7 @@ def walks_of(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 def do_walk(unit: WalkUnit) -> Walked | Trouble:
     """What its readers went back over, and passed over."""
     target, name = unit.target, unit.name("walk")
-    findings = FindingsWriter(target.outputs.findings(name))
+    findings = target.findings(name)
     try:
         read = read_in_order(unit.place, unit.cut.load(unit.place), findings)
         findings.close()
@@ -188,7 +187,7 @@ def sliced(
         stream: between([one.ends[stream] for one in walked], STREAMS[stream]) for stream in walked[0].ends
     }
     name = f"{number:06d}-seams"
-    findings = FindingsWriter(target.outputs.findings(name))
+    findings = target.findings(name)
     rewound(place, between_, findings)
     findings.close()
     with closing(SpillFile(target.outputs.unfinished("rows", name))) as file:
@@ -217,12 +216,10 @@ def sliced(
 def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[None, Sliced | Trouble]]:
     """Audit the identities and the times of a range: what others are to know, each with its number, and the counts."""
     target, place = unit.target, unit.place
-    findings, order = (
-        FindingsWriter(target.outputs.findings(unit.name(step))) for step in ("slice", "order")
-    )
+    findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Counted(target.number, findings.counts), Counted(target.number, order.counts)
     commits = CommitAudit(place, findings, Table(target.transactions))
-    identities = IdentityAudit(place, findings, order, commits)
+    identities = IdentityAudit(place, findings, order, commits, {})
     try:
         produced, reads = _identities(unit)
         for message in identities.run(produced, reads):
@@ -278,18 +275,20 @@ def _by_place(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int,
 def do_places(unit: PlaceUnit, given: Sequence[Placed]) -> Counted | Trouble:
     """Audit the places of a range of offsets."""
     target, place = unit.target, unit.place
-    findings = FindingsWriter(target.outputs.findings(unit.name("places")))
+    findings = target.findings(unit.name("places"))
     try:
         rows = unit.cut.load(place)
         copies = distinct_copies(concat([rows["final"], rows["committed"]], FINAL)).select(COPIES)
         back = _loaded(unit.back, BACK)
+        reads = both_live(rows)
         wrong = PartitionAudit(place, findings).run(
             copies,
-            both_live(rows),
+            reads,
             concat((one.lost for one in given), LOST),
             concat((one.skipped for one in given), OFFSETS),
             back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
             _loaded(unit.gaps, GAPS),
+            np.zeros(len(reads), dtype=np.bool_),
         )
         findings.close()
     except TROUBLES as error:
@@ -309,7 +308,7 @@ def crossed(slices: Sequence[Sliced]) -> tuple[list[OrderUnit], list[Counted]]:
 
 def do_order(unit: OrderUnit) -> Counted | Trouble:
     """What is reordered in a range of seqs, with what is known of higher ones."""
-    findings = FindingsWriter(unit.target.outputs.findings(unit.of.name("order")))
+    findings = unit.target.findings(unit.of.name("order"))
     try:
         reordered_below(unit.of.place, *_identities(unit.of), unit.above, findings)
         findings.close()

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ackproof.audit.bucket import Audited, Streams, Totals, together
 from ackproof.audit.commits import CommitAudit
+from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
@@ -28,6 +29,7 @@ from ackproof.audit.spill import Spilled, SpillFile
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir import storage
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
 
@@ -59,6 +61,13 @@ class Target:
     open_producers: frozenset[int]
     shares: int
     transactions: TransactionFiles = NO_TRANSACTIONS
+    deleted: Deleted = NOTHING_DELETED
+    keys: Mapping[int, Keys] = field(default_factory=dict)
+    """Those of the records of a producer that has some."""
+
+    def findings(self, unit: str) -> FindingsWriter:
+        """Where an attempt of a task writes what it finds."""
+        return FindingsWriter(self.outputs.findings(unit), self.deleted)
 
 
 class Unit(Protocol):
@@ -181,7 +190,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Coun
     """Audit one bucket at once: its shares of the second stage, each with its number, and what was counted."""
     target = unit.target
     name = f"{unit.number:06d}"
-    findings = FindingsWriter(target.outputs.findings(name))
+    findings = target.findings(name)
     rows, audited = Streams(), Audited()
     try:
         for piece in unit.pieces:
@@ -192,7 +201,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Coun
         for stream, spilled in unit.spilled:
             rows.add(stream, spilled.load())
         commits = CommitAudit(unit.place, findings, Table(target.transactions))
-        for message in audited.audit(unit.place, rows, findings, commits):
+        for message in audited.audit(unit.place, rows, findings, commits, target.keys):
             yield from shares(message, target.shares)
         findings.close()
         counted = _counted(target, name, {unit.place: (rows, audited)}, findings)
@@ -206,7 +215,7 @@ def do_whole(unit: Whole) -> Counted | Trouble:
     """Audit one small directory."""
     target = unit.target
     found: dict[TopicPartition, tuple[Streams, Audited]] = {}
-    findings = FindingsWriter(target.outputs.findings("0"))
+    findings = target.findings("0")
     given: list[Share] = []
     table = Table(target.transactions)
     try:
@@ -217,9 +226,11 @@ def do_whole(unit: Whole) -> Counted | Trouble:
                 found[place][0].add(stream, some)
         found = dict(sorted(found.items()))
         for place, (rows, audited) in found.items():
-            for message in audited.audit(place, rows, findings, CommitAudit(place, findings, table)):
+            for message in audited.audit(
+                place, rows, findings, CommitAudit(place, findings, table), target.keys
+            ):
                 given.extend(share for _, share in shares(message, 1))
-        unledgered = resolve(given, target.open_producers, findings)
+        unledgered = resolve(given, target.open_producers, findings, target.deleted)
         findings.close()
         counted = _counted(target, "0", found, findings)
     except TROUBLES as error:
@@ -230,9 +241,9 @@ def do_whole(unit: Whole) -> Counted | Trouble:
 
 def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | Trouble:
     """Judge what the buckets of one directory could not, for one share of the identities."""
-    findings = FindingsWriter(target.outputs.findings(f"share-{number}"))
+    findings = target.findings(f"share-{number}")
     try:
-        unledgered = resolve(given, target.open_producers, findings)
+        unledgered = resolve(given, target.open_producers, findings, target.deleted)
         findings.close()
     except (Rejected, OSError) as error:
         return Trouble(target.number, error)

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from ackproof.audit.commits import PARTS, torn
+from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
@@ -187,8 +188,15 @@ def _twice(producer: int, seq: int) -> Rejected:
     return Rejected(f"producer {producer}, seq {seq} was produced twice")
 
 
-def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: FindingsWriter) -> int:
+def resolve(
+    given: Sequence[Share],
+    open_producers: frozenset[int],
+    findings: FindingsWriter,
+    deleted: Deleted = NOTHING_DELETED,
+) -> int:
     """Judge the unmatched rows of one share of one directory; how many final rows are unledgered.
+
+    Nothing is said of records whose attempts were audited and deleted.
 
     Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the
     lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
@@ -202,6 +210,9 @@ def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Fi
     if order is not None:
         rows, place = rows.take(order), place[order]
     produced, present = register.find(rows["producer"], rows.ints("seq"))
+    if deleted.attempts:
+        said = produced | ~deleted.has(rows.ints("producer"), rows.ints("seq"))
+        rows, place, produced, present = rows.take(said), place[said], produced[said], present[said]
     open_ = np.isin(rows["producer"], np.asarray(sorted(open_producers), dtype=np.int64))
 
     def add(anomaly: Anomaly, which: Ints, detail: str) -> None:

@@ -28,6 +28,35 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
+def first_interrupt() -> Iterator[threading.Event]:
+    """The first Ctrl-C or SIGTERM within the block sets this event; from then on they are what they were before.
+
+    On other threads than the main one, which no signal reaches, it is never set.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        restore()
+        asked.set()
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, ask)
+    try:
+        yield asked
+    finally:
+        restore()
+
+
+@contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait for the end of the block, which then raises KeyboardInterrupt.
 

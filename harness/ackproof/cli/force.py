@@ -31,6 +31,19 @@ def force_options(command: Callable[..., int]) -> Callable[..., int]:
     return flag(_KAFKA(_REPEAT(out_option(command))))
 
 
+def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
+    """What is wrong with these is said before the search (`BadInput`). `rules`: None where each case has its own."""
+    from ackproof.base.errors import BadInput
+    from ackproof.reference.force.experiment import Ground
+
+    if force and rules is not None:
+        Ground.of(rules, kafka)
+    source = click.get_current_context().get_parameter_source
+    for name in () if force else ("kafka", "repeat", "out"):
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise BadInput(f"--{name} says how a story is forced; it goes with --force")
+
+
 @click.command(
     epilog=examples("ackproof force story.json", "ackproof force story.json --kafka 3.9.2 --repeat 5")
 )

@@ -34,6 +34,8 @@ from ackproof.cli.options import (
     examples,
     only_cases,
     over_the_files,
+    soak_of,
+    soak_options,
 )
 from ackproof.cli.results import audit, judge, report
 from ackproof.cli.run import replay, run
@@ -161,12 +163,15 @@ def init(name: str) -> int:
 @click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option("--seed", type=click.IntRange(0), help="Over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="Over what the files say.")
+@soak_options
 @over_the_files
 @only_cases
 def plan(
     files: tuple[Path, ...],
     seed: int | None,
     repeat: int | None,
+    soak: str | None,
+    keep: int | None,
     settings: tuple[str, ...],
     only: tuple[str, ...],
 ) -> int:
@@ -175,7 +180,9 @@ def plan(
     from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console()
-    options = BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)
+    options = BatchOptions(
+        files, seed=seed, repeat=repeat, only=only, settings=settings, soak=soak_of(soak, keep)
+    )
     planned = plan_batch(options, console.warning)
     for _, case in planned.cases:
         console.lines(describe(case))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.force import force_options, forced
+from ackproof.cli.force import asked_for, force_options, forced
 from ackproof.cli.options import FILES, examples, only_cases
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def predict(
     from ackproof.run.options import BatchOptions, plan_cases
 
     _known_classes(story)
+    asked_for(force, rules=None, kafka=kafka)
+    if force and not story:
+        raise BadInput("--force forces the stories of --story; say which class")
     console = Console(machine=machine)
     planned = [
         case
@@ -92,8 +95,6 @@ def predict(
         raise BadInput("\n".join(wrong))
     if not force:
         return 0
-    if not story:
-        raise BadInput("--force forces the stories of --story; say which class")
     return max(
         [_forced(console, case, name, max_states, kafka, repeat, out) for case in planned for name in story]
     )
@@ -108,14 +109,14 @@ def _forced(
     repeat: int,
     out: Path,
 ) -> int:
-    """Force the story of a case's prediction; 0 where there is none to be forced."""
-    from ackproof.reference.force.predicted import story_of
+    """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
+    from ackproof.reference.force.predicted import IMPOSSIBLE, story_of
 
     console.line(f"{case.id}: {anomaly}")
     found = story_of(case, anomaly, max_states)
     if isinstance(found, str):
         console.line(f"    nothing to force: {found}")
-        return 0
+        return 0 if found == IMPOSSIBLE else INCONCLUSIVE
     story, rules = found
     return forced(story, rules, console, kafka=kafka or case.experiment.cluster.kafka, repeat=repeat, out=out)
 
@@ -188,7 +189,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 @click.command(
     epilog=examples(
         "ackproof explore --rules 4.1 --find lost",
-        "ackproof explore --without strict_min_isr --html story.html",
+        "ackproof explore --without 'strict minimum ISR' --html story.html",
     )
 )
 @click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
@@ -241,6 +242,7 @@ def explore(
 
     console = Console(machine=machine)
     scope = scope_in_words(words, rules_in_words(version, without))
+    asked_for(force, rules=version, kafka=kafka)
     with console.searching() as watch:
         result = search(
             scope, find, max_seconds=max_seconds, max_bytes=max_memory << 20, saved=save, watch=watch

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.storage import located
+
+if TYPE_CHECKING:
+    from ackproof.plan.soaking import Soak
 
 over_the_files = click.option(
     "--set",
@@ -84,6 +87,39 @@ def spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) 
     if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
         raise BadInput(f"--conf {wrong[0]}: a setting of Spark is spark.…=…")
     return dict(one.partition("=")[::2] for one in conf)
+
+
+def soak_options(command: Callable[..., int]) -> Callable[..., int]:
+    """How long a soak lasts, and what of it is kept: `soak` and `keep`, which `soak_of` takes."""
+    for option in (
+        click.option(
+            "--keep",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Of a soak only the newest N windows stay on disk when those before them were found clean.",
+        ),
+        click.option(
+            "--soak",
+            metavar="DURATION",
+            help="One load of so long (6h): what the file says is a window of it, audited while the load goes on.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def soak_of(soak: str | None, keep: int | None) -> Soak | None:
+    """What `--soak` and `--keep` said. Raises `BadInput` for what is no duration, and for `--keep` alone."""
+    if soak is None:
+        if keep is not None:
+            raise BadInput("--keep says what stays of a soak: give --soak DURATION too")
+        return None
+    from ackproof.plan.soaking import Soak
+
+    asked = Soak(soak, keep)
+    if asked.seconds <= 0:
+        raise BadInput(f"--soak {soak}: give a duration such as 6h")
+    return asked
 
 
 def examples(first: str, second: str, *, codes: bool = False) -> str:

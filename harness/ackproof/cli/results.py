@@ -49,7 +49,7 @@ def audit(
         state = "counted" if result.code == 0 else "; ".join(result.reasons)
         console.line(f"{result.directory}: {state}")
         found = ", ".join(f"{name} {count}" for name, count in result.file.counts.items() if count)
-        console.line(f"    {result.file.records.acked} acked; {found or 'nothing found'}")
+        console.line(f"    {result.file.audited.acked} acked; {found or 'nothing found'}")
     if machine:
         console.document(
             [

@@ -17,6 +17,8 @@ from ackproof.cli.options import (
     only_cases,
     out_option,
     over_the_files,
+    soak_of,
+    soak_options,
 )
 from ackproof.experiment.backends import BACKENDS
 
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="So many repeats of each case at most, with --until-decided.",
 )
+@soak_options
 @over_the_files
 @only_cases
 @out_option
@@ -84,6 +87,8 @@ def run(
     repeat: int | None,
     until_decided: bool,
     at_most: int,
+    soak: str | None,
+    keep: int | None,
     settings: tuple[str, ...],
     only: tuple[str, ...],
     out: Path,
@@ -111,6 +116,7 @@ def run(
         out=out,
         keep_data=keep_data,
         simulate=simulate,
+        soak=soak_of(soak, keep),
         at_most=at_most if until_decided else None,
     )
     planned = plan_batch(options, console.warning)

@@ -266,3 +266,15 @@ def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: floa
     question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))
     for row in connection.ask(question, timeout_s=timeout_s + 1.0).responses:
         check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)
+
+
+def delete_records(
+    connection: Connection, offsets: Mapping[TopicPartition, int], timeout_s: float = 5.0
+) -> None:
+    """Let logs begin at these offsets, asked at their leader. Raises `Refused` for the first that is refused,
+    `Unreachable` without an answer."""
+    rows = [(place.topic, [(place.partition, offset)]) for place, offset in offsets.items()]
+    question = Question("DeleteRecords", 2, topics=rows, timeout_ms=int(timeout_s * 1000))
+    for topic in connection.ask(question, timeout_s=timeout_s + 1.0).topics:
+        for row in topic.partitions:
+            check(f"deletion of records of {topic.name}/{row.partition_index}", row.error_code)

@@ -28,6 +28,7 @@ from ackproof.experiment.spec import (
     ClusterSpec,
     EvidenceSpec,
     ObserveSpec,
+    SoakSpec,
     TopicName,
     TopicSpec,
     WorkloadSpec,
@@ -307,6 +308,11 @@ class ExperimentSpec(Spec):
     expect: tuple[ExpectSpec, ...] = Field((), max_length=200, description="What is expected to be seen.")
     observe: ObserveSpec = Field(
         default_factory=ObserveSpec, description="What is looked at beside what every run shows."
+    )
+    soak: SoakSpec | None = Field(
+        None,
+        title="Soak",
+        description="Audit the load window by window while it goes on; `ackproof run --soak` says this.",
     )
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."

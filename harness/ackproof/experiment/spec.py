@@ -236,6 +236,15 @@ class ProducerSpec(Spec):
     topics: tuple[Text, ...] | None = Field(
         None, min_length=1, description="Topics written to; all by default."
     )
+    keys: Whole | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="How many keys the records of a producer have, in turn; without it none has one.",
+    )
+    tombstone_every: Whole | None = Field(
+        None, ge=2, le=1_000_000, description="Each so-manieth record of a key deletes it: it has no value."
+    )
     transaction_size: Whole | None = Field(
         None, ge=1, le=1_000_000, description="Records of a transaction; without it there are none."
     )
@@ -319,6 +328,18 @@ class ObserveSpec(Spec):
         False,
         description="Ask each broker by itself, five times a second, what it says of the cluster and what clients get "
         "there; and let readers tell from whom they fetch.",
+    )
+
+
+class SoakSpec(Spec):
+    """A load that is audited while it goes on, window by window."""
+
+    window: Duration = Field(60.0, ge=5, description="How long each window of the load lasts.")
+    keep: Whole | None = Field(
+        None,
+        ge=1,
+        description="How many of the newest windows stay on disk when those before them were found clean; all by "
+        "default.",
     )
 
 

@@ -7,16 +7,16 @@ run goes on, what is broken is healed, and the judge says INCONCLUSIVE.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from ackproof.base.errors import AckproofError, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
-from ackproof.experiment.fault import FaultSpec, trigger_text
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import Condition, Gauge
+from ackproof.experiment.triggers import After, At, Condition, Gauge
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
@@ -35,6 +35,8 @@ from ackproof.rundir.timeline import Timeline
 
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
+SOON_S: Final = 1.0
+"""A fault has a thread from so long before its time on."""
 T = TypeVar("T")
 
 
@@ -52,6 +54,10 @@ class Gauges(Protocol):
 
     def lag(self, topic: str, partition: int) -> int | None:
         """The leader's log end offset − high watermark."""
+
+
+class _Forgotten(Exception):
+    """The load ends before a fault."""
 
 
 class FaultDriver:
@@ -74,16 +80,57 @@ class FaultDriver:
         """Each is written by its own thread alone."""
         self._load = Load.RUNS
         self._threads: list[threading.Thread] = []
+        self._later: list[int] = []
+        """Faults that have no thread yet, the next at the end."""
+        self._later_lock = threading.Lock()
+        self._clock = threading.Thread(target=self._tick, name="faults", daemon=True)
         self._start_ns = 0
         self._unwritten: OSError | None = None
 
     def start(self) -> None:
         """The workload runs: begin to look at triggers."""
         self._start_ns = self._timeline.clock.now()
-        for number in self._lives:
-            thread = threading.Thread(target=self._live, args=(number,), name=f"fault-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._later = sorted(self._lives, key=self._not_before, reverse=True)
+        self._begin(self._due)
+        self._clock.start()
+
+    def _not_before(self, number: int) -> float:
+        """Before this second of the load nothing becomes of a fault."""
+        trigger = self._lives[number].fault.trigger
+        if isinstance(trigger, After):
+            return self._not_before(trigger.fault)
+        return trigger.at if isinstance(trigger, At) else 0.0
+
+    def _due(self, number: int) -> bool:
+        passed = (self._timeline.clock.now() - self._start_ns) / 1e9
+        return self._load is Load.OVER or self._not_before(number) <= passed + SOON_S
+
+    def _begin(self, due: Callable[[int], bool]) -> None:
+        """Let those of the later faults live that are due."""
+        with self._later_lock:
+            while self._later and due(self._later[-1]):
+                number = self._later.pop()
+                name = f"fault-{number}"
+                thread = threading.Thread(target=self._live, args=(number,), name=name, daemon=True)
+                self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+                thread.start()
+
+    def _tick(self) -> None:
+        """A soak has thousands of faults, and only few of them at a time: each that looks costs something."""
+
+        def all_live() -> bool:
+            self._begin(self._due)
+            return not self._later or self._field.stop.is_set()
+
+        self._await(all_live, "the last fault", interval_s=SOON_S / 10)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """The load ends before these faults. One that has begun all the same stays."""
+        with self._later_lock:
+            self._later = [number for number in self._later if number not in numbers]
+            for number in sorted(numbers, reverse=True):  # what waits for another one goes before it
+                if self._lives[number].stage is Stage.WAITING:
+                    del self._lives[number]
 
     def stages(self) -> dict[int, Stage]:
         """The stage of each fault by its number."""
@@ -111,6 +158,8 @@ class FaultDriver:
         """Heal what is still broken, and wait until each fault's life has ended. Raises OSError when the timeline could
         not be written."""
         self._load = Load.OVER
+        if self._clock.is_alive():
+            self._clock.join()
         for thread in self._threads:
             thread.join()
         if self._unwritten is not None:
@@ -138,6 +187,12 @@ class FaultDriver:
         injection = None
         try:
             trigger = self._await_trigger(number)
+        except _Forgotten:
+            return
+        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
+            self._go(self._lives[number].failed(_words(error)))
+            return
+        try:
             if isinstance(storm := self._lives[number].fault, Storm):
                 self._storm(storm, trigger)
                 return
@@ -155,17 +210,20 @@ class FaultDriver:
         injection.check()
         return self._field.stop.is_set() or self._lives[number].to_heal(self._moment)
 
-    def _await(self, done: Callable[[], T | None], what: str) -> T:
-        # The bound is the end of the load, which is announced; an hour is beyond any run.
-        return wait_until(done, what=what, timeout_s=3600.0, interval_s=LOOK_EVERY_S)
+    def _await(self, done: Callable[[], T | None], what: str, interval_s: float = LOOK_EVERY_S) -> T:
+        # The bound is the end of the load, which is announced; an hour more is beyond any run.
+        bound_s = self._case.experiment.workload.duration + 3600.0
+        return wait_until(done, what=what, timeout_s=bound_s, interval_s=interval_s)
 
     def _await_trigger(self, number: int) -> str:
         def fired() -> str | None:
             if self._field.stop.is_set():
                 raise Interrupted("stopped")
-            return due(self._lives[number], self._lives, self._moment, self._number)
+            if (life := self._lives.get(number)) is None:
+                raise _Forgotten
+            return due(life, self._lives, self._moment, self._number)
 
-        return self._await(fired, trigger_text(self._lives[number].fault))
+        return self._await(fired, f"fault {number}")
 
     def _number(self, condition: Condition) -> int | None:
         topic, partition = condition.topic, condition.partition

@@ -44,7 +44,8 @@ def compare(
     """
     log = log.sort_by("first_offset")
     holds = _committed(log) if committed else log["content"].to_numpy()
-    log = log.append_column("holds", pa.array(holds)).filter(pc.invert(log["control"]))
+    log = log.append_column("holds", pa.array(holds))
+    log = log.filter(pc.and_(pc.invert(log["control"]), pc.greater_equal(log["last_offset"], start)))
     inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
     known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN)).to_numpy()
     first = log["first_offset"].to_numpy()

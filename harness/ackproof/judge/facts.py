@@ -27,6 +27,7 @@ from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
+from ackproof.rundir.windows import WindowFile, windows
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,17 @@ class Facts(Evidence):
     def sealed(self) -> bool:
         """Whether the run says what it wrote: those of older versions lack facts, and are judged as they lie."""
         return self.run.seal.exists()
+
+    @cached_property
+    def windows(self) -> Sequence[WindowFile]:
+        """Those of a soak, in their order. Raises `BadInput`."""
+        return tuple(windows(self.run))
+
+    @cached_property
+    def log_starts(self) -> Mapping[TopicPartition, int]:
+        """Where logs begin of which the harness deleted records, once these were audited."""
+        deleted = [one for one in self.windows if one.deleted]
+        return {one.place: one.end for one in deleted[-1].read} if deleted else {}
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:

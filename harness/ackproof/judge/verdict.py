@@ -18,6 +18,7 @@ from ackproof.judge.checks import (
     nodes,
     replay,
     unread,
+    windows,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.coherence import (
@@ -104,6 +105,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     nodes.check,
     counting.check,
     unread.check,
+    windows.check,
 )
 """… then, before the findings are looked at, whether there is enough of them …"""
 BEHIND_THEM: Final[tuple[Check, ...]] = (

@@ -28,6 +28,7 @@ from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.reader import reread
+from ackproof.plan.soaking import Soak, soaked
 from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.documents import Document, Scalar
 
@@ -96,9 +97,16 @@ def case_from_json(value: JsonValue) -> Case:
 
 
 def load(
-    path: Path, settings: Sequence[str] = (), *, backend: str | None = None, repeat: int | None = None
+    path: Path,
+    settings: Sequence[str] = (),
+    *,
+    backend: str | None = None,
+    repeat: int | None = None,
+    soak: Soak | None = None,
 ) -> Plan:
     """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
+
+    With `soak` its load is a window of one that lasts so long.
 
     `backend` and `repeat` are checked as if the file said them: what cannot be is refused here and not while it runs.
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
@@ -110,7 +118,13 @@ def load(
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
         if repeat is not None:
             root = override(root, ("repeat",), ScalarNode(repeat, str(repeat), NOWHERE))
-        return analyse(file, root)
+        if soak is None:
+            return analyse(file, root)
+        try:
+            return analyse(file, soaked(file, root, soak))
+        except InvalidExperiment:
+            analyse(file, root)  # what is wrong with the file itself is told once, and not for each window
+            raise
     except InvalidExperiment as error:
         error.lines = lines_of(raw)
         raise

@@ -31,6 +31,7 @@ from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
 from ackproof.plan.meetings import check_meetings
+from ackproof.plan.soaking import check_soak
 from ackproof.rundir.partition import TopicPartition
 
 _ORDER: Final[Path] = ("cluster", "start_order")
@@ -52,6 +53,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
     _check_evidence(spec, found)
     check_observed(spec, found)
     check_on_model(spec, found)
+    check_soak(spec, found)
     if not found.problems:
         look_for_doubts(spec, found)
 

@@ -25,6 +25,8 @@ from ackproof.plan.diagnostics import Problems, describe
 from ackproof.rundir.timeline import DRAWN_FROM
 
 MAX_FAULTS: Final = 200
+MAX_OF_SOAK: Final = DRAWN_FROM - 1
+"""Faults of all windows of a soak: their numbers are below those that storms draw."""
 HOLD_KEYS: Final = ("for", "restart_after")
 BESIDE: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
 """Keys that stand beside the kind."""
@@ -98,8 +100,9 @@ def read_faults(found: Problems) -> list[FaultSpec | None]:
         message = f"expected a list of faults, not {describe(node)}; write each as - {EXAMPLE}"
         found.report(("faults",), message)
         return []
-    if len(node.items) > MAX_FAULTS:
-        found.report(("faults",), f"{len(node.items)} faults are too many; at most {MAX_FAULTS}", key=True)
+    most = MAX_OF_SOAK if "soak" in found.root.entries else MAX_FAULTS
+    if len(node.items) > most:
+        found.report(("faults",), f"{len(node.items)} faults are too many; at most {most}", key=True)
         return []
     return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
 

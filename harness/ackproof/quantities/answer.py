@@ -9,7 +9,9 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import over_time
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.bounds import Bound, Window
+from ackproof.rundir.end import DELETED
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
     import pyarrow as pa
 
     assert ask.quantity.measure is not None
+    if not is_count(str(ask)) and any(evidence.run.produced.glob(f"client=*/{DELETED}")):
+        return Value.unknown("ledgers of it were deleted while it went on (--keep)")
     try:
         return ask.quantity.measure(evidence, ask, window)
     except (BadInput, OSError, pa.ArrowException) as error:

@@ -43,8 +43,11 @@ from ackproof.observe.scraper import Scraper
 from ackproof.observe.watcher import Watcher as Observer
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
+from ackproof.run.gauges import Gauges
 from ackproof.run.phases import CaseOptions, Phase, Watcher
+from ackproof.run.soak import soak
 from ackproof.run.space import check_room
+from ackproof.run.windows import Soaker, rotation_of
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
@@ -59,26 +62,6 @@ from ackproof.workload.final_readers import FinalReadOrder
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2
-
-
-class _Gauges:
-    """The gauges of triggers, from the clients' counters and the sampler."""
-
-    def __init__(self, workload: Workload, sampler: Sampler) -> None:
-        self._workload = workload
-        self._sampler = sampler
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return self._workload.acked(topic, partition)
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return self._workload.read(topic, partition)
-
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        return self._sampler.isr_size(topic, partition)
-
-    def lag(self, topic: str, partition: int) -> int | None:
-        return self._sampler.lag(topic, partition)
 
 
 def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
@@ -122,6 +105,7 @@ class CaseRun:
         self.askers: list[Observer] = []
         """Of what the experiment asks for beside samples."""
         self.driver: FaultDriver | None = None
+        self.soaker: Soaker | None = None
         self.environment: dict[str, str] = {}
         self._through = False
 
@@ -210,13 +194,14 @@ class CaseRun:
             hidden=self._hidden,
             readers_tell=self.spec.observe.brokers,
             on_demand=any(fault.SENDS for fault in self.case.faults),
+            rotation=rotation_of(self.spec),
         )
         self.workload.start()
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
             FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag, self.timeline),
-            _Gauges(self.workload, self.sampler),
+            Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,
         )
@@ -224,10 +209,15 @@ class CaseRun:
         self._first_acks(self.workload)
         began = time.monotonic()
         self.driver.start()
-        self._watch(
-            lambda: time.monotonic() - began >= self.spec.workload.duration,
-            self.spec.workload.duration + 60.0,
-        )
+        if self.spec.soak is None:
+            self._watch(
+                lambda: time.monotonic() - began >= self.spec.workload.duration,
+                self.spec.workload.duration + 60.0,
+            )
+        else:
+            self.soaker = Soaker(self.spec, self.workload, cluster, self.timeline, self.tag, self._hidden)
+            self.case = soak(self.case, self.driver, self.soaker, self.timeline, self._watch)
+            self.spec = self.case.experiment
         driver = self.driver
         patience = time.monotonic() + COUNT_WITHIN_S
         self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
@@ -283,6 +273,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"after the last healing: {error}"))
 
     def _drain(self, workload: Workload) -> None:
+        if self.soaker is not None:
+            self.soaker.stop()
         try:
             workload.stop()
         except ClientDied as error:
@@ -330,7 +322,9 @@ class CaseRun:
             transactions=self.spec.workload.producers.transaction_size is not None,
         )
         self._save_case((*workload.clients, *order.clients))
-        final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
+        found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
+        if self.soaker is not None:
+            self.soaker.finish(found)
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
@@ -385,6 +379,8 @@ class CaseRun:
             self.pulse.stop()
         for asker in self.askers:
             asker.stop()
+        if self.soaker is not None:
+            self.soaker.stop()
         if self.workload is not None:
             self.workload.abort()
         if self.sampler is not None:

@@ -60,7 +60,7 @@ class CaseResult:
         final: FinalReadFile | None = None
         with suppress(BadInput):
             final = FinalReadFile.load(self.run.final_read)
-        return {**self.audit.told(final), **self.audit.records.model_dump()}
+        return {**self.audit.told(final), **self.audit.audited.model_dump()}
 
 
 def conclude(
@@ -157,6 +157,7 @@ def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
             "counts": result.counts,
             "permitted": verdict.permitted if verdict else "",
             "starved": verdict.starved if verdict else (),
+            "deleted_windows": result.audit.deleted.windows if result.audit and result.audit.deleted else 0,
             "error": entry.error or result.error,
         }
     )

@@ -25,6 +25,7 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 if TYPE_CHECKING:
     from ackproof.cluster.backends.attach.cluster import Attachment
+    from ackproof.plan.soaking import Soak
 
 RUNS = Path("runs")
 
@@ -49,6 +50,8 @@ class BatchOptions:
     """Whether simulated runs are made beside each case, for the report."""
     stored: bool = False
     """Whether `files` are runs on disk, whose cases are repeated as they were drawn (`stored_cases`)."""
+    soak: Soak | None = None
+    """Let each case's load last so long, audited window by window."""
     at_most: int | None = None
     """Go on with further repeats until what is expected over them is decided, up to so many of each case."""
 
@@ -133,12 +136,13 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
     if options.attachment is not None:
         options.attachment.check()
     for file in options.files:
-        plan = load(file, options.settings, backend=options.backend, repeat=options.repeat)
+        plan = load(file, options.settings, backend=options.backend, repeat=options.repeat, soak=options.soak)
         if plan.spec.backend == "auto":
             # All that makes clusters takes as long to load as the rest of a plan.
             from ackproof.cluster.backends.choice import resolve
 
-            plan = load(file, options.settings, backend=resolve(plan.spec.backend), repeat=options.repeat)
+            where = resolve(plan.spec.backend)
+            plan = load(file, options.settings, backend=where, repeat=options.repeat, soak=options.soak)
         for warning in plan.warnings:
             warn(str(warning))
         plans[file] = plan
@@ -239,6 +243,9 @@ def command_of(options: BatchOptions, seed: int, only: str | None = None, file: 
         words = ["ackproof", "replay", *map(str, options.files)]
     if options.repeat is not None:
         words += ["--repeat", str(options.repeat)]
+    if options.soak is not None:
+        words += ["--soak", options.soak.text]
+        words += ["--keep", str(options.soak.keep)] if options.soak.keep is not None else []
     if options.at_most is not None and only is None:
         words += ["--until-decided", "--at-most", str(options.at_most)]
     if options.attachment is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -45,6 +46,20 @@ class Document(BaseModel):
             raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
 
 
+D = TypeVar("D", bound=Document)
+
+
+def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
+    """A document a line; none without such a file. Raises `BadInput` for a line that is none, unless it is the last."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield kind.model_validate_json(line)
+        except ValidationError as error:
+            if number < len(lines):
+                raise BadInput(f"{path}:{number}: cannot be read: {error}") from error
+
+
 class Client(Document):
     """One client process of a run. `producer` or `reader` is its number in the ledgers."""
 
@@ -55,6 +70,9 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     """Of a reader; None: it was not written down."""
+    keys: int = 0
+    """How many keys a producer's records have, and each so-manieth of a key is a tombstone (`rundir.keys`); 0: none."""
+    tombstone_every: int = 0
     killed: bool = False
     """A fault killed it, on purpose: it leaves no `_END`, and what it had sent is in the ledger all the same."""
 
@@ -134,6 +152,18 @@ class RecordCounts(Document):
     consumed_final: int = 0
 
 
+class DeletedWindows(Document):
+    """Of a soak, windows that were deleted once nothing was found in them (`--keep`)."""
+
+    windows: int
+    records: RecordCounts
+    """What all windows of the soak counted: what the ledgers had, and what the follower read back."""
+    gone: int
+    """Attempts in parts of the ledgers that were deleted, as was written down before."""
+    spared: int
+    """Acknowledged attempts in the ledgers of records that went with a window: not there, and not lost."""
+
+
 class FinalReadFlaws(Document):
     """Places where a final reader went back, or passed over an offset that another read shows."""
 
@@ -159,6 +189,12 @@ class AuditFile(Document):
     findings: tuple[str, ...] = ()
     """The files in `findings/` that hold them; none in files of older versions, of which all that stand there count."""
     series: str = "series.parquet"
+    deleted: DeletedWindows | None = None
+
+    @property
+    def audited(self) -> RecordCounts:
+        """All that was audited: rows of the ledgers, with those that a soak deleted."""
+        return self.records if self.deleted is None else self.deleted.records
 
     def told(self, final: FinalReadFile | None) -> dict[str, int]:
         """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing
@@ -258,6 +294,8 @@ class BatchCase(Document):
     """Why the losses of a PASS are right."""
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
+    deleted_windows: int = 0
+    """Of a soak, windows that were deleted when nothing was found in them."""
     run: str
     order: int = 0
     """As the how-manieth of its batch it ran, from 1; 0: it is not said."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # Arrow takes a second to load, which clients have when they 
 END: Final = "_END"
 ENDS: Final = (END, "END")
 """What it may be called, the present name first."""
+DELETED: Final = "_DELETED"
+"""Parts that were deleted while the run went on, a line each as END lists what is there."""
 ORDER: Final = ("read_seq", "seq", "txn")
 """The column by which rows of a ledger are numbered: the first of these that a part has. A consumed part has a seq too,
 of the producer."""
@@ -43,6 +46,25 @@ class PartEnd(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rows:,} rows, {self.first:,} to {self.last:,})"
+
+
+def mark_deleted(folder: Path, path: Path) -> None:
+    """Write down in the folder of a client what a part holds, and delete it. Raises OSError."""
+    with (folder / DELETED).open("a", encoding="ascii") as file:
+        file.write(json.dumps(_of_part(path)._asdict()) + "\n")
+    path.unlink()
+
+
+def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
+    """The parts of a client that were deleted while the run went on (`ackproof run --keep`). Raises `NotAnEnd`."""
+    path = folder / DELETED
+    if not path.exists():
+        return ()
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+        return tuple(PartEnd(**json.loads(line)) for line in lines)
+    except (OSError, ValueError, TypeError) as error:
+        raise NotAnEnd(f"{DELETED} says nothing that can be understood") from error
 
 
 class NotAnEnd(Exception):
@@ -67,16 +89,17 @@ def mark_end(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
-        with storage.parquet(path) as file:
-            metadata = file.metadata
-        parts.append(
-            PartEnd(
-                path.name, metadata.num_rows, *span(metadata), path.stat().st_size, digest(path)
-            )._asdict()
-        )
+        with suppress(FileNotFoundError):  # deleted just now, and written down where that is
+            parts.append(_of_part(path)._asdict())
     temporary = folder / f".{END}.tmp"
     temporary.write_text(json.dumps({"parts": parts}, indent=1) + "\n", encoding="ascii")
     temporary.replace(folder / END)
+
+
+def _of_part(path: Path) -> PartEnd:
+    with storage.parquet(path) as file:
+        metadata = file.metadata
+    return PartEnd(path.name, metadata.num_rows, *span(metadata), path.stat().st_size, digest(path))
 
 
 def has_end(folder: Path) -> bool:

@@ -61,6 +61,8 @@ class CaseDir:
     """One folder a node: server.properties, hosts, logs and (until the end) data."""
     attached_json = _At("attached.json")
     """What was made on a cluster that someone else runs, until it is deleted there."""
+    windows = _At("windows")
+    """Of a soak one folder a window: see `windows`."""
     observed = _At("observed")
     """What was seen of the cluster through the protocol."""
     samples = _At("observed/partitions.jsonl")
@@ -95,6 +97,10 @@ class CaseDir:
     def served(self, reader: str) -> Path:
         """From which brokers a live reader fetched; only where the experiment asks for it."""
         return self.clients / reader / "served.jsonl"
+
+    def commits(self, reader: str) -> Path:
+        """What a live reader committed to its group; only where the experiment lets it."""
+        return self.clients / reader / "commits.jsonl"
 
     @property
     def finding_parts(self) -> list[Path]:

@@ -1,7 +1,7 @@
 """`seal.json`: what a run had written when it ended, file by file. Whoever judges it looks whether all of it is there.
 
-Sealed is what a verdict rests on: `case.json`, the timeline, the ledgers, what was observed. What is worked out of it
-(audit, replay, prediction) says by digests what it was worked out of, or is made anew.
+Sealed is what a verdict rests on: `case.json`, the timeline, the ledgers, what was observed, the windows of a soak.
+What is worked out of it (audit, replay, prediction) says by digests what it was worked out of, or is made anew.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _held_against(name: str, path: Path, then: Written | None, by_digest: dict[s
 def _evidence(run: CaseDir) -> list[Path]:
     """The files that are sealed, by name. A file that was being written when its writer died is none yet."""
     found = [path for path in (run.case_json, run.timeline) if path.exists()]
-    for folder in (run.ledger, run.observed):
+    for folder in (run.ledger, run.observed, run.windows):
         found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(found)
 

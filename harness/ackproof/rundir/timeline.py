@@ -55,6 +55,7 @@ class EventKind(StrEnum):
     CLIENT_ENDED = "client-ended"
     CLIENT_DIED = "client-died"
     CLIENT_RESET = "client-reset"
+    WINDOW = "window"
     NOTE = "note"
     ERROR = "error"
     END = "end"
@@ -273,6 +274,18 @@ class Note(Happening):
     note: str = ""
     producer: int | None = None
     unread_bytes: int | None = None
+
+
+class WindowAudited(Happening):
+    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not, or not all of it."""
+
+    KIND = EventKind.WINDOW
+    number: int = -1
+    audited: bool = True
+    acked: int = 0
+    followed: int = 0
+    counts: dict[str, int] = Field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
 
 
 class RunFailed(Happening):

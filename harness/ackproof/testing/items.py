@@ -105,7 +105,7 @@ class ExperimentItem(pytest.Item):
         if result is not None and result.verdict is not None:
             lines += [f"  {reason}" for reason in result.verdict.reasons]
         if result is not None and result.audit is not None:
-            records = result.audit.records
+            records = result.audit.audited
             found = ", ".join(f"{name} {count}" for name in Anomaly if (count := result.counts.get(name)))
             lines.append(
                 f"counted: {records.acked} acked, {records.failed} failed, {records.indeterminate} "

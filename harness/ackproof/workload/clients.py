@@ -21,14 +21,15 @@ from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
 from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
 from ackproof.workload.config import producer_config, reader_config, verify
 from ackproof.workload.counters import SharedCounters, State
-from ackproof.workload.journal import CHUNK_ROWS
 from ackproof.workload.launch import Handle, Launcher
 from ackproof.workload.salvage import Salvaged, salvage
 from ackproof.workload.settings import (
     EXIT_CLEAN,
     EXIT_RESET,
+    WHOLE,
     ProducerSettings,
     ReaderSettings,
+    Rotation,
     delivery_timeout_s,
 )
 
@@ -60,7 +61,7 @@ class Workload:
         hidden: Mapping[str, str] | None = None,
         readers_tell: bool = False,
         on_demand: bool = False,
-        chunk_rows: int = CHUNK_ROWS,
+        rotation: Rotation = WHOLE,
     ) -> None:
         self.spec = spec
         self.bootstrap = bootstrap
@@ -72,7 +73,7 @@ class Workload:
         )
         self.written = tuple(place for place in self.places if place.topic in written)
         self._seed = seed
-        self._chunk_rows = chunk_rows
+        self._rotation = rotation
         self._timeline = timeline
         self._hidden = dict(hidden or {})
         self._readers_tell = readers_tell
@@ -300,10 +301,12 @@ class Workload:
             first_place=(self._seed + number) % len(self.written),
             value_size=spec.value_size,
             rate=None if spec.rate is None else spec.rate / spec.count,
-            chunk_rows=self._chunk_rows,
+            chunk_rows=self._rotation.chunk_rows,
             transaction_size=spec.transaction_size or 0,
             abort_share=spec.abort_share,
             on_demand=self._on_demand,
+            keys=spec.keys or 0,
+            tombstone_every=spec.tombstone_every or 0,
         )
         return self._launch(settings, after)
 
@@ -325,6 +328,7 @@ class Workload:
             isolation=spec.isolation,
             commit_s=spec.commit_every,
             committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
+            flush_s=self._rotation.flush_s,
         )
         return self._launch(settings, after)
 

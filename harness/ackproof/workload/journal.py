@@ -25,9 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
+from ackproof.workload.settings import CHUNK_ROWS
 
-CHUNK_ROWS: Final = 1 << 17
-"""Rows of a chunk, a power of two: 4 MiB."""
 WORDS: Final = 4
 SENT, DONE, OFFSET, RESULT = range(WORDS)
 
@@ -92,7 +91,7 @@ class Chunk:
 
 
 class Journal:
-    """Writer's side. `views[k]` and `matrices[k]` are chunk k, empty once it is turned into Parquet."""
+    """Writer's side. `views[k]` and `matrices[k]` are chunk k, until it is turned into Parquet."""
 
     def __init__(self, folder: Path, rows: int = CHUNK_ROWS) -> None:
         if rows & (rows - 1):
@@ -100,27 +99,29 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.rows = rows
-        self.views: list[memoryview] = []
-        self.matrices: list[Matrix] = []
+        self.views: dict[int, memoryview] = {}
+        self.matrices: dict[int, Matrix] = {}
+        self._next = 0
         self.pinned: set[int] = set()
         """Chunks with rows whose outcome may still change."""
         self._chunks: dict[int, Chunk] = {}
 
     def extend(self) -> memoryview:
         """Add a chunk and return its words. Raises OSError when the disk is full."""
-        chunk = Chunk(self.folder, len(self.views), self.rows)
+        chunk = Chunk(self.folder, self._next, self.rows)
+        self._next += 1
         self._chunks[chunk.index] = chunk
-        self.views.append(chunk.words)
-        self.matrices.append(chunk.matrix)
+        self.views[chunk.index] = chunk.words
+        self.matrices[chunk.index] = chunk.matrix
         return chunk.words
 
     @property
     def current(self) -> Chunk:
-        return self._chunks[len(self.views) - 1]
+        return self._chunks[self._next - 1]
 
     def resolved(self) -> list[Chunk]:
         """The chunks before the current one whose rows are all resolved."""
-        current = len(self.views) - 1
+        current = self._next - 1
         return [
             chunk
             for index, chunk in sorted(self._chunks.items())
@@ -133,9 +134,7 @@ class Journal:
 
     def retire(self, chunk: Chunk) -> None:
         """Forget a chunk whose part of the ledger is there, and remove its file."""
-        self.views[chunk.index] = memoryview(b"")
-        self.matrices[chunk.index] = np.empty((0, WORDS), np.int64)
-        del self._chunks[chunk.index]
+        del self.views[chunk.index], self.matrices[chunk.index], self._chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
 
     def close(self) -> None:

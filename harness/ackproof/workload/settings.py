@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self, TypeAlias
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from ackproof.rundir.end import SHARE
 from ackproof.rundir.partition import TopicPartition
@@ -22,6 +22,10 @@ EXIT_ORPHAN: Final = 4
 """The parent is gone; the client ended at once and left its journal."""
 
 
+CHUNK_ROWS: Final = 1 << 17
+"""Rows of a producer's part, a power of two: 4 MiB of its journal."""
+FLUSH_S: Final = 1.0
+"""After so many seconds a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
 """In a producer's folder: what became of each transaction (see `transactions`; `salvage` reads it)."""
@@ -34,6 +38,16 @@ _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
 _JITTER: Final = 0.2
 """librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
+
+
+class Rotation(NamedTuple):
+    """How clients cut their ledgers: rows of a producer's part, seconds of a reader's."""
+
+    chunk_rows: int = CHUNK_ROWS
+    flush_s: float = FLUSH_S
+
+
+WHOLE: Final = Rotation()
 
 
 def hide(settings: Mapping[str, str]) -> int:
@@ -115,6 +129,9 @@ class ProducerSettings(ClientSettings):
     transaction_size: int = 0
     abort_share: float = 0.0
     on_demand: bool = False
+    keys: int = 0
+    """How many keys its records have, in turn; 0: none. Each `tombstone_every`-th of a key is a tombstone (0: none)."""
+    tombstone_every: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +148,7 @@ class ReaderSettings(ClientSettings):
     commit_s: float | None = None
     """So often a live reader commits what it has read, and waits for the answer; None: it does not."""
     flush_rows: int = 1 << 17
-    flush_s: float = 1.0
+    flush_s: float = FLUSH_S
     committed: bool = False
     starts: Sequence[int] = ()
     """Where the final reader begins, for each place; it reads until its position reaches that of `ends`."""

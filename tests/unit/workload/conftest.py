@@ -26,6 +26,7 @@ from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
 from ackproof.workload.clients import Workload
 from ackproof.workload.counters import SharedCounters
+from ackproof.workload.settings import Rotation
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -223,7 +224,9 @@ class Loads:
             producers=ProducerSpec.model_validate({"linger": "1ms", "delivery_timeout": "20s", **producer}),
             consumers=ConsumerSpec(live=live),
         )
-        workload = Workload(spec, specs, kafka.bootstrap, timeline, tag, seed=seed, chunk_rows=chunk_rows)
+        workload = Workload(
+            spec, specs, kafka.bootstrap, timeline, tag, seed=seed, rotation=Rotation(chunk_rows)
+        )
         self.stack.callback(workload.abort)
         return Load(workload, run, clock, tag, timeline, specs)
 

@@ -166,6 +166,11 @@ class Acts:
         grown = [broker for broker, end in self._ends().items() if end != before.get(broker)]
         return f"{name} sent a record, which came to {', '.join(map(str, grown)) or 'nobody'}"
 
+    def _resend(self, step: StepSpec) -> str:
+        before = self._ends()
+        self._on.until(lambda: self._ends() != before, f"a broker to append what p{step.resend} sends again")
+        return f"p{step.resend} sent again what it had not heard of"
+
     def _ends(self) -> dict[int, int]:
         found = {}
         for node in local(self._on.cluster.brokers()):

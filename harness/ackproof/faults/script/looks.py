@@ -8,7 +8,7 @@ leader epoch says which epoch its own replica is in (Partition.checkCurrentLeade
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -158,9 +158,23 @@ class Looks:
         )
 
 
-def notable(records: Sequence[MetadataRecord], place: TopicPartition) -> Iterator[tuple[str, int, str]]:
-    """Of these records what a script must know of: its kind, the broker that it is about (0 none), and it in words."""
+def notable(
+    records: Sequence[MetadataRecord], place: TopicPartition, fenced: Collection[int]
+) -> Iterator[tuple[str, int, str]]:
+    """Of these records what a script must know of: its kind, the broker that it is about (0 none), and it in words.
+
+    `fenced`: who was before them. A broker that has stopped in good order is fenced, and once more when its session
+    ends: that is nothing.
+    """
+    now = set(fenced)
     for record in records:
+        match record:
+            case BrokerChanged(fenced=True, controlled_shutdown=None) if record.node in now:
+                continue
+            case BrokerRegistered() | BrokerChanged(fenced=bool()):
+                (now.add if record.fenced else now.discard)(record.node)
+            case _:
+                pass
         match record:
             case PartitionDecided(topic=place.topic, partition=place.partition) if record.changed != (
                 "directories",

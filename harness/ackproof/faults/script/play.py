@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
@@ -185,11 +185,11 @@ class ScriptInjection(Injection[Script]):
         """What happened beside a step, in words."""
         records = self._looks.decided().records
         new, self._records = records[self._records :], len(records)
-        found = list(self._decided_also(step, new))
+        found = list(self._decided_also(step, new, before.fenced))
         grown = [one for one, end in after.ends.items() if end != before.ends.get(one)]
         held = [one for one in grown if self._gates.is_shut(Gate.FETCHES, one) or one in after.down]
         mine = {step.broker} if step.action in _MOVES_LOG else set()
-        if step.action == "send":
+        if step.producer is not None:
             mine = {next(iter(held), None)}
         found += [
             f"the log of broker {one} also went from {before.ends.get(one)} to {after.ends[one]}"
@@ -198,11 +198,13 @@ class ScriptInjection(Injection[Script]):
         ]
         return [f"beside it {what}" for what in found]
 
-    def _decided_also(self, step: StepSpec, new: tuple[MetadataRecord, ...]) -> list[str]:
+    def _decided_also(
+        self, step: StepSpec, new: tuple[MetadataRecord, ...], fenced: Sequence[int]
+    ) -> list[str]:
         free = not all(self._gates.is_shut(Gate.PROPOSALS, node.id) for node in self._brokers)
         expected = step.action in _DECIDES or (free and Gate.PROPOSALS not in self.fault.gates)
         found = []
-        for kind, broker, what in notable(new, self._looks.place):
+        for kind, broker, what in notable(new, self._looks.place, fenced):
             mine = broker == step.broker and step.action in _DECIDES if kind == "broker" else expected
             if not mine and step.action != "open":
                 found.append(what)

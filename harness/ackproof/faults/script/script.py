@@ -130,9 +130,10 @@ class Script(FaultSpec):
             )
         for index, step in enumerate(self.steps):
             where = ("steps", index, step.action)
-            if step.send is not None and step.send >= spec.workload.producers.count:
+            if step.producer is not None and step.producer >= spec.workload.producers.count:
                 say.report(
-                    where, f"there is no producer {step.send}; they count from 0 (workload.producers.count)"
+                    where,
+                    f"there is no producer {step.producer}; they count from 0 (workload.producers.count)",
                 )
             if step.broker is not None and step.broker not in spec.cluster.broker_ids:
                 say.report(where, f"there is no broker {step.broker}")

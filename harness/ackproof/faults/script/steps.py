@@ -127,6 +127,11 @@ class StepSpec(Spec):
     """One step: one of these actions, or none but a state to be waited for (`then`)."""
 
     send: Whole | None = Field(None, ge=0, description="A producer, by its number from 0, sends a record.")
+    resend: Whole | None = Field(
+        None,
+        ge=0,
+        description="This producer sends again what it has not heard of; a short socket.timeout.ms makes it.",
+    )
     fetch: NodeId | None = Field(None, description="A fetch of this follower.")
     proposal: NodeId | None = Field(None, description="An AlterPartition of this leader.")
     learn: NodeId | None = Field(None, description="This broker learns all that the controller has decided.")
@@ -194,6 +199,12 @@ class StepSpec(Spec):
         return value if isinstance(value, int) else None
 
     @property
+    def producer(self) -> int | None:
+        """The producer that it names."""
+        value = getattr(self, self.action) if self.action in OF_PRODUCERS else None
+        return value if isinstance(value, int) else None
+
+    @property
     def gates(self) -> tuple[Gate, ...]:
         """What must be held for it to let one thing through."""
         gate = _OPENS.get(self.action)
@@ -239,7 +250,8 @@ _OF_BROKERS: Final = (
     ),
     *("pause", "resume", "lead"),
 )
-ACTIONS: Final = ("send", *_OF_BROKERS, "elect", "set", "open", "shut")
+OF_PRODUCERS: Final = ("send", "resend")
+ACTIONS: Final = (*OF_PRODUCERS, *_OF_BROKERS, "elect", "set", "open", "shut")
 _GO_WITH: Final = {
     "of": ("open", "shut"),
     "side": ("fetch", "proposal"),

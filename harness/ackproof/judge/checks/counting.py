@@ -20,7 +20,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     uncounted = [anomaly for anomaly in Anomaly if anomaly not in audit.counts]
     if uncounted:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")
-    produced = audit.records.produced
+    produced = audit.audited.produced
     handed = facts.pulses[-1].sent if facts.pulses else 0
     if handed > produced:
         yield lacks(
@@ -29,9 +29,9 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if produced == 0:
         yield lacks("nothing was produced")
         return
-    if audit.records.acked == 0:
+    if audit.audited.acked == 0:
         yield lacks("nothing was acknowledged")
-    share = audit.records.indeterminate / produced
+    share = audit.audited.indeterminate / produced
     bound = facts.case.experiment.evidence.max_indeterminate
     if share > bound:
         yield lacks(

@@ -58,7 +58,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         if not read.complete or "compact" in config.get("cleanup.policy", "delete"):
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        may_expire = not retention(facts.case.experiment, read.topic).usual
+        may_expire = bool(facts.log_starts) or not retention(facts.case.experiment, read.topic).usual
         logs = _Logs(read, mine, facts.in_sync.get(place, ()), _rotten(facts, place), may_expire)
         yield from _of_a_partition(facts, logs)
         yield from _at_read_committed(facts, logs)

@@ -79,7 +79,8 @@ def _beginning(facts: Facts, read: PartitionRead) -> Iterator[str]:
     experiment = facts.case.experiment
     if read.topic not in experiment.topics or BACKENDS[facts.backend].foreign:
         return
-    if read.complete and read.start > 0 and retention(experiment, read.topic).usual:
+    deleted = facts.log_starts.get(TopicPartition(read.topic, read.partition), 0)
+    if read.complete and read.start > deleted and retention(experiment, read.topic).usual:
         yield f"{read.topic}/{read.partition}: the final read begins at {read.start}, and no setting deletes records"
     if read.complete and read.records < 0 and facts.sealed:
         yield f"{read.topic}/{read.partition}: nobody counted what the final reader was handed"

@@ -86,7 +86,7 @@ def _records(facts: Facts) -> Iterator[str]:
     }
     if closed != producers or sum(isinstance(event.what, ClientStarted) for event in told) > len(producers):
         return
-    records = facts.audit.records
+    records = facts.audit.audited
     for word, pulse, ledger in (("sent", last.sent, records.produced), ("acked", last.acked, records.acked)):
         if pulse != ledger:
             yield f"the pulses count {pulse:,} records {word} by {seconds(last.t_ns)}, and the ledgers have {ledger:,}"

@@ -72,7 +72,7 @@ def _sent(facts: Facts, t_ns: int) -> int:
     """How many records at most were sent between a log end and the high watermark of one answer."""
     before = [pulse.sent for pulse in facts.pulses if pulse.t_ns <= t_ns - _AGE_NS]
     after = [pulse.sent for pulse in facts.pulses if pulse.t_ns >= t_ns]
-    return (after[0] if after else facts.audit.records.produced) - (before[-1] if before else 0)
+    return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
 
 
 def _fallen(

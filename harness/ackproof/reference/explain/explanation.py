@@ -25,7 +25,7 @@ from ackproof.reference.explain.intervals import disturbances, intervals, left_u
 from ackproof.reference.explain.rows import AckedRows, Bools, acked_rows, timestamps
 from ackproof.reference.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof.reference.replay.lives import Life, learns_ns
-from ackproof.reference.replay.observed import CUTS_LOGS, SLACK_NS, Observed
+from ackproof.reference.replay.observed import SLACK_NS, Observed
 from ackproof.rundir.conformance import Unexplained
 from ackproof.rundir.partition import TopicPartition
 
@@ -178,7 +178,7 @@ class _Place:
                 continue
             self._truncations(one.era, rows, one.told, mine & ~either & one.truncated)
             nowhere = one.can & ~one.held & ~others & ~told.timely & ~kept
-            if nowhere.any() and not CUTS_LOGS & self._observed.fault_kinds:
+            if nowhere.any() and not self._observed.cuts:
                 self.account.forbidden.append(one.above(rows, nowhere))
 
     def _above_its_epoch(self, rows: AckedRows, nowhere: Bools) -> None:

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.releases import ELR, LINES, features_of, numbers
+from ackproof.experiment.problems import hint
+from ackproof.experiment.releases import ELR, LINES, RELEASES, features_of, numbers
 from ackproof.reference.force.story import Story
 from ackproof.reference.force.translate import Forced
 from ackproof.rundir.anomalies import Anomaly
@@ -19,6 +20,8 @@ from ackproof_reference.rules import rules_of
 TOPIC: Final = "orders"
 _HELD: Final = ("fetches", "metadata", "proposals")
 _LAG_MS: Final = 3000
+_LATER_MS: Final = 60_000
+"""When the script is over."""
 _ACKS: Final = {-1: "all"}
 _HEAD: Final = """\
 # A story of the reference implementation as a script, written by `ackproof force`; `ackproof run` runs it again.
@@ -40,6 +43,10 @@ class Ground:
         if rules.endswith("-zk"):
             raise BadInput(
                 "a story of ZooKeeper mode cannot be forced: which requests are sent where is known of KRaft"
+            )
+        if release is not None and release not in RELEASES:
+            raise BadInput(
+                f"--kafka: Kafka {release} does not run here{hint(release, RELEASES, 'there are:')}"
             )
         line = numbers(rules)[:2]
         found = next((one.releases[-1] for one in LINES if one.number == line), None)
@@ -76,6 +83,11 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
         "delivery_timeout": "5min",
         "request_timeout": "4min",
     }
+    if scope.budget.retries:
+        producers["config"] = {"socket.timeout.ms": _LAG_MS}
+    elif any("is refused with" in told.happening.text for told in story.way):
+        # The model's client gives up what is refused; librdkafka sends it again, whatever `retries` is.
+        producers["config"] = {"retry.backoff.ms": _LATER_MS, "retry.backoff.max.ms": _LATER_MS}
     cluster: dict[str, Data] = {
         "kafka": ground.release,
         "brokers": scope.brokers,

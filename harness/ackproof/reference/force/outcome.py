@@ -53,6 +53,8 @@ def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
         if not step.wrong:
             continue
         number = forced[place].number
+        if not number:
+            return Outcome(Word.INCONCLUSIVE, f"before the story began: {step.wrong}", seconds=seconds)
         word = Word.INCONCLUSIVE if step.wrong.startswith(BESIDE) else Word.DIVERGED
         happening = story.way[number - 1].happening
         why = f"{happening.actor}: {happening.text}: {step.wrong}"

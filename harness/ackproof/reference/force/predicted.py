@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ackproof.experiment.case import Case
 from ackproof.reference.force.story import Story
 from ackproof.reference.predict.answers import EXPLORED, USUAL_STATES, smaller
 from ackproof.reference.predict.cases import rules_name, scope_for
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
+
+IMPOSSIBLE: Final = "it is impossible"
 
 
 def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
@@ -28,4 +32,4 @@ def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[S
             way = tuple(search.way_to(found.state))
             return Story(anomaly, found.text, world_of, way), rules_name(case)
         exhausted = search.exhausted
-    return "it is impossible" if exhausted else "no way was found within so many states"
+    return IMPOSSIBLE if exhausted else "no way was found within so many states"

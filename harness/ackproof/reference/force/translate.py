@@ -2,7 +2,10 @@
 
 Some steps of the model are none for a script. A follower of Kafka asks as soon as it has taken an answer: its request
 waits at the gate. A leader proposes by itself. A broker that starts registers, catches up and is unfenced in one go:
-its start comes where the model unfences it.
+its start comes where the model unfences it. Who asks where an epoch ends (before KIP-595) is told so by the answer to a
+fetch; where nothing has to be cut that answer brings records at once, and the asking is no step.
+
+Where a story begins with a smaller ISR, those that are not in it are shut down and started first; their fetches wait.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from typing import Final
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.nodes import Data
 from ackproof.reference.force.story import State, Story
-from ackproof_reference.broker import Follower, Leader, Process
+from ackproof_reference.broker import Broker, Follower, Leader, Process
 from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.scope import Client
 from ackproof_reference.log import Log
-from ackproof_reference.messages import Altered, AlterPartition, Fetch, Fetched
+from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Fetch, Fetched
 from ackproof_reference.metadata import Metadata
+from ackproof_reference.node import step
 
 Entry = dict[str, Data]
 """A step of a script as a file has it."""
@@ -36,19 +40,20 @@ class NotForceable(AckproofError):
 
 @dataclass(frozen=True)
 class Forced:
-    """A step of a script, and the step of the story that it stands for, counted from 1."""
+    """A step of a script, and the step of the story that it stands for, counted from 1; 0: what comes before it."""
 
     entry: Entry
     number: int
 
 
 _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
+_WITHIN: Final = "15s"
+"""How long Kafka is given to come to the model's state."""
+_DIES: Final = ("is killed", "loses power")
 _NEVER: Final = {
     "never hears the answer": "no gate loses an answer and lets the next request through",
-    "sends once more": "producers send again when they will, not when they are asked",
     "gives up waiting": "how long a producer waits is a time-out of its own",
     "is asked to move the partition": "no step of a script begins a reassignment",
-    "asks where epoch": "no release that runs here asks with OffsetForLeaderEpoch where logs part",
 }
 
 
@@ -65,9 +70,14 @@ class _Translation:
         """Brokers that the model has started and not unfenced: on the ground they are still down."""
         self._ahead: set[int] = set()
         """Brokers that have learnt with their start what the model has them learn later."""
+        self._agree: set[int] = set()
+        """Followers that ask where an epoch ends and have nothing to cut: no release that runs here does."""
+        self._first_epoch = 0
+        """The leader epoch, counted from the script's beginning, in which the story begins."""
 
     def steps(self) -> Iterator[Forced]:
         """In order; what several steps of the model come to stands with the last of them."""
+        yield from self._beforehand()
         for number, told in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]
             entries = list(self._of(number, told, before, after))
@@ -77,7 +87,24 @@ class _Translation:
                 last = place == len(entries) - 1
                 then = self._expected(after) if last else {}
                 note = f"{number}. {told.happening.actor}: {told.happening.text}"
-                yield Forced({**entry, **({"then": then} if then else {}), "note": note}, number)
+                seen: Entry = {"then": then, "within": _WITHIN} if then else {}
+                yield Forced({**entry, **seen, "note": note}, number)
+
+    def _beforehand(self) -> Iterator[Forced]:
+        """The ISR that the story begins with. Step 0 of it."""
+        scope = self._story.scope
+        replicas = scope.assigned or scope.ids
+        out = [broker for broker in replicas if scope.started_isr and broker not in scope.started_isr]
+        if not out:
+            return
+        self._first_epoch = int(replicas[0] in out)
+        # A broker is let go only when all others have learnt that it goes.
+        entries: list[Entry] = [{"open": "metadata"}]
+        for broker in out:
+            entries += [{"stop": broker}, {"start": broker}]
+        entries.append({"shut": "metadata", "then": self._expected(self._states[0])})
+        for entry in entries:
+            yield Forced({**entry, "note": f"the story begins with ISR {list(scope.started_isr)}"}, 0)
 
     def _of(self, number: int, told: Told, before: State, after: State) -> Iterator[Entry]:
         text, actor = told.happening.text, told.happening.actor
@@ -86,15 +113,15 @@ class _Translation:
                 raise NotForceable(number, told, why)
         changed = {name: (was, now) for name, was, now in told.changed}
         if actor == "client":
-            yield self._sent(told, before)
+            yield self._sent(number, told, before)
         elif actor == "controller":
             yield from self._controlled(number, told, changed, after)
         elif text.startswith("answers "):
             yield from self._served(told, before, after)
-        elif text.startswith(("asks for offset", "gives up its request", "is down: ")):
+        elif text.startswith(("asks for offset", "asks where epoch", "gives up its request", "is down: ")):
             yield from self._asked(text, actor, changed, after)
         elif text.startswith("takes the answer"):
-            yield from self._taken(actor, after)
+            yield from self._taken(actor, before, after)
         elif text.startswith("hears what became"):
             yield {"proposal": _broker(actor), "side": "response"}
         elif text.startswith("proposes to drop"):
@@ -102,9 +129,23 @@ class _Translation:
         else:
             yield from self._lived(number, told, changed, after)
 
-    def _sent(self, told: Told, before: State) -> Entry:
-        client = before["client"]
-        assert isinstance(client, Client)
+    def _sent(self, number: int, told: Told, before: State) -> Entry:
+        client, first = before["client"], self._states[0]["controller"]
+        assert isinstance(client, Client) and isinstance(first, Metadata)
+        if "sends once more" in told.happening.text:
+            if self._story.scope.records > 1:
+                raise NotForceable(number, told, "a producer sends again all that it has not heard of")
+            return {"resend": 0}
+        to, known = _broker(told.happening.target), first.partition.leader
+        # It asks anew where to send to when its connection is gone, and is told by whoever is up.
+        moved = any(
+            step.happening.actor == f"broker {known}" and step.happening.text.startswith(_DIES)
+            for step in self._story.way[: number - 1]
+        )
+        if to != known and not moved:
+            raise NotForceable(
+                number, told, f"a producer sends to the leader that it knows of, broker {known}"
+            )
         return {"send": 0 if self._story.scope.idempotent else client.sent, "until": "appended"}
 
     def _controlled(
@@ -129,9 +170,22 @@ class _Translation:
     def _served(self, told: Told, before: State, after: State) -> Iterator[Entry]:
         """What a leader answers; a refusal is taken at once, and the follower asks anew."""
         follower = _broker(told.happening.target)
-        answered = after[f"fetch of broker {follower}"] is not None
+        answer = after[f"fetch of broker {follower}"]
+        if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
+            self._agree.add(follower)
+            return
         entry: Entry = {"fetch": follower}
-        yield {**entry, "side": "request"} if answered else entry
+        yield {**entry, "side": "request"} if answer is not None else entry
+
+    def _agrees(self, state: State, follower: int, answer: EpochEnd) -> bool:
+        """Whether this answer leaves the follower's log as it is, so that it fetches from now on."""
+        log = state[f"log of broker {follower}"]
+        assert isinstance(log, Log)
+        there, _ = step(
+            Broker(follower, log, self._process(state, follower)), answer, self._story.scope.rules
+        )
+        role = there.process.role
+        return there.log == log and isinstance(role, Follower) and not role.truncating
 
     def _asked(
         self, text: str, actor: str, changed: dict[str, tuple[Hashable, Hashable]], after: State
@@ -140,13 +194,15 @@ class _Translation:
         same one; else its connection is gone."""
         if text.startswith("gives up"):
             (was, _), broker = changed[f"fetch of {actor}"], _broker(actor)
-            if isinstance(was, Fetch) and self._follows(after, broker) == was.leader:
+            if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, broker) == was.leader:
                 yield {"fetch": broker}
 
-    def _taken(self, actor: str, after: State) -> Iterator[Entry]:
-        process = after[f"memory of {actor}"]
-        if isinstance(process, Process) and process.up:
-            yield {"fetch": _broker(actor), "side": "response"}
+    def _taken(self, actor: str, before: State, after: State) -> Iterator[Entry]:
+        broker = _broker(actor)
+        if isinstance(before[f"fetch of {actor}"], EpochEnd) and broker in self._agree:
+            self._agree.discard(broker)
+        elif self._process(after, broker).up:
+            yield {"fetch": broker, "side": "response"}
 
     def _lived(
         self, number: int, told: Told, changed: dict[str, tuple[Hashable, Hashable]], after: State
@@ -183,7 +239,9 @@ class _Translation:
             broker = _broker(name.split(" of ")[1])
             if not self._process(after, broker).up:
                 continue  # its connections are gone
-            if isinstance(was, Fetched) and self._follows(after, broker) == was.leader:
+            if isinstance(was, EpochEnd) and broker in self._agree:
+                self._agree.discard(broker)
+            elif isinstance(was, Fetched | EpochEnd) and self._follows(after, broker) == was.leader:
                 yield {"fetch": broker, "side": "response"}
             elif isinstance(was, AlterPartition):
                 yield {"proposal": broker}
@@ -209,7 +267,7 @@ class _Translation:
         if whole:
             found |= {
                 "leader": partition.leader,
-                "epoch": partition.leader_epoch,
+                "epoch": self._first_epoch + partition.leader_epoch,
                 "isr": list(partition.isr),
                 "elr": list(partition.elr),
                 "fenced": [entry.broker for entry in metadata.brokers if entry.fenced],
@@ -223,7 +281,7 @@ class _Translation:
             assert isinstance(log, Log)
             ends[str(broker)] = log.end
             if process.up and process.role is not None and broker not in self._ahead:
-                believed[str(broker)] = process.role.epoch
+                believed[str(broker)] = self._first_epoch + process.role.epoch
                 # Until its mark has come to the start of its epoch a leader tells none (OFFSET_NOT_AVAILABLE).
                 if isinstance(process.role, Leader) and log.high_watermark >= process.role.start:
                     marks[str(broker)] = log.high_watermark

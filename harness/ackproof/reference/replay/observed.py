@@ -19,6 +19,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.planned.elections import ElectUnclean
+from ackproof.faults.script.script import Script
+from ackproof.faults.script.steps import StepSpec
 from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -26,7 +28,7 @@ from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import Sample, read_samples
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked, read_timeline
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, ScriptStep, read_timeline
 
 CUTS_LOGS: Final = frozenset(
     [
@@ -78,11 +80,6 @@ class Observed:
         """A controller's wall-clock time as one of the run."""
         return timestamp_ms * 1_000_000 - self.began_wall_ns
 
-    @cached_property
-    def fault_kinds(self) -> frozenset[str]:
-        """The kinds of all faults that were asked for."""
-        return frozenset(event.what.kind for event in self.events if isinstance(event.what, FaultAsked))
-
     def rotted(self, place: TopicPartition) -> list[str]:
         """The kinds of the faults after which no protocol says what a broker reads back from this partition's files."""
         asked = {event.fault for event in self.events if isinstance(event.what, FaultAsked)}
@@ -116,15 +113,41 @@ class Observed:
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
-    def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Whether by then a fault had taken from the disk of one of these nodes what it had appended."""
-        return any(
-            isinstance(event.what, FaultAsked)
-            and event.what.kind in CUTS_LOGS
-            and event.t_ns <= t_ns
-            and (event.what.kind == ANYTHING or not set(nodes).isdisjoint(event.what.nodes))
+    @cached_property
+    def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
+        """When a fault, or a step of a script, took from which nodes' disks what they had appended; None: from any."""
+        found: list[tuple[int, frozenset[int] | None]] = [
+            (event.t_ns, None if event.what.kind == ANYTHING else frozenset(event.what.nodes))
             for event in self.events
-        )
+            if isinstance(event.what, FaultAsked) and event.what.kind in CUTS_LOGS
+        ]
+        found += [
+            (begin, frozenset([step.power_loss]))
+            for _, begin, _, step in self.script_steps
+            if step.power_loss is not None
+        ]
+        return found
+
+    def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
+        """Whether by then something had been taken from the disk of one of these nodes that it had appended."""
+        theirs = set(nodes)
+        return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
+
+    @cached_property
+    def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
+        """The steps that scripts took: of which partition, from when to when, and what."""
+        scripts = {fault.number: fault for fault in self.case.faults if isinstance(fault, Script)}
+        begun: dict[int, int] = {}
+        found = []
+        for event in self.events:
+            if event.fault not in scripts:
+                continue
+            if isinstance(event.what, ScriptStep):
+                step = scripts[event.fault].steps[event.what.number - 1]
+                place = TopicPartition(event.topic or "", event.partition or 0)
+                found.append((place, begun.get(event.fault, event.t_ns), event.t_ns, step))
+            begun[event.fault] = event.t_ns
+        return found
 
     def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
         """Whether an administrator asked for an unclean election of this partition, and may still be waiting for it."""
@@ -134,7 +157,12 @@ class Observed:
             if fault.kind == ANYTHING
             or (isinstance(fault, ElectUnclean) and TopicPartition(*fault.partition) == place)
         )
-        times = (self.fault_times[number] for number in asks if number in self.fault_times)
+        times = [self.fault_times[number] for number in asks if number in self.fault_times]
+        times += [
+            (begin, end)
+            for of, begin, end, step in self.script_steps
+            if step.elect == "unclean" and of == place
+        ]
         return any(begin - SLACK_NS <= t_ns <= end + SLACK_NS for begin, end in times)
 
     @cached_property

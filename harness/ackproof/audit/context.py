@@ -1,0 +1,132 @@
+"""What the passes over a window must see of earlier ones, as rows that stand among its own: context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ackproof.audit.lookup import Identities
+from ackproof.audit.rows import (
+    PRODUCED,
+    Array,
+    Bools,
+    Ints,
+    Rows,
+    Schema,
+    concat,
+    constant,
+    distinct,
+    group_starts,
+)
+from ackproof.audit.runs import Runs
+from ackproof.rundir.outcome import Outcome
+
+HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}
+_BEFORE_ALL = -2
+"""Offsets of first copies from here downwards: -1 is an offset that nobody knows."""
+
+
+def surfaced(unsaid: Mapping[tuple[int, int], Runs], read: Rows, which: Bools) -> tuple[Bools, Rows]:
+    """Which of these records are of attempts without an ack of earlier windows, and these attempts."""
+    found = np.zeros(len(read), dtype=np.bool_)
+    found_attempts: list[Rows] = []
+    for (producer, outcome), runs in unsaid.items():
+        mine = which & (read["producer"] == producer)
+        mine[mine] = runs.has(read.ints("seq")[mine])
+        found |= mine
+        seqs = distinct(read.ints("seq")[mine])
+        found_attempts.append(
+            attempts_of(np.full(len(seqs), producer), seqs, outcome, np.full(len(seqs), -1))
+        )
+    return found, concat(found_attempts, PRODUCED)
+
+
+def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
+    """Rows of the produced ledger, as far as the passes look at them."""
+    count = len(seq)
+    columns: dict[str, Array] = {
+        "producer": producer.astype(np.int32),
+        "seq": seq,
+        "outcome": np.broadcast_to(np.asarray(outcome, np.int8), (count,)),
+        "offset": offset,
+        "at_ns": constant(0, "i8", count),
+        "latency_ns": constant(-1, "i8", count),
+        "txn": constant(-1, "i8", count),
+    }
+    return Rows(columns, count)
+
+
+def first_copies(read: Rows) -> Rows:
+    """The identities of records that are found again, as they were found first: each once, before all offsets."""
+    rows = read.sorted_by("producer", "seq")
+    rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
+    count = len(rows)
+    columns = {
+        "producer": rows["producer"],
+        "seq": rows["seq"],
+        "offset": np.arange(_BEFORE_ALL - count + 1, _BEFORE_ALL + 1, dtype=np.int64),
+        "acked": np.ones(count, dtype=np.bool_),
+    }
+    return Rows(columns, count)
+
+
+def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
+    """Attempts and final rows of context."""
+    known = Identities(again["producer"], again.ints("seq"))
+    highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
+    rows = concat([highest, again], HIGHEST)
+    count = len(rows)
+    offset = rows.ints("offset")
+    outcome = np.where(rows.flags("acked"), Outcome.ACKED, Outcome.INDETERMINATE)
+    acked_at = np.where(rows.flags("acked") & (offset >= 0), offset, -1)
+    produced = attempts_of(rows.ints("producer"), rows.ints("seq"), outcome, acked_at)
+    read = {
+        "reader": constant(-1, "i4", count),
+        "assignment": np.arange(count, dtype=np.int32),
+        "read_seq": constant(0, "i8", count),
+        "offset": offset,
+        "leader_epoch": constant(-1, "i4", count),
+        "producer": rows["producer"],
+        "seq": rows["seq"],
+        "intact": constant(True, "?", count),
+        "astray": constant(False, "?", count),
+    }
+    return produced, Rows(read, count)
+
+
+def last_reads(live: Rows) -> Rows:
+    """Of each reader the last read of its newest assignment."""
+    rows = live.sorted_by("reader", "assignment", "read_seq")
+    starts = group_starts([rows["reader"]])
+    ends = np.append(starts[1:], len(rows)) - 1 if len(starts) else starts
+    return rows.take(ends)
+
+
+def next_reads(live: Rows) -> Rows:
+    """Of each reader and assignment the first of these reads: what it passed over before shows there."""
+    rows = live.sorted_by("reader", "assignment", "read_seq")
+    return rows.take(group_starts([rows["reader"], rows["assignment"]]))
+
+
+def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
+    """Of each producer the present record of the highest seq, and of those that were acknowledged; each at its lowest
+    offset."""
+    copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
+    copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
+    at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))
+    columns = {
+        "producer": there["producer"],
+        "seq": there["seq"],
+        "offset": copies.ints("offset")[at],
+        "acked": there["outcome"] == Outcome.ACKED,
+    }
+    rows = concat([before, Rows(columns, len(there))], HIGHEST)
+    kept = []
+    for some in (rows, rows.take(rows.flags("acked"))):
+        ordered = some.sorted_by("producer", "seq")
+        starts = group_starts([ordered["producer"]])
+        if len(starts):
+            kept.append(ordered.take(np.append(starts[1:], len(ordered)) - 1))
+    both = concat(kept, HIGHEST).sorted_by("producer", "seq")
+    return both.take(group_starts([both["producer"], both["seq"]]))

@@ -1,0 +1,321 @@
+"""The audit of a soak, window by window: the passes of `bucket` over what is new, and what is carried in between.
+
+A window is a range of offsets of each partition, read by a follower reader, and the attempts whose outcomes have come
+since the window before. It ends before the first record whose attempt the ledger does not tell of yet. Its bounds cut
+through what belongs together, so that some is carried to the next:
+
+* attempts that are acknowledged behind the range, and live reads from there;
+* of all others their seqs alone, as runs: a record that is found again is a duplicate, and one without an ack may be
+  found at any time.
+
+What the passes must see of earlier windows stands among the rows as *context*: the record of the highest seq of each
+producer, the reads of live readers around the range, and before all offsets the first copy of what is found again. No
+finding is of context. The counts of all windows are those of one audit of everything, but for what becomes of a record
+after its window: a loss that comes later is the end's to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ackproof.audit.bucket import Audited, Streams
+from ackproof.audit.commits import CommitAudit
+from ackproof.audit.context import (
+    HIGHEST,
+    context,
+    first_copies,
+    highest_of,
+    last_reads,
+    next_reads,
+    surfaced,
+)
+from ackproof.audit.findings_file import FindingsWriter
+from ackproof.audit.lookup import Identities
+from ackproof.audit.rows import (
+    FINAL,
+    LIVE,
+    PRODUCED,
+    Bools,
+    Ints,
+    Rows,
+    Schema,
+    concat,
+    distinct,
+    empty,
+    group_starts,
+)
+from ackproof.audit.runs import Runs
+from ackproof.audit.transactions import NO_TRANSACTIONS, Table
+from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+
+_SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is new at one place: rows in any order. `start`, `end`: the offsets that the follower read."""
+
+    start: int
+    end: int
+    produced: Rows = field(default_factory=partial(empty, PRODUCED))
+    live: Rows = field(default_factory=partial(empty, LIVE))
+    read: Rows = field(default_factory=partial(empty, FINAL))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What is known of one place between two windows."""
+
+    open: Rows = field(default_factory=partial(empty, PRODUCED))
+    """Attempts that were acknowledged behind what was read."""
+    unsaid: Mapping[tuple[int, int], Runs] = field(default_factory=dict)
+    """By producer and outcome the seqs of attempts without an ack that were not found when their window closed."""
+    live: Rows = field(default_factory=partial(empty, LIVE))
+    """Live reads behind what was read."""
+    last: Rows = field(default_factory=partial(empty, LIVE))
+    """The last read of each live reader."""
+    highest: Rows = field(default_factory=partial(empty, HIGHEST))
+    """Of each producer the present record of the highest seq, and that of the highest that was acknowledged."""
+    lost: Rows = field(default_factory=partial(empty, PRODUCED))
+    present: Mapping[int, Runs] = field(default_factory=dict)
+    """By producer the seqs that were found."""
+
+    def knows(self, producer: Ints, seq: Ints) -> Bools:
+        """Which of these were found in earlier windows."""
+        there = np.zeros(len(seq), dtype=np.bool_)
+        for number in np.unique(producer).tolist():
+            if number in self.present:
+                mine = producer == number
+                there[mine] = self.present[number].has(seq[mine])
+        return there
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the ledgers tell by now: the chunks of each producer that are there, of so many seqs each.
+
+    `sent`: how many attempts each producer had made when the window closed.
+    """
+
+    chunk_rows: int
+    stride: int
+    """Every so manyeth seq of a producer is of one place."""
+    chunks: Mapping[int, Runs] = field(default_factory=dict)
+    sent: Mapping[int, int] = field(default_factory=dict)
+    last: bool = False
+    """Nothing more will be told."""
+
+    def later(self, producer: Ints, seq: Ints) -> Bools:
+        """Of which identities the ledger may tell later."""
+        waits = np.zeros(len(seq), dtype=np.bool_)
+        for number, chunks in self.chunks.items() if not self.last else ():
+            mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0))
+            waits[mine] = ~chunks.has(seq[mine] // self.chunk_rows)
+        return waits
+
+
+@dataclass
+class WindowCounts:
+    """What a window came to. `ends`: up to where each place was audited."""
+
+    counts: dict[str, int]
+    ends: dict[TopicPartition, int]
+    carried: dict[TopicPartition, Carried]
+    followed: int
+    """Records that were read back up to there."""
+    flaws: int
+    unledgered: int
+    late: int
+    found_late: tuple[tuple[int, int], ...]
+    """Identities (producer, seq) that were lost to a window before, and are there: acknowledged without an offset."""
+
+
+class _Findings(FindingsWriter):
+    """Leaves out what is said of context, by its offsets at each place."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.context: dict[TopicPartition, Ints] = {}
+
+    def _said(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+        return ~np.isin(rows.ints("offset"), self.context.get(place, _none()))
+
+
+def audit(
+    findings_file: Path,
+    given: Mapping[TopicPartition, Given],
+    carried: Mapping[TopicPartition, Carried],
+    told: Told,
+) -> WindowCounts:
+    """Audit a window. Findings go to the file, which is there if there are any.
+
+    Raises `Rejected` where an identity was produced twice, OSError.
+    """
+    findings = _Findings(findings_file)
+    places = {place: _Place(place, one, carried.get(place, Carried()), told) for place, one in given.items()}
+    elsewhere = [_known_at(place, one, places) for place, one in places.items()]
+    given_shares: list[Share] = []
+    flaws = 0
+    for place, one in sorted(places.items()):
+        findings.context[place] = one.context_offsets
+        rows, audited = Streams(), Audited()
+        rows.add("produced", one.produced)
+        rows.add("live", one.live)
+        rows.add("final", one.read)
+        for message in audited.audit(
+            place, rows, findings, CommitAudit(place, findings, Table(NO_TRANSACTIONS)), keys={}
+        ):
+            given_shares += [share for _, share in shares(message, 1)]
+        flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))
+    unledgered = resolve([*given_shares, *elsewhere], frozenset(), findings)
+    findings.close()
+    return WindowCounts(
+        counts=dict(findings.counts),
+        ends={place: one.end for place, one in places.items()},
+        carried={place: one.after() for place, one in places.items()},
+        followed=sum(one.followed for one in places.values()),
+        flaws=flaws,
+        unledgered=unledgered,
+        late=sum(one.late for one in places.values()),
+        found_late=tuple(identity for one in places.values() for identity in one.found_late),
+    )
+
+
+class _Place:
+    """One place in one window: the rows for the passes, and what is carried on."""
+
+    def __init__(self, place: TopicPartition, given: Given, before: Carried, told: Told) -> None:
+        self.place = place
+        self.before, self._told = before, told
+        news = concat([before.open, given.produced], PRODUCED)
+        from_before = np.arange(len(news)) < len(before.open)
+        order = np.lexsort((news["seq"], news["producer"]))
+        news, from_before = news.take(order), from_before[order]
+        # -- to whom each record belongs
+        self.end, read = _up_to_untold(given, told)
+        self.followed = len(read)
+        found = Identities(news["producer"], news.ints("seq")).find(read["producer"], read.ints("seq"))
+        unknown = (found < 0) & ~((read["producer"] == -1) & (read["seq"] == -1))
+        again = unknown & before.knows(read.ints("producer"), read.ints("seq"))
+        lost = Identities(before.lost["producer"], before.lost.ints("seq")).find(
+            read["producer"], read.ints("seq")
+        )
+        lost[~unknown | again] = -1
+        said, found_late = surfaced(before.unsaid, read, unknown & ~again)
+        self.foreign = read.take(unknown & ~again & (lost < 0) & ~said)
+        # -- of which attempts something is to be said now
+        met = np.zeros(len(news), dtype=np.bool_)
+        met[found[found >= 0]] = True
+        self._intact = np.zeros(len(news), dtype=np.bool_)
+        self._intact[found[(found >= 0) & read.flags("intact")]] = True
+        acked, offset = news["outcome"] == Outcome.ACKED, news.ints("offset")
+        due = acked & np.where(offset >= 0, offset < self.end, from_before)
+        due |= acked & told.last
+        self._now = met | due
+        self._news = news
+        self.waiting = news.take(~met & ~due & acked)
+        taken_back = distinct(lost[lost >= 0])
+        self._still_lost = np.setdiff1d(np.arange(len(before.lost)), taken_back)
+        back = before.lost.take(taken_back)
+        self._back = concat([back, found_late], PRODUCED)
+        intact = read.take(read.flags("intact"))
+        of_intact = np.isin(_identity(back), _identity(intact))
+        self.found_late = list(
+            zip(back["producer"][of_intact].tolist(), back["seq"][of_intact].tolist(), strict=True)
+        )
+        # -- the rows of the passes
+        known = first_copies(read.take(again))
+        produced_context, read_context = context(before.highest, known)
+        self.produced = concat([news.take(self._now), self._back, produced_context], PRODUCED)
+        self.read = concat([read, read_context], FINAL)
+        # -- live reads: what comes after its window is late
+        live = concat([before.live, given.live], LIVE)
+        offset = live.ints("offset")
+        held = (offset >= self.end) & (not told.last)
+        self._own, self._held = live.take(~held & (offset >= given.start)), live.take(held)
+        self.late = int(np.count_nonzero(~held & (offset < given.start)))
+        around = concat([before.last, next_reads(self._held)], LIVE)
+        self.live = concat([self._own, around], LIVE)
+        self.context_offsets = distinct(np.concatenate([read_context.ints("offset"), around.ints("offset")]))
+
+    def _with(self, runs: Runs | None, seqs: Ints) -> Runs:
+        stride = self._told.stride
+        return (Runs(stride, int(seqs[0]) % stride) if runs is None else runs).plus(seqs)
+
+    def after(self) -> Carried:
+        """What the next window must know."""
+        before, news = self.before, self._news
+        acked = news["outcome"] == Outcome.ACKED
+        there = news.take(self._intact)
+        gone = news.take(self._now & ~self._intact & acked)
+        unsaid = dict(before.unsaid)
+        absent = news.take(~self._intact & ~acked)
+        for producer, outcome in {*zip(absent["producer"].tolist(), absent["outcome"].tolist(), strict=True)}:
+            mine = (absent["producer"] == producer) & (absent["outcome"] == outcome)
+            unsaid[producer, outcome] = self._with(unsaid.get((producer, outcome)), absent.ints("seq")[mine])
+        present = dict(before.present)
+        back = self._back.take(
+            np.isin(_identity(self._back), _identity(self.read.take(self.read.flags("intact"))))
+        )
+        for rows in (there, back):
+            for producer in np.unique(rows["producer"]).tolist():
+                seqs = rows.ints("seq")[rows["producer"] == producer]
+                present[producer] = self._with(present.get(producer), seqs)
+        return replace(
+            before,
+            open=self.waiting.copied(),
+            unsaid=unsaid,
+            live=self._held.copied(),
+            last=last_reads(concat([before.last, self._own], LIVE)).copied(),
+            highest=highest_of(before.highest, there, self.read).copied(),
+            lost=concat([before.lost.take(self._still_lost), gone], PRODUCED)
+            .sorted_by("producer", "seq")
+            .copied(),
+            present=present,
+        )
+
+
+def _up_to_untold(given: Given, told: Told) -> tuple[int, Rows]:
+    """Where the window ends, and the records up to there."""
+    read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < given.end))
+    untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
+    end = min([given.end, *untold.tolist()])
+    return end, read.take(read["offset"] < end)
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+def _identity(rows: Rows) -> Ints:
+    return rows.ints("producer") * (1 << 40) + rows.ints("seq")
+
+
+def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
+    """What a place knows of the identities that were read elsewhere now, beside what its passes tell.
+
+    What is acknowledged behind its window counts as present.
+    """
+    foreign = concat([one.foreign for other, one in places.items() if other != place], FINAL)
+    foreign = foreign.sorted_by("producer", "seq")
+    foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))
+    producer, seq = foreign.ints("producer"), foreign.ints("seq")
+
+    def among(attempts: Rows) -> Bools:
+        ordered = attempts.sorted_by("producer", "seq")
+        there: Bools = Identities(ordered["producer"], ordered.ints("seq")).find(producer, seq) >= 0
+        return there
+
+    present = mine.before.knows(producer, seq) | among(mine.waiting)
+    absent = among(mine.before.lost) | surfaced(mine.before.unsaid, foreign, ~present)[0]
+    which = (present | absent) & ~among(mine.produced)
+    columns = {"producer": foreign["producer"], "seq": foreign["seq"], "present": present}
+    return Share(place, sparse=Rows(columns, len(foreign)).take(which))

@@ -1,0 +1,170 @@
+"""The audit of one window, a process of its own: ``python -m ackproof.audit.window ORDER.json``.
+
+It reads the parts that the order names and what the window before left, and writes `findings.parquet`, the state for
+the next window, and `window.json` last; it changes nothing, so that one that was cut short can be done again. So no
+memory grows with a soak, and the processor is taken from the cluster for a moment only, at a low priority.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup
+from ackproof.audit.load import Piece, Stream, UnreadablePart, read
+from ackproof.audit.rolling import Carried, Given, Told, audit
+from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
+from ackproof.audit.runs import Runs
+from ackproof.audit.stages import calm_arrow
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.windows import WindowFile, WindowOrder
+
+_NICE: Final = 10
+
+
+@dataclass(frozen=True)
+class State:
+    """What one window leaves to the next."""
+
+    places: dict[TopicPartition, Carried] = field(default_factory=dict)
+    chunks: dict[int, Runs] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: str) -> State:
+        """Read it back; before the first window there is none."""
+        if not path:
+            return cls()
+        state = pickle.loads(Path(path).read_bytes())
+        assert isinstance(state, cls)
+        return state
+
+
+def audit_window(order: WindowOrder, folder: Path) -> WindowFile:
+    """Audit what an order names; `folder` is the window's.
+
+    Raises `Rejected`, `UnreadablePart`, OSError.
+    """
+    state = State.load(order.state)
+    chunks = dict(state.chunks)
+    for client, parts in order.produced.items():
+        known = chunks.get(order.producers[client], Runs())
+        numbers = np.array([int(Path(part).stem.rpartition("-")[2]) for part in parts], np.int64)
+        chunks[order.producers[client]] = known.plus(numbers)
+    chunks = {number: chunks.get(number, Runs()) for number in order.producers.values()}
+    told = Told(
+        order.chunk_rows,
+        order.stride,
+        chunks,
+        {order.producers[client]: sent for client, sent in order.sent.items()},
+        order.last,
+    )
+    produced = _rows(
+        [part for parts in order.produced.values() for part in parts], "produced", "produced", PRODUCED
+    )
+    live = _rows(order.consumed, "consumed", "live", LIVE)
+    starts = {one.place: one.start for one in order.read}
+    followed = _rows(order.followed, "consumed", "final", FINAL, starts)
+    given = {
+        one.place: Given(
+            one.start,
+            one.end,
+            produced.get(one.place, Given(0, 0).produced),
+            live.get(one.place, Given(0, 0).live),
+            _of_window(followed.get(one.place, Given(0, 0).read), order.number),
+        )
+        for one in order.read
+    }
+    found = audit(folder / "findings.parquet", given, state.places, told)
+    if not order.last:
+        (folder / "state").write_bytes(pickle.dumps(State(found.carried, chunks)))
+    outcomes = np.bincount(
+        np.concatenate([rows["outcome"] for rows in produced.values()] or [np.empty(0, np.int8)]),
+        minlength=len(Outcome),
+    )
+    flaws = f"the follower went back, or passed over offsets that another read shows, in {found.flaws} places"
+    file = WindowFile(
+        number=order.number,
+        last=order.last,
+        from_ns=order.from_ns,
+        to_ns=order.to_ns,
+        read=tuple(one.model_copy(update={"end": found.ends[one.place]}) for one in order.read),
+        counts={name: count for name, count in sorted(found.counts.items()) if count},
+        produced=int(outcomes.sum()),
+        acked=int(outcomes[Outcome.ACKED]),
+        failed=int(outcomes[Outcome.FAILED]),
+        indeterminate=int(outcomes[Outcome.INDETERMINATE]),
+        live=sum(map(len, live.values())),
+        followed=found.followed,
+        open=sum(len(one.open) for one in found.carried.values()),
+        late=found.late,
+        found_late=found.found_late,
+        pinned=_pinned(found.carried.values(), order.chunk_rows),
+        left=order.left,
+        reasons=(*order.reasons, *([flaws] if found.flaws else [])),
+        parts=tuple("/".join(Path(part).parts[-2:]) for parts in order.produced.values() for part in parts),
+    )
+    file.save(folder / "window.json")
+    return file
+
+
+def _rows(
+    parts: Iterable[str],
+    kind: Kind,
+    stream: Stream,
+    schema: Schema,
+    starts: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, Rows]:
+    """All rows of these parts, by place; of those in `starts` the rows from there on."""
+    found: dict[TopicPartition, list[Rows]] = defaultdict(list)
+    for path in parts:
+        metadata = pq.read_metadata(path)
+        groups = tuple(
+            RowGroup(number, metadata.row_group(number).num_rows, None, None, None, transactional=False)
+            for number in range(metadata.num_row_groups)
+        )
+        for of, place, rows in read(Piece(Part(path, kind, "", groups, ()), groups)):
+            if of == stream:
+                some = rows if starts is None else rows.take(rows["offset"] >= starts.get(place, 0))
+                found[place].append(some.copied())
+    return {place: concat(rows, schema) for place, rows in found.items()}
+
+
+def _of_window(read: Rows, number: int) -> Rows:
+    """Each window's read is an assignment of its own: what is carried must not stand in the order of another."""
+    return Rows({**read.columns, "assignment": np.full(len(read), number, np.int32)}, len(read))
+
+
+def _pinned(carried: Iterable[Carried], chunk_rows: int) -> dict[int, tuple[int, ...]]:
+    found: dict[int, set[int]] = defaultdict(set)
+    for one in carried:
+        for rows in (one.open, one.lost):
+            for producer, seq in zip(rows["producer"].tolist(), rows["seq"].tolist(), strict=True):
+                found[producer].add(seq // chunk_rows)
+    return {producer: tuple(sorted(chunks)) for producer, chunks in found.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """Audit the window whose order is the one argument. What is wrong with it is the last line of its output."""
+    path = Path(arguments[0])
+    os.nice(_NICE)
+    calm_arrow()
+    try:
+        audit_window(WindowOrder.load(path), path.parent)
+    except (Rejected, UnreadablePart, OSError) as error:
+        sys.stdout.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

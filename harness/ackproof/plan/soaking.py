@@ -1,0 +1,169 @@
+"""`--soak 6h`: the load of a file becomes a window, and its faults come again in each of the windows of one long load.
+
+On nodes, before anything is checked, so that what holds of a file holds of a soak. A storm is another one in each
+window: what it draws follows from the seed and from its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ackproof.base.errors import BadInput
+from ackproof.base.units import duration_text, parse_duration
+from ackproof.experiment.backends import BACKENDS, BackendRow
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode
+from ackproof.experiment.problems import path_text
+from ackproof.experiment.spec import WorkloadSpec
+from ackproof.plan.axes import matrix_of
+from ackproof.plan.diagnostics import Problems
+from ackproof.plan.entries import MAX_OF_SOAK
+from ackproof.plan.paths import override
+
+_DURATION: Final = ("workload", "duration")
+
+
+@dataclass(frozen=True)
+class Soak:
+    """What the command line asks for. `keep`: so many of the newest windows stay on disk; None: all."""
+
+    text: str
+    keep: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long. Raises `BadInput`."""
+        try:
+            return parse_duration(self.text)
+        except ValueError as error:
+            raise BadInput(f"--soak {self.text}: {error}") from error
+
+
+def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
+    """The experiment as one load of whole windows, each as long as the file's load and with its faults.
+
+    Raises `BadInput` for what cannot be done window by window.
+    """
+    backend = root.entries.get("backend")
+    ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
+    for text in _no_ground(ground) if ground is not None else ():
+        raise BadInput(f"--soak: {file}: {text}")
+    for path in matrix_of(Problems(file, root)).paths:
+        if path == _DURATION or path[0] == "faults":
+            raise BadInput(
+                f"--soak: the matrix of {file} varies {path_text(path)}, and a window of a soak has one load and the "
+                "same faults; choose one by --set without the matrix"
+            )
+    window = _window(root)
+    length = duration_text(window)
+    windows = round(soak.seconds / window)
+    if windows < 1:
+        raise BadInput(
+            f"--soak {soak.text}: a window is as long as the load of {file}, {length}: give at least that"
+        )
+    faults = root.entries.get("faults")
+    entries = faults.items if isinstance(faults, ListNode) else []
+    if windows * len(entries) > MAX_OF_SOAK:
+        longer = duration_text(window * -(-windows * len(entries) // MAX_OF_SOAK))
+        raise BadInput(
+            f"--soak {soak.text}: {windows} windows of {len(entries)} faults are more than {MAX_OF_SOAK}: "
+            f"make a window longer, --set workload.duration={longer}"
+        )
+    repeated = [_later(file, entry, k, window, len(entries)) for k in range(windows) for entry in entries]
+    root = override(root, _DURATION, _duration(windows * window))
+    root = override(root, ("soak", "window"), _duration(window))
+    if soak.keep is not None:
+        root = override(root, ("soak", "keep"), ScalarNode(soak.keep, str(soak.keep), NOWHERE))
+    if not isinstance(faults, ListNode):
+        return root
+    return replace(root, entries=root.entries | {"faults": replace(faults, items=repeated)})
+
+
+def shortened(case: Case, windows: int) -> Case:
+    """A soak that ended after so many of its windows, as it was: with the faults of these alone."""
+    spec, soak = case.experiment, case.experiment.soak
+    planned = 0 if soak is None else round(spec.workload.duration / soak.window)
+    if soak is None or windows >= planned:
+        return case
+    kept = spec.faults[: len(spec.faults) // planned * windows]
+    workload = spec.workload.model_copy(update={"duration": windows * soak.window})
+    numbers = {fault.number for fault in kept}
+    return replace(
+        case,
+        experiment=spec.model_copy(update={"faults": kept, "workload": workload}),
+        drawn={number: drawn for number, drawn in case.drawn.items() if number in numbers},
+    )
+
+
+def check_soak(spec: ExperimentSpec, found: Problems) -> None:
+    """Report why the load cannot be audited window by window."""
+    for text in _refused(spec) if spec.soak is not None else ():
+        found.report(("soak",), text, key=True)
+
+
+def _no_ground(ground: BackendRow) -> Iterator[str]:
+    if ground.simulated:
+        yield "a soak shows what time does to processes and disks, and the model has neither: take another backend"
+    if ground.foreign:
+        yield (
+            "a soak awaits between its windows that the cluster is whole, and may delete records there: not on a "
+            "cluster that someone else runs"
+        )
+
+
+def _refused(spec: ExperimentSpec) -> Iterator[str]:
+    yield from _no_ground(spec.ground)
+    if spec.workload.producers.rate is None:
+        yield "a soak needs a rate (workload.producers.rate): at full speed the ledgers are written when the load ends"
+    if spec.workload.producers.transaction_size is not None:
+        yield "transactions are audited at the end of a run alone: a soak has none (transaction_size)"
+    if spec.workload.producers.keys is not None:
+        yield "what compaction may remove is known at the end of a run alone: a soak has no keys (keys)"
+    if spec.workload.consumers.live < 1:
+        yield "a soak needs a reader that follows the load (workload.consumers.live: 1)"
+    for fault in spec.faults:
+        if fault.kind == "recreate":
+            yield "a topic that is made anew has other records at the same offsets: a soak has no fault recreate"
+
+
+def _window(root: MapNode) -> float:
+    workload = root.entries.get("workload")
+    given = workload.entries.get("duration") if isinstance(workload, MapNode) else None
+    try:
+        return parse_duration(given.text) if isinstance(given, ScalarNode) else WorkloadSpec().duration
+    except ValueError:
+        return WorkloadSpec().duration  # said when the file is read
+
+
+def _duration(seconds: float) -> ScalarNode:
+    text = duration_text(seconds)
+    return ScalarNode(text, text, NOWHERE)
+
+
+def _later(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
+    """A fault of the file so many windows later."""
+    if not isinstance(entry, MapNode):
+        return entry  # said when it is read
+    if "when" in entry.entries:
+        raise BadInput(
+            f"--soak: a fault of {file} begins in a state (when), and not again in each window: use at"
+        )
+    at, after = entry.entries.get("at"), entry.entries.get("after")
+    if isinstance(at, ScalarNode):
+        try:
+            begins = parse_duration(at.text)
+        except ValueError:
+            return entry
+        if begins >= window:
+            raise BadInput(
+                f"--soak: a fault of {file} begins at {at.text}, when its window of {duration_text(window)} is over"
+            )
+        return override(entry, ("at",), replace(_duration(begins + windows * window), mark=at.mark))
+    first = after.entries.get("fault") if isinstance(after, MapNode) else None
+    if isinstance(first, ScalarNode) and isinstance(first.value, int):
+        number = first.value + windows * count
+        return override(entry, ("after", "fault"), ScalarNode(number, str(number), first.mark))
+    return entry

@@ -1,0 +1,120 @@
+"""What a soak deletes while it goes on (`--keep`): windows in which nothing was found, the oldest first.
+
+Their records go from the logs, asked at the leaders, and their parts from the ledgers, each written down in `_DELETED`
+before. It ends with the first window in which something was found: that and the one before it, whose acknowledgements
+may be what is missing, stay, and all behind them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackproof.cluster.queries import delete_records
+from ackproof.cluster.wire import Connection, Unreachable, WireError
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.end import mark_deleted
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Note, Timeline
+from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_json
+from ackproof.workload.final_read import Ends
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A window that stays for the time being, with its parts of the ledgers."""
+
+    file: WindowFile
+    parts: list[Path]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found in it but what no configuration forbids."""
+        return not self.file.reasons and self.file.counts.keys() <= {Anomaly.SURFACED}
+
+
+class Forgetting:
+    """Keeps the newest `keep` windows. `links` gives a connection to each broker that runs."""
+
+    def __init__(
+        self,
+        keep: int,
+        case: CaseDir,
+        ends: Ends,
+        links: Callable[[], Mapping[int, Connection]],
+        timeline: Timeline,
+    ) -> None:
+        self._keep, self._case, self._ends, self._links, self._timeline = keep, case, ends, links, timeline
+        self._kept: list[_Kept] = []
+        self._held: list[Path] = []
+        """Parts of deleted windows that the next windows need."""
+        self._ended = False
+
+    def take(self, order: WindowOrder, file: WindowFile) -> None:
+        """Another window was audited."""
+        if self._ended:
+            return
+        # a producer's first part stays: it shows what was acknowledged before the first fault
+        produced = [Path(part) for taken in order.produced.values() for part in taken if number_of(part)]
+        self._kept.append(_Kept(file, [*produced, *map(Path, order.consumed)]))
+        if not self._kept[-1].clean:
+            self._ended = True
+            self._timeline.add(
+                Note(note=f"window {file.number}: something was found; no more windows are deleted")
+            )
+
+    def forget(self) -> None:
+        """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
+        while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
+            oldest = self._kept[0]
+            # first of all it is said: one leader may do it, and the next not
+            oldest.file.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.file.number))
+            try:
+                self._delete_records(oldest.file)
+            except WireError as error:
+                self._timeline.add(
+                    Note(note=f"window {oldest.file.number}: not all of its records are deleted yet: {error}")
+                )
+                return
+            self._delete_parts(oldest)
+            self._timeline.add(
+                Note(note=f"window {oldest.file.number}: nothing was found, so it was deleted")
+            )
+            del self._kept[0]
+
+    def _delete_parts(self, window: _Kept) -> None:
+        """Those of the window before: what was acknowledged behind a window is in the log until the next is deleted."""
+        pinned = {
+            (client_folder(f"p{producer}"), chunk)
+            for producer, chunks in self._kept[-1].file.pinned.items()
+            for chunk in chunks
+        }
+        for part in self._held:
+            if (part.parent.name, number_of(part)) not in pinned:
+                mark_deleted(part.parent, part)
+        self._held = [part for part in self._held if part.exists()] + window.parts
+        folder = window_dir(self._case, window.file.number)
+        for tree in (folder.ledger, folder.clients):
+            shutil.rmtree(tree, ignore_errors=True)
+
+    def _delete_records(self, file: WindowFile) -> None:
+        """Raises `WireError` where a leader does not do it."""
+        places = [one.place for one in file.read]
+        ends, links = self._ends(places), self._links()
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for one in file.read:
+            end = ends.get(one.place)
+            if end is None or end.leader not in links:
+                raise Unreachable(f"{one.place} has no leader that answers")
+            if end.start < one.end:
+                by_leader.setdefault(end.leader, {})[one.place] = one.end
+        for leader, offsets in by_leader.items():
+            delete_records(links[leader], offsets)
+
+
+def number_of(part: Path | str) -> int:
+    """The number of a part of a ledger."""
+    return int(Path(part).stem.rpartition("-")[2])

@@ -1,0 +1,356 @@
+"""The windows of a soak: closed one after the other while the load goes on, read back, audited, and told at once.
+
+A window closes when its time is over: once the cluster is whole again (each partition with its ISR of full size, for a
+while at most), up to where every replica in sync has the log. A reader of its own, which follows the load, reads from
+where the window before ended up to there. Then the window waits until the clients' ledgers tell of all that was sent by
+then, and is audited in a process of its own (`audit.window`).
+
+What cannot be done with one window is told, and is done with the next. The last one closes with the final read.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import AckproofError, WaitTimeout
+from ackproof.base.processes import RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import RunningCluster
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.observe.watcher import Watcher
+from ackproof.run.forgetting import Forgetting, number_of
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Timeline, WindowAudited
+from ackproof.rundir.windows import (
+    FOLLOWER,
+    Read,
+    WindowFile,
+    WindowOrder,
+    window_dir,
+    window_findings,
+    window_json,
+    window_state,
+)
+from ackproof.workload.clients import Workload
+from ackproof.workload.final_read import End, ends_of
+from ackproof.workload.final_readers import FinalReadOrder, read_by_processes
+from ackproof.workload.settings import CHUNK_ROWS, Rotation
+
+_LEAST_CHUNK: Final = 16
+_PARTS: Final = 4
+"""So many parts a window at least: one that is being filled holds up its audit."""
+_MOST_FLUSH_S: Final = 5.0
+_FLUSHED_S: Final = 1.0
+"""What a reader takes to write a part, beyond the time after which it does."""
+_AUDIT_S: Final = 600.0
+_LOOK_EVERY_S: Final = 0.2
+
+
+def rotation_of(spec: ExperimentSpec) -> Rotation:
+    """How the clients of an experiment cut their ledgers: those of a soak several times a window."""
+    rate = spec.workload.producers.rate
+    if spec.soak is None or rate is None:
+        return Rotation()
+    wanted = int(rate / spec.workload.producers.count * spec.soak.window / _PARTS)
+    rows = 1 << max(_LEAST_CHUNK, min(CHUNK_ROWS, wanted)).bit_length() - 1
+    return Rotation(rows, min(_MOST_FLUSH_S, spec.soak.window / _PARTS))
+
+
+@dataclass
+class _Taken:
+    """Which parts of a client were audited, by their numbers: all below `low`, and some more."""
+
+    low: int = 0
+    more: set[int] = field(default_factory=set)
+
+    def has(self, number: int) -> bool:
+        return number < self.low or number in self.more
+
+    def add(self, numbers: Sequence[int]) -> None:
+        self.more.update(numbers)
+        while self.low in self.more:
+            self.more.discard(self.low)
+            self.low += 1
+
+
+class Soaker(Watcher):
+    """Closes window after window from `begin` to `stop`; `finish` closes the last, after the final read."""
+
+    NAME = "soak"
+    DOES = "the audit of windows"
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        workload: Workload,
+        cluster: RunningCluster,
+        timeline: Timeline,
+        tag: RunTag,
+        hidden: Mapping[str, str],
+    ) -> None:
+        super().__init__(timeline)
+        soak = spec.soak
+        assert soak is not None, "only a soak has windows"
+        self.window_s, self._rotation = soak.window, rotation_of(spec)
+        self._workload, self._ends, self._tag = workload, ends_of(cluster), tag
+        self._case = CaseDir(tag.case_dir)
+        self._order = FinalReadOrder(
+            places=workload.places,
+            isr_sizes={
+                name: spec.evidence.isr_size or topic.replication_factor
+                for name, topic in spec.topics.items()
+            },
+            reader=0,
+            bootstrap=workload.bootstrap,
+            hidden=hidden,
+        )
+        self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
+        """Up to where each partition was read."""
+        self._taken: dict[str, _Taken] = {}
+        self._state: Path | None = None
+        """What the last window that was audited left."""
+        self._number = 0
+        self._since_ns = 0
+        self._forgetting = (
+            None
+            if soak.keep is None
+            else Forgetting(soak.keep, self._case, self._ends, cluster.running_links, timeline)
+        )
+
+    # -- while the load goes on ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        began = time.monotonic()
+        self._since_ns = self._timeline.clock.now()
+        while not self._stop.is_set():
+            passed = time.monotonic() - began
+            due = (passed // self.window_s + 1) * self.window_s
+            if self._stop.wait(due - passed):
+                return
+            self._bring(self._close)
+
+    def _bring(self, close: Callable[[CaseDir], WindowOrder]) -> None:
+        """Close a window and audit it. What stands in the way is told, and its range is left to the next."""
+        folder = window_dir(self._case, self._number)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        try:
+            order = close(folder)
+            file = self._audit(order, folder)
+        except (AckproofError, OSError) as error:
+            for path in (window_json, window_findings, window_state):  # what its audit wrote does not count
+                path(self._case, self._number).unlink(missing_ok=True)
+            self._timeline.add(WindowAudited(number=self._number, audited=False, reasons=(str(error),)))
+        else:
+            self._take(order, file)
+            self._timeline.add(
+                WindowAudited(
+                    number=file.number,
+                    acked=file.acked,
+                    followed=file.followed,
+                    counts=file.counts,
+                    reasons=(*file.reasons, *file.left),
+                )
+            )
+            if self._forgetting is not None and not order.last:
+                self._forgetting.forget()
+        self._number += 1
+
+    def _take(self, order: WindowOrder, file: WindowFile) -> None:
+        """A window was audited: the next begins behind it."""
+        self._read.update({one.place: one.end for one in file.read})
+        for client, taken in order.produced.items():
+            self._of(client).add([number_of(part) for part in taken])
+        for part in order.consumed:
+            self._of(Path(part).parent.name).add([number_of(part)])
+        self._since_ns = file.to_ns
+        if self._state is not None:
+            self._state.unlink(missing_ok=True)
+        self._state = None if order.last else window_state(self._case, order.number)
+        if self._forgetting is not None:
+            self._forgetting.take(order, file)
+
+    def _close(self, folder: CaseDir) -> WindowOrder:
+        ends = self._whole()
+        left: list[str] = []
+        reasons: list[str] = []
+        closed, sent = time.monotonic(), self._sent()
+        goals = tuple(self._goal(place, ends.get(place), left, reasons) for place in self._order.places)
+        starts = tuple(self._read[place] for place in self._order.places)
+        (outcome,) = read_by_processes(
+            self._order,
+            starts,
+            goals,
+            self._timeline.clock,
+            replace(self._tag, case_dir=folder.path),
+            self._stop,
+        )
+        left += outcome.reasons
+        reached = [
+            min(goal, max(start, at))
+            for start, goal, at in zip(starts, goals, outcome.positions, strict=True)
+        ]
+        for place, goal, at in zip(self._order.places, goals, reached, strict=True):
+            if at < goal:
+                problem = outcome.problems.get(str(place), "")
+                left.append(
+                    f"{place}: the follower came to {at} of {goal}" + (f": {problem}" if problem else "")
+                )
+        flushed = closed + self._rotation.flush_s + _FLUSHED_S
+        try:
+            self._await(lambda: time.monotonic() >= flushed and self._told(sent), "the clients' ledgers")
+        except WaitTimeout:
+            left.append("the clients' ledgers do not yet tell of all that was sent")
+        return self._ordered(reached, sent, parts(folder.consumed / client_folder(FOLLOWER)), left, reasons)
+
+    def _whole(self) -> Mapping[TopicPartition, End]:
+        """How the logs stand once each partition is whole; how they stand anyway, after half a window."""
+        seen: dict[TopicPartition, End] = {}
+
+        def look() -> bool:
+            seen.update(self._ends(self._order.places))
+            return all(
+                (end := seen.get(place)) is not None
+                and end.high_watermark >= 0
+                and len(end.isr) >= min(self._order.isr_sizes[place.topic], len(end.replicas) or 1)
+                for place in self._order.places
+            )
+
+        with suppress(WaitTimeout):
+            self._await(look, "every partition to be whole")
+        return seen
+
+    def _goal(self, place: TopicPartition, end: End | None, left: list[str], reasons: list[str]) -> int:
+        """Up to where a partition is to be read."""
+        start = self._read[place]
+        if end is None or end.high_watermark < 0:
+            left.append(f"{place}: no leader said how its log stands")
+            return start
+        if end.high_watermark < start:
+            reasons.append(
+                f"{place} ends at {end.high_watermark}, and was read up to {start} before: it was cut"
+            )
+            return start
+        return end.high_watermark
+
+    def _sent(self) -> dict[str, int]:
+        clients = [client.id for client in self._workload.clients if client.kind == "producer"]
+        return {client: self._workload.counters(client).sent for client in clients}
+
+    def _told(self, sent: Mapping[str, int]) -> bool:
+        """Whether the ledgers have all that was sent by then, or their client has ended."""
+        running = self._workload.running()
+        return all(
+            client not in running or self._has_all(client, (count - 1) // self._rotation.chunk_rows)
+            for client, count in sent.items()
+            if count
+        )
+
+    def _has_all(self, client: str, last: int) -> bool:
+        there = {number_of(path) for path in parts(self._case.produced / client_folder(client))}
+        return all(
+            number in there or self._of(client).has(number)
+            for number in range(self._of(client).low, last + 1)
+        )
+
+    def _await(self, done: Callable[[], bool], what: str) -> None:
+        wait_until(done, what=what, timeout_s=self.window_s / 2, interval_s=_LOOK_EVERY_S, stop=self._stop)
+
+    # -- the audit ----------------------------------------------------------------------------------------------
+
+    def _of(self, client: str) -> _Taken:
+        return self._taken.setdefault(client, _Taken())
+
+    def _ordered(
+        self,
+        reached: Sequence[int],
+        sent: Mapping[str, int],
+        followed: Sequence[Path],
+        left: Sequence[str],
+        reasons: Sequence[str],
+        *,
+        last: bool = False,
+    ) -> WindowOrder:
+        producers = {
+            client.id: client.producer for client in self._workload.clients if client.producer is not None
+        }
+        readers = [client.id for client in self._workload.clients if client.kind == "reader"]
+        return WindowOrder(
+            number=self._number,
+            last=last,
+            from_ns=self._since_ns,
+            to_ns=self._timeline.clock.now(),
+            read=tuple(
+                Read(topic=place.topic, partition=place.partition, start=self._read[place], end=end)
+                for place, end in zip(self._order.places, reached, strict=True)
+            ),
+            chunk_rows=self._rotation.chunk_rows,
+            stride=len(self._workload.written),
+            produced={
+                client: self._new(client, self._case.produced / client_folder(client)) for client in producers
+            },
+            producers=producers,
+            sent=dict(sent),
+            consumed=tuple(
+                part
+                for client in readers
+                for folder in [self._case.consumed / client_folder(client)]
+                for part in self._new(folder.name, folder)
+            ),
+            followed=tuple(map(str, followed)),
+            state="" if self._state is None else str(self._state),
+            left=tuple(left),
+            reasons=tuple(reasons),
+        )
+
+    def _new(self, client: str, folder: Path) -> tuple[str, ...]:
+        """The parts of a client that were not audited yet."""
+        return tuple(str(path) for path in parts(folder) if not self._of(client).has(number_of(path)))
+
+    def _audit(self, order: WindowOrder, folder: CaseDir) -> WindowFile:
+        """Raises `AckproofError` with what it said."""
+        named = folder.path / "order.json"
+        order.save(named)
+        output = folder.path / "audit.log"
+        child = spawn(
+            [sys.executable, "-P", "-m", "ackproof.audit.window", str(named)],
+            run=self._tag,
+            role="window-audit",
+            cwd=folder.path,
+            stdout=output,
+        )
+        try:
+            wait_until(
+                lambda: child.poll() is not None,
+                what="the audit of a window",
+                timeout_s=_AUDIT_S,
+                stop=self._stop,
+            )
+        finally:
+            child.kill()
+        if child.poll() != 0:
+            said = output.read_text(errors="replace").strip().splitlines()
+            raise AckproofError(said[-1] if said else f"the audit ended with status {child.poll()}")
+        named.unlink()
+        output.unlink(missing_ok=True)
+        return WindowFile.load(window_json(self._case, order.number))
+
+    # -- at the end ---------------------------------------------------------------------------------------------
+
+    def finish(self, final: FinalReadFile) -> None:
+        """Close the last window with the final read. Only after `stop`, when all clients have closed."""
+        self._stop.clear()  # what was stopped is over; what this starts is ended by the run's end
+        reached = {TopicPartition(one.topic, one.partition): one.position for one in final.partitions}
+        ends = [max(self._read[place], reached.get(place, 0)) for place in self._order.places]
+        followed = parts(self._case.consumed / client_folder("f0"))
+        self._bring(lambda _: self._ordered(ends, {}, followed, (), final.reasons, last=True))
+        if self._state is not None:
+            self._state.unlink(missing_ok=True)

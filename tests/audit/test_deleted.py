@@ -1,0 +1,115 @@
+"""Windows of a soak that were deleted while it went on: of the rest all is said, of these what they came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.audit.pipeline import audit_all
+from ackproof.audit.units import Limits
+from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.end import deleted_parts, mark_deleted, mark_end
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
+
+from .ledgers import findings_of, produced_table, write_case, write_ledger
+from .local import LocalEdge
+from .local_run import BUCKETS
+from .rows import live, read, sent
+
+ENDS = (10, 18, 45)
+HOT = Limits(whole_rows=0, range_rows=4, slice_rows=4, split_rows=2, task_rows=1)
+
+
+def window(run: CaseDir, number: int, **changes: Any) -> None:
+    start = ENDS[number - 1] if number else 0
+    path = window_json(run, number)
+    path.parent.mkdir(parents=True)
+    WindowFile(
+        number=number, last=number == 2, from_ns=0, to_ns=0, counts=changes.pop("counts", {}), produced=10, acked=10,
+        read=(Read(topic="t", partition=0, start=start, end=ENDS[number]),), failed=0, indeterminate=0, live=10,
+        followed=ENDS[number] - start, open=0, late=0, pinned={}, parts=(f"client=p0/part-00000{number}.parquet",),
+        **changes,
+    ).save(path)  # fmt: skip
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Thirty attempts in three parts, all read live. Two windows were deleted, and the part of the first: the second
+    ends at offset 18, in the middle of its part. 13 and 25 are acknowledged without an offset; 25 is in no log.
+    """
+    run = tmp_path / "run"
+    final = [read(n, n) for n in range(18, 30) if n != 25]
+    again = [read(4, 40), read(12, 41), read(19, 42), read(99, 43)]
+    write_ledger(run, [], [live(n, n) for n in range(30) if n != 25] + final + again)
+    folder = run / "ledger" / "produced" / "client=p0"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        rows = [sent(n, -1 if n in (13, 25) else n) for n in range(10 * number, 10 * number + 10)]
+        pq.write_table(produced_table(rows), folder / f"part-{number:06d}.parquet")
+    mark_deleted(folder, folder / "part-000000.parquet")
+    mark_end(folder)
+    write_case(run, [{"id": "p0", "kind": "producer", "producer": 0}])
+    window(CaseDir(run), 0, deleted=True, counts={"surfaced": 1})
+    surfaced = dict.fromkeys(FINDINGS.names, 3) | {"class": "surfaced", "topic": "t", "detail": ""}
+    pq.write_table(pa.Table.from_pylist([surfaced], schema=FINDINGS), window_findings(CaseDir(run), 0))
+    window(CaseDir(run), 1, deleted=True)
+    window(CaseDir(run), 2)
+    return run
+
+
+def counts(file: AuditFile | None) -> dict[str, int]:
+    assert file is not None
+    return {name: count for name, count in file.counts.items() if count}
+
+
+@pytest.mark.parametrize("limits", [Limits(), BUCKETS, HOT], ids=["whole", "buckets", "hot"])
+def test_nothing_is_said_of_what_was_deleted(ledger: Path, limits: Limits) -> None:
+    (result,) = audit_all([ledger], LocalEdge, lambda _: None, limits)
+    assert not [reason for reason in result.reasons if "client=p0" in reason], result.reasons
+    assert counts(result.file) == {"lost": 1, "duplicate": 1, "phantom": 1, "surfaced": 1}
+    found = {row["class"]: (row["seq"], row["offset"]) for row in findings_of(ledger)}
+    assert found == {"lost": (25, -1), "duplicate": (19, 42), "phantom": (99, 43), "surfaced": (3, 3)}
+
+
+def test_what_was_deleted_counts(ledger: Path) -> None:
+    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
+    assert result.file is not None
+    assert result.file.records.acked == 20
+    deleted = result.file.deleted
+    assert deleted is not None
+    assert (deleted.windows, deleted.gone) == (2, 10)
+    assert deleted.spared == len({10, 11, 13, 14, 15, 16, 17}), "12 is there, elsewhere"
+    assert result.file.audited.acked == 30
+    assert result.file.audited.consumed_final == 45
+
+
+@pytest.mark.parametrize("limits", [Limits(), HOT], ids=["whole", "hot"])
+def test_what_was_not_deleted_is_lost(ledger: Path, limits: Limits) -> None:
+    """The same ledgers, of windows that are said to be there: that nothing is lost is not for want of looking."""
+    for number in range(3):
+        file = WindowFile.load(window_json(CaseDir(ledger), number))
+        file.model_copy(update={"deleted": False}).save(window_json(CaseDir(ledger), number))
+    (result,) = audit_all([ledger], LocalEdge, lambda _: None, limits)
+    assert result.file is not None
+    assert result.file.deleted is None
+    assert counts(result.file) == {
+        "lost": 8, "vanished": 18, "displaced": 1, "reordered": 1, "duplicate": 1, "phantom": 2
+    }  # fmt: skip
+
+
+def test_a_part_that_is_gone_and_not_written_down_is_missed(ledger: Path) -> None:
+    folder = ledger / "ledger" / "produced" / "client=p0"
+    (folder / "_DELETED").unlink()
+    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
+    assert any("its rows 0 to 9 are in no part" in reason for reason in result.reasons), result.reasons
+
+
+def test_what_was_deleted_is_written_down(ledger: Path) -> None:
+    (one,) = deleted_parts(ledger / "ledger" / "produced" / "client=p0")
+    assert (one.name, one.rows, one.first, one.last) == ("part-000000.parquet", 10, 0, 9)

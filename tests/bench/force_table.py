@@ -1,0 +1,138 @@
+"""The reference's protections forced on real brokers: HAPPENED, or DIVERGED at the step that a protection forbids.
+
+    PYTHONPATH=tests/support python tests/bench/force_table.py [--kafka 4.3.1] [--row NAME] [--repeat 5] [--out DIR]
+
+Forces the stories of `tests/support/forced.py` so often each. What came of a story on a release is kept in the folder's
+`figures.jsonl` as soon as it is known, a line each, and the next call goes on from there. At the end the table of all
+that is known is written into docs/reference-implementation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ackproof.experiment.releases import NEWEST
+from ackproof.reference.force.experiment import Ground, file_text
+from ackproof.reference.force.outcome import Outcome, Word, outcome_of
+from ackproof.reference.force.translate import NotForceable, translated
+from ackproof.run.batch import Silent, run_batch
+from ackproof.run.options import BatchOptions, plan_batch
+from forced import ROWS, Row
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference-implementation.md"
+BEGIN, END = "<!-- written by tests/bench/force_table.py -->", "<!-- until here -->"
+RELEASES = NEWEST[::-1]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What came of one story on one release. `why`: of the first run. `seconds`: of the longest."""
+
+    row: str
+    kafka: str
+    said: dict[str, int]
+    why: str = ""
+    seconds: float = 0.0
+
+    @property
+    def cell(self) -> str:
+        """As it stands in the table."""
+        times = sum(self.said.values())
+        return ", ".join(
+            word if count == times == 1 else f"{word} ({count} of {times})"
+            for word, count in self.said.items()
+        )
+
+
+def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
+    """Force one story so often."""
+    story = row.story(kafka)
+    if isinstance(story, str):
+        return Figure(row.named, kafka, {f"no story: {story}": 1})
+    try:
+        steps = translated(story)
+    except NotForceable as error:
+        return Figure(row.named, kafka, {str(Word.NOT_FORCEABLE): 1}, str(error))
+    file = out / f"{row.named.replace(' ', '-').replace(',', '')}-{kafka}.yaml"
+    file.write_text(file_text(story, steps, Ground(kafka, kafka), repeat=repeat))
+    planned = plan_batch(BatchOptions((file,), out=out / "runs"), lambda text: print(text, file=sys.stderr))
+    batch = run_batch(planned, Silent(lambda text: print(text, file=sys.stderr)))
+    found = [outcome_of(story, steps, one.run) for one in batch.planned]
+    said = Counter(_word(one) for one in found)
+    if said.total() == said[str(Word.HAPPENED)]:
+        shutil.rmtree(batch.directory.path)
+    return Figure(
+        row.named, kafka, dict(said), _why(found[0], len(story.way)), max(one.seconds for one in found)
+    )
+
+
+def _word(one: Outcome) -> str:
+    return f"{one.word} at step {one.number}" if one.number else str(one.word)
+
+
+def _why(one: Outcome, of: int) -> str:
+    return one.why if one.word is Word.HAPPENED else f"(of {of} steps) {one.why}"
+
+
+def known(file: Path) -> list[Figure]:
+    """What is kept."""
+    return [Figure(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def table(figures: Sequence[Figure]) -> Iterator[str]:
+    """In Markdown: protections downwards, releases across, and why below."""
+    by = {(one.row, one.kafka): one for one in figures}
+    releases = [one for one in RELEASES if any(one == kafka for _, kafka in by)]
+    yield f"| without | {' | '.join(releases)} |"
+    yield "|---|" + "---|" * len(releases)
+    for row in ROWS:
+        cells = [by[row.named, one].cell if (row.named, one) in by else "–" for one in releases]
+        yield f"| {row.named} | {' | '.join(cells)} |"
+    yield ""
+    for row in ROWS:
+        whys = {one.why: None for one in figures if one.row == row.named and one.why}
+        said = [why for why in whys if not why.endswith("each step was seen on the brokers")]
+        if said:
+            yield f"* {row.named}: {'; '.join(said)}"
+
+
+def written(figures: Sequence[Figure]) -> None:
+    """Into the page, between its marks."""
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text("\n".join([before + BEGIN, "", *table(figures), "", END + after]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kafka", action="append", choices=RELEASES)
+    parser.add_argument("--row", action="append", choices=[row.named for row in ROWS])
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("runs/forced"))
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    file = asked.out / "figures.jsonl"
+    for row in ROWS:
+        for kafka in asked.kafka or RELEASES:
+            done = {(one.row, one.kafka) for one in known(file)}
+            if (row.named, kafka) in done or (asked.row and row.named not in asked.row):
+                continue
+            figure = forced(row, kafka, asked.out, asked.repeat)
+            with file.open("a") as kept:
+                kept.write(json.dumps(asdict(figure)) + "\n")
+            print(f"{figure.row}, {kafka}: {figure.cell}; {figure.why}", flush=True)
+    written(known(file))
+
+
+if __name__ == "__main__":
+    main()

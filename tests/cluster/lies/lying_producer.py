@@ -1,0 +1,76 @@
+"""The producer process that lies three times: once it says that a record was acknowledged that it never sent, once it
+sends a record twice, once it says that one was refused that it sent.
+
+Run in its place: ``python -m lying_producer SETTINGS.json``, with this folder on PYTHONPATH. Who wants a lie makes a
+file of its name in the folder ``LIES``, which goes with the next record; what was done stands in `lies.jsonl` in the
+client's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+import confluent_kafka
+
+from ackproof.rundir.delivery import REFUSED
+from ackproof.workload import producer
+from ackproof.workload.journal import DONE, OFFSET, RESULT, WORDS, pack_result
+
+LIES = ("lost", "duplicate", "resurrected")
+_SEQ = struct.Struct(">q")
+_SEQ_AT = 16
+_QUEUE_FULL = -184
+
+
+class LyingProducer(confluent_kafka.Producer):
+    """A client library that does otherwise than it is asked."""
+
+    process: producer.ProducerProcess
+    lies: list[Path]
+
+    def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:  # type: ignore[override]
+        asked = next((path for path in self.lies if path.exists()), None)
+        if asked is None:
+            super().produce(topic, value, key, partition)
+            return
+        asked.unlink()
+        (seq,) = _SEQ.unpack_from(value, _SEQ_AT)
+        journal, settings = self.process.journal, self.process.settings
+        row, at = journal.views[seq // settings.chunk_rows], seq % settings.chunk_rows * WORDS
+        if asked.name == "lost":
+            row[at + OFFSET] = -1
+            row[at + DONE] = time.monotonic_ns()
+            self.process.counters.counts[(seq + settings.first_place) % len(settings.places)] += 1
+        elif asked.name == "duplicate":
+            super().produce(topic, value, key, partition)
+            super().produce(topic, value, key, partition, on_delivery=lambda *_: None)
+        else:
+            super().produce(topic, value, key, partition, on_delivery=lambda *_: None)
+            row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, _QUEUE_FULL, REFUSED)
+            row[at + DONE] = time.monotonic_ns()
+            self.process.counters.failed += 1
+        with Path("lies.jsonl").open("a", encoding="ascii") as file:
+            told = {"lie": asked.name, "seq": seq, "t_ns": time.monotonic_ns() - settings.origin_ns}
+            file.write(json.dumps(told) + "\n")
+
+
+class LyingProcess(producer.ProducerProcess):
+    """The first producer lies."""
+
+    def __init__(self, settings: producer.ProducerSettings, folder: Path) -> None:
+        super().__init__(settings, folder)
+        assert isinstance(self.client, LyingProducer)
+        self.client.process = self
+        where = Path(os.environ["LIES"])
+        self.client.lies = [where / lie for lie in LIES] if settings.producer == 0 else []
+
+
+if __name__ == "__main__":
+    producer.Producer = LyingProducer  # type: ignore[misc]
+    producer.ProducerProcess = LyingProcess  # type: ignore[misc]
+    sys.exit(producer.main(sys.argv[1:]))

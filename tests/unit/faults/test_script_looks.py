@@ -1,0 +1,26 @@
+"""What happened beside a step of a script, from the controller's log."""
+
+from __future__ import annotations
+
+from ackproof.faults.script.looks import notable
+from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered
+from ackproof.rundir.partition import TopicPartition
+
+PLACE = TopicPartition("t", 0)
+
+
+def changed(node: int, fenced: bool) -> BrokerChanged:
+    return BrokerChanged(offset=1, epoch=1, timestamp_ms=1, node=node, broker_epoch=3, fenced=fenced)
+
+
+def test_who_was_fenced_when_it_stopped_is_fenced_again_when_its_session_ends() -> None:
+    assert list(notable([changed(2, True)], PLACE, [2])) == []
+    assert list(notable([changed(2, True)], PLACE, [3])) == [("broker", 2, "broker 2 was fenced")]
+
+
+def test_who_has_come_back_can_be_fenced() -> None:
+    back = BrokerRegistered(
+        offset=1, epoch=1, timestamp_ms=1, node=2, broker_epoch=9, incarnation="x", fenced=True
+    )
+    said = [what for _, _, what in notable([back, changed(2, False), changed(2, True)], PLACE, [2])]
+    assert said == ["broker 2 registered", "broker 2 was unfenced", "broker 2 was fenced"]

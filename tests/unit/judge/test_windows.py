@@ -1,0 +1,141 @@
+"""The windows of a soak beside the audit of the whole: what both found, what one of them found, what was deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.rundir.documents import DeletedWindows, RecordCounts, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
+
+from .conftest import WHOLE, finding
+
+CUTS = ((0, 40), (40, 70), (70, 100))
+Rows = Iterable[dict[str, Any]]
+
+
+def lost(seq: int, offset: int | None = None) -> dict[str, Any]:
+    return {**finding("lost"), "producer": 0, "seq": seq, "offset": seq if offset is None else offset}
+
+
+@pytest.fixture
+def judged(make_run: Callable[..., CaseDir]) -> Callable[..., VerdictFile]:
+    """Judges a soak of three windows. `found`: findings by window; `whole`: those of the audit of everything."""
+
+    def judge(found: dict[int, Rows], whole: Rows = (), **changes: Any) -> VerdictFile:
+        rows = list(whole)
+        count = len(rows)
+        final = changes.pop("final", "whole")
+        counts = {rows[0]["class"]: count} if rows else {}
+        run = make_run(findings=rows, **counts, final=final, audit=changes.pop("audit", None))
+        case = json.loads(run.case_json.read_text())
+        case["resolved"]["experiment"]["soak"] = {"window": "5s"}
+        run.case_json.write_text(json.dumps(case))
+        for number, (start, end) in enumerate(CUTS):
+            mine = list(found.get(number, ()))
+            path = window_json(run, number)
+            path.parent.mkdir(parents=True)
+            if mine:
+                pq.write_table(pa.Table.from_pylist(mine, schema=FINDINGS), window_findings(run, number))
+            read = (Read(topic="orders", partition=0, start=start, end=end),)
+            window = WindowFile(
+                number=number, last=number == 2, from_ns=0, to_ns=0, read=read, counts={},
+                produced=end - start, acked=end - start, failed=0, indeterminate=0, live=0, followed=end - start,
+                open=0, late=0, pinned={},
+            )  # fmt: skip
+            window.model_copy(update=changes.get(f"window_{number}", {})).save(path)
+        return judge_case(run)
+
+    return judge
+
+
+def test_windows_that_agree_are_a_witness(judged: Callable[..., VerdictFile]) -> None:
+    verdict = judged({})
+    assert verdict.verdict is Verdict.PASS, verdict.reasons
+    assert (
+        "3 windows, audited while the load went on, found what the audit of the whole did"
+        in verdict.witnesses
+    )
+
+
+def test_a_loss_that_both_found_is_a_loss(judged: Callable[..., VerdictFile]) -> None:
+    verdict = judged({1: [lost(50)]}, [lost(50)])
+    assert verdict.verdict is Verdict.FAIL
+    assert any(one.startswith("lost: 1") for one in verdict.reasons)
+
+
+def test_what_windows_alone_found_carries_no_verdict(judged: Callable[..., VerdictFile]) -> None:
+    verdict = judged({1: [lost(50)]})
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert verdict.reasons == (
+        "the windows found 1 acknowledged record that the audit of the whole did not: such as producer 0, seq 50 at "
+        "orders/0, offset 50",
+    )
+
+
+def test_a_loss_after_its_window_is_a_loss(judged: Callable[..., VerdictFile]) -> None:
+    """It was there when its window was read: the audit of the whole alone can tell."""
+    assert judged({}, [lost(50)]).verdict is Verdict.FAIL
+
+
+def test_what_a_window_must_have_seen_and_did_not(judged: Callable[..., VerdictFile]) -> None:
+    verdict = judged({}, [{**lost(50), "class": "duplicate"}])
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert any("found 1 duplicate copy that no window did" in one for one in verdict.reasons)
+
+
+def test_a_record_that_was_only_late_is_not_lost(judged: Callable[..., VerdictFile]) -> None:
+    verdict = judged({1: [lost(50, -1)]}, window_2={"found_late": ((0, 50),)})
+    assert verdict.verdict is Verdict.PASS, verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"window_2": {"last": False}}, "the last window of the soak was not audited"),
+        ({"window_1": {"produced": 29}}, "the windows count 99 attempts, and the ledgers have, or had, 100"),
+        ({"window_1": {"acked": 29}}, "the windows count 99 acked, and the audit of the whole 100"),
+        (
+            {"window_1": {"read": (Read(topic="orders", partition=0, start=41, end=70),)}},
+            "orders/0: window 0 ends at 40, and window 1 begins at 41",
+        ),
+    ],
+)  # fmt: skip
+def test_windows_that_are_not_whole(
+    judged: Callable[..., VerdictFile], changes: dict[str, Any], said: str
+) -> None:
+    verdict = judged({}, **changes)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert any(said in one for one in verdict.reasons), verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("gone", "reasons"),
+    [(30, ()), (29, ("the windows count 100 attempts, and the ledgers have, or had, 99",))],
+)
+def test_the_verdict_says_of_what_it_cannot_speak(
+    judged: Callable[..., VerdictFile], gone: int, reasons: tuple[str, ...]
+) -> None:
+    """Of deleted windows; that their records are not in the log is no reason for anything."""
+    (one,) = WHOLE.partitions
+    final = WHOLE.model_copy(update={"partitions": (one.model_copy(update={"start": 40, "records": 60}),)})
+    sums = RecordCounts(produced=100, acked=100)
+    audit = {
+        "records": RecordCounts(produced=70, acked=70, consumed_final=60),
+        "deleted": DeletedWindows(windows=1, records=sums, gone=gone, spared=10),
+    }
+    verdict = judged({}, final=final, window_0={"deleted": True}, audit=audit)
+    assert verdict.reasons == reasons
+    assert any(
+        "what stood in the logs before orders/0 40" in one and "nobody can tell" in one
+        for one in verdict.not_judged
+    )

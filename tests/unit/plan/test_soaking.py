@@ -1,0 +1,111 @@
+"""`--soak`: what a file says becomes a window, its faults come again in each, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.base.errors import BadInput
+from ackproof.cli.main import main_code
+from ackproof.experiment.case import Case
+from ackproof.experiment.triggers import At
+from ackproof.plan import InvalidExperiment, cases, load
+from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.soaking import Soak, shortened
+
+FILE = """\
+name: s
+topics: {orders: {partitions: 2}}
+workload: {producers: {rate: 100/s}, consumers: {live: 1}, duration: 20s}
+faults:
+  - storm: {count: 2, menu: {pause: 1, kill: 1}}
+    at: 2s
+  - pause: {target: leader(orders/0)}
+    after: {fault: 1, by: 1s}
+    for: 1s
+"""
+
+
+def soaked(tmp_path: Path, text: str = FILE, *, soak: str = "1m", keep: int | None = None) -> Case:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    (case,) = cases(load(file, soak=Soak(soak, keep)))
+    return case
+
+
+def test_the_faults_come_again_in_each_window(tmp_path: Path) -> None:
+    case = soaked(tmp_path, keep=2)
+    spec = case.experiment
+    assert (spec.workload.duration, spec.soak and (spec.soak.window, spec.soak.keep)) == (60.0, (20.0, 2))
+    assert [fault.kind for fault in spec.faults] == ["storm", "pause"] * 3
+    assert [fault.trigger.at for fault in spec.faults if isinstance(fault.trigger, At)] == [2.0, 22.0, 42.0]
+    assert [getattr(fault.trigger, "fault", None) for fault in spec.faults[1::2]] == [1, 3, 5]
+    drawn = [[str(fault) for fault in case.drawn[number].faults] for number in (1, 3, 5)]
+    assert len({tuple(one) for one in drawn}) > 1, "each window has a storm of its own"
+    assert soaked(tmp_path).drawn[3].faults == case.drawn[3].faults, "from the seed alone"
+
+
+def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
+    case = soaked(tmp_path, keep=3)
+    assert case_from_json(case_to_json(case)) == case
+
+
+def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
+    case = soaked(tmp_path)
+    short = shortened(case, 2)
+    assert short.experiment.workload.duration == 40.0
+    assert [fault.number for fault in short.experiment.faults] == [1, 2, 3, 4]
+    assert {fault.number for fault in short.faults} < {fault.number for fault in case.faults}
+    assert shortened(case, 3) is case
+    assert case_from_json(case_to_json(short)) == short
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("rate: 100/s", "rate: full"), "a soak needs a rate"),
+        (
+            ("rate: 100/s", "rate: 100/s, transaction_size: 10, acks: all, idempotence: true"),
+            "a soak has none",
+        ),
+        (("rate: 100/s", "rate: 100/s, keys: 5"), "a soak has no keys"),
+        (("live: 1", "live: 0"), "a reader that follows the load"),
+        (("at: 2s", "when: acked >= 3"), "begins in a state"),
+        (("at: 2s", "at: 20s"), "when its window of 20s is over"),
+        (("name: s", "name: s\nbackend: model"), "the model has neither"),
+        (("name: s", "name: s\nbackend: attach"), "not on a cluster that someone else runs"),
+        (("name: s", "name: s\nmatrix: {workload.duration: [5s, 9s]}"), "the matrix of"),
+        (("duration: 20s", "duration: 3s"), "at least 5"),
+    ],
+)
+def test_what_cannot_be_soaked(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        soaked(tmp_path, FILE.replace(*change))
+
+
+def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidExperiment) as wrong:
+        soaked(tmp_path, FILE.replace("kill: 1", "kil: 1"))
+    assert len(wrong.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--soak", "0"], "a duration with its unit"),
+        (["--soak", "0s"], "give a duration such as 6h"),
+        (["--soak", "1m", "--keep", "-1"], "-1 is not in the range"),
+        (["--soak", "banana"], "a duration with its unit"),
+        (["--soak", "5s"], "a window is as long as the load of"),
+        (["--soak", "24h", "--set", "workload.duration=6s"], "make a window longer"),
+        (["--keep", "2"], "give --soak DURATION too"),
+    ],
+)
+def test_what_the_command_refuses(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    assert main_code(["run", str(file), *words]) == 254
+    assert said in capsys.readouterr().err
