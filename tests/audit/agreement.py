@@ -37,15 +37,25 @@ def write(path: Path, drawn: Drawn, shuffle: random.Random) -> Path:
     if drawn.clients is not None:
         write_case(
             path,
-            [{"id": client, "kind": "producer", "producer": int(client[1:])} for client in drawn.clients],
+            [_listed(client, *drawn.keys.get(int(client[1:]), (0, 0))) for client in drawn.clients],
             ended=[f"produced/p{number}" for number in drawn.closed],
         )
     return path
 
 
+def _listed(client: str, keys: int, tombstone_every: int) -> dict[str, object]:
+    told = {"keys": keys, "tombstone_every": tombstone_every}
+    return {"id": client, "kind": "producer", "producer": int(client[1:]), **told}
+
+
 def agree(drawn: Drawn, path: Path, result) -> None:
     expected = reference.audit(
-        drawn.produced, drawn.reads, drawn.open_producers, drawn.transactions, drawn.read_committed
+        drawn.produced,
+        drawn.reads,
+        drawn.open_producers,
+        drawn.transactions,
+        drawn.read_committed,
+        drawn.keys,
     )
     assert result.file is not None, result.reasons
     reasons = "\n".join(result.reasons)

@@ -7,10 +7,13 @@ design leaves an edge open, the README of the audit room decides.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
+
+from . import keyed
 
 ACKED, FAILED, INDETERMINATE = 0, 1, 2
 LIVE, FINAL, LIVE_COMMITTED, FINAL_COMMITTED = 0, 1, 2, 3
@@ -137,8 +140,10 @@ def audit(
     open_producers=frozenset(),
     transactions: Iterable[Transaction] = (),
     read_committed: bool = True,
+    keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> Audit:
-    """`read_committed`: there was a final reader at read_committed."""
+    """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and each so-manieth
+    record of one is a tombstone (0: none)."""
     produced, reads = list(produced), list(reads)
     found = Audit()
     told = {(row.producer, row.txn): row for row in transactions}
@@ -175,11 +180,17 @@ def audit(
             present[copy.identity].append(copy)
     lowest = {identity: min(copy.offset for copy in there) for identity, there in present.items()}
 
+    def superseded(identity, place, offset):
+        return identity[0] in keys and keyed.superseded(
+            identity, offset, *keys[identity[0]], *keyed.alike(place, identity, copies, produced, keys)
+        )
+
     for identity, row in by_identity.items():
         place = row.topic, row.partition
         there = present.get(identity, [])
         # A transactional record can be lost only if its commit was acknowledged.
-        if row.outcome == ACKED and not there and fate(row) == COMMITTED:
+        gone = row.outcome == ACKED and not there and fate(row) == COMMITTED
+        if gone and not superseded(identity, place, row.offset):
             say("lost", place, offset=row.offset, identity=identity)
             if row.offset >= 0 and any(
                 copy.intact and copy.spot == (*place, row.offset) and copy.identity != identity
@@ -236,7 +247,9 @@ def audit(
     for read in reads:
         (live_at if read.live else final_at)[read.spot].add(read.identity)
     for spot, identities in live_at.items():
-        gone = identities - final_at.get(spot, set())
+        gone = {
+            one for one in identities - final_at.get(spot, set()) if not superseded(one, spot[:2], spot[2])
+        }
         if gone:
             say("vanished", spot[:2], offset=spot[2], identity=min(gone))
     for spot in final_at.keys() | live_at.keys():
@@ -308,7 +321,8 @@ def audit(
                             skipped.add(copy.spot)
             elif phase == FINAL:
                 for read in reads:
-                    if read.place == place and a < read.offset < b:
+                    owed = read.spot in final_at or not superseded(read.identity, place, read.offset)
+                    if read.place == place and a < read.offset < b and owed:
                         found.final_read.add(read.spot)
     for spot in skipped:
         say("skipped", spot[:2], offset=spot[2])

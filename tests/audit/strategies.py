@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
@@ -27,6 +28,8 @@ class Drawn:
     closed: tuple[int, ...]
     """Producers that left an END."""
     transactions: tuple[Transaction, ...] = ()
+    keys: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Of producers that case.json lists: how many, and each so-manieth record of one is a tombstone (0: none)."""
 
     @property
     def read_committed(self):
@@ -235,4 +238,7 @@ def directories(draw):
     if draw(st.sampled_from([False, True])):
         clients = tuple(f"p{n}" for n in draw(st.sampled_from([(0, 1, 5), (0, 1, 5), (0,), (5,), ()])))
         closed = draw(st.sampled_from([(), (0,), (1, 5), (0, 1, 5)]))
-    return Drawn(produced, tuple(reads), clients, closed, transactions)
+    some = st.tuples(st.integers(1, 3), st.sampled_from([0, 0, 2, 3]))
+    listed = st.sampled_from([int(client[1:]) for client in clients]) if clients else st.nothing()
+    keys = draw(st.one_of(st.just({}), st.dictionaries(listed, some)))
+    return Drawn(produced, tuple(reads), clients, closed, transactions, keys)

@@ -38,8 +38,10 @@ DUDS = {
     "C26": (_KILL,),
     "C31": (_KILL,),
     "C36": (_PAUSE,),
+    "C37": (f"{_MESH}.impose",),
     "C38": ("ackproof.faults.disks.empty_disk.EmptyDiskInjection.inject",),
     "C40": (_KILL,),
+    "C44": (_KILL,),
     "C47": (f"{_MESH}.impose",),
     "C49": (f"{_REQUESTS}.lay",),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from ackproof.cluster.network.requests.asking import Asking
 from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.experiment.apis import APIS, Flow
 from ackproof.experiment.backends import LINKS, REQUESTS
-from ackproof.rundir.timeline import ProxyDied
+from ackproof.rundir.timeline import EventKind, ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 from faultbench.requests import REQUEST_FAULTS
@@ -88,14 +87,13 @@ def test_a_proxy_that_ends_is_told_at_once_and_replaced(
 ) -> None:
     folder = tmp_path_factory.mktemp("ends")
     with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), brokers=3) as one:
-        ended: list[float] = []
+
+        def bites() -> bool:
+            told = folder / "fault-1.jsonl"
+            return told.exists() and EventKind.FAULT_CONFIRMED in told.read_text(encoding="utf-8")
 
         def end() -> None:
-            requests = one.cluster.requests
-            assert requests is not None
-            wait_until(lambda: requests.proxy.counted("fault-1"), what="the rule", timeout_s=30.0)
-            time.sleep(2.0)  # it bites by then
-            ended.append(time.monotonic())
+            wait_until(bites, what="the fault", timeout_s=30.0)
             end_children(lambda child: child.role == RequestProxy.ROLE and child.directory == folder)
 
         thread = threading.Thread(target=end)

@@ -18,6 +18,7 @@ from ackproof.audit.places import PartitionAudit
 from ackproof.audit.rows import LIVE, Handed, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.content import signed, total
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -122,14 +123,19 @@ class Audited:
     flaws: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def audit(
-        self, place: TopicPartition, rows: Streams, findings: FindingsWriter, commits: CommitAudit
+        self,
+        place: TopicPartition,
+        rows: Streams,
+        findings: FindingsWriter,
+        commits: CommitAudit,
+        keys: Mapping[int, Keys],
     ) -> Iterator[Handed]:
         """Count all but the series. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
         read = read_in_order(place, rows, findings)
-        identities = IdentityAudit(place, findings, findings, commits)
+        identities = IdentityAudit(place, findings, findings, commits, keys)
         yield from identities.run(
             rows["produced"],
             Reads(
@@ -143,13 +149,15 @@ class Audited:
         found = identities.result
         self.totals = read.totals.plus(counted_of(rows["produced"], commits))
         self.contents = read.contents
+        reads = both_live(rows)
         self.flaws = PartitionAudit(place, findings).run(
             found.copies,
-            both_live(rows),
+            reads,
             found.lost,
             found.skipped,
             read.back,
             read.gaps("final"),
+            found.superseded.among(reads),
         )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ackproof.rundir.keys import Keys
+
 if TYPE_CHECKING:  # Spark's workers import this module, and pydantic would cost each of them 0.1 s
     from pydantic import JsonValue
 
@@ -25,6 +27,8 @@ class ListedClient:
     """A fault killed it, and all that it had sent was salvaged: that it left no END is as it should be."""
     final_committed: bool = False
     """It is the final reader at read_committed."""
+    keys: Keys | None = None
+    """Those of its records; None: they have none."""
 
 
 @dataclass(frozen=True)
@@ -73,5 +77,9 @@ def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     if isinstance(name, bool) or not isinstance(name, str | int):
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
+    count, every = (told.get(field) for field in ("keys", "tombstone_every"))
+    keys = (
+        Keys(count, every if isinstance(every, int) else 0) if isinstance(count, int) and count > 0 else None
+    )
     committed = told.get("kind") == "final" and told.get("isolation") == "read_committed"
-    return ListedClient(str(name), number, told.get("killed") is True, committed)
+    return ListedClient(str(name), number, told.get("killed") is True, committed, keys)

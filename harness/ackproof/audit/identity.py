@@ -8,7 +8,7 @@ rows of identities that it did not produce. `ackproof.audit.unmatched` brings th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,10 +30,12 @@ from ackproof.audit.rows import (
     first_repeated,
     group_starts,
 )
+from ackproof.audit.superseded import Superseded
 from ackproof.audit.transactions import Fates
 from ackproof.audit.unmatched import UNMATCHED
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.arrow import joined
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -71,6 +73,7 @@ class IdentityPass:
     skipped: Rows
     """Offsets of present copies that a live reader passed over; not yet distinct."""
     spans: Rows
+    superseded: Superseded
 
 
 class _Match:
@@ -97,13 +100,19 @@ class IdentityAudit:
     """The pass over the identities of one bucket, or of a range of them."""
 
     def __init__(
-        self, place: TopicPartition, findings: FindingsWriter, order: FindingsWriter, commits: CommitAudit
+        self,
+        place: TopicPartition,
+        findings: FindingsWriter,
+        order: FindingsWriter,
+        commits: CommitAudit,
+        keys: Mapping[int, Keys],
     ) -> None:
-        """`order`: what is reordered goes there."""
+        """`order`: what is reordered goes there. `keys`: those of the records of a producer that has some."""
         self._place = place
         self._add = partial(findings.add, place)
         self._order = order
         self._commits = commits
+        self._keys = keys
         self.result: IdentityPass
 
     def run(self, rows: Rows, reads: Reads) -> Iterator[Handed]:
@@ -116,7 +125,8 @@ class IdentityAudit:
             Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
         )
         fates = self._commits.fates(produced)
-        lost = self._record_classes(match, fates)
+        superseded = Superseded(self._keys, produced, copies)
+        lost = self._record_classes(match, fates, superseded)
         reordered(self._place, match, NOTHING_ABOVE, self._order)
         epoch = copies["leader_epoch"][match.own].astype(np.int64)
         skipped = [_skipped(reads.gaps, match.at, epoch)]
@@ -127,7 +137,9 @@ class IdentityAudit:
             owed = (fates.committed | (visible & ~fates.aborted))[match.of]
             skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
             yield from self._commits.parts(produced, fates, visible)
-        self.result = IdentityPass(copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match))
+        self.result = IdentityPass(
+            copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match), superseded
+        )
         identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
         yield Handed(self._place, "identities", Rows(identities, len(produced)))
         unmatched_at = np.flatnonzero((match.found < 0) & ~_nobody(copies))
@@ -153,13 +165,14 @@ class IdentityAudit:
                 visible[found[(found >= 0) & rows.flags("intact")]] = True
         return visible
 
-    def _record_classes(self, match: _Match, fates: Fates | None) -> Rows:
+    def _record_classes(self, match: _Match, fates: Fates | None, superseded: Superseded) -> Rows:
         """The lost records that were acked with an offset."""
         produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
         # what an aborted transaction held, or one of which nobody knows, nobody is owed
-        lost = np.flatnonzero(acked & ~present if fates is None else acked & ~present & fates.committed)
+        owed = acked & ~present if fates is None else acked & ~present & fates.committed
+        lost = np.flatnonzero(owed & ~superseded.among(produced))
         self._add(Anomaly.LOST, produced, lost)
         in_place = np.zeros(len(produced), dtype=np.bool_)
         in_place[of[match.at == acked_at[of]]] = True

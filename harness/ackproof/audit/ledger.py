@@ -28,6 +28,7 @@ from ackproof.rundir.end import (
     read_end,
     span,
 )
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
@@ -99,6 +100,8 @@ class Ledger:
     """First, last and rows of parts that were deleted while the run went on, by ledger and client."""
     producers: dict[str, int] = field(default_factory=dict)
     """Numbers of clients that are producers, as `case.json` says them."""
+    keys: dict[int, Keys] = field(default_factory=dict)
+    """Those of the records of a producer that has some."""
     digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each part that is counted, by its path in the directory."""
 
@@ -248,6 +251,11 @@ def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[
         if all(client.id not in closings for closings in clients.values()) and not client.killed
     )
     producers: set[int] = set()
+    ledger.keys = {
+        client.producer: client.keys
+        for client in listed.clients
+        if client.producer is not None and client.keys is not None
+    }
     for client in listed.clients:
         closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
         if closing is Closing.WHOLE:

@@ -150,6 +150,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         shares=max(1, -(-rows // limits.share_rows)),
         transactions=told,
         deleted=deleted_of(found, ledger),
+        keys=ledger.keys,
     )
     planned = plan(ledger, target, limits, frozenset(job.doubted))
     return _Ready(job, ledger, target, planned, Counted(job.number), found)
@@ -170,7 +171,7 @@ def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Read
             units.append(one.plan.whole)
         elif not one.troubles:
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
-                (units if bucket.rows <= limits.range_rows else hot).append(bucket)
+                (units if bucket.rows <= limits.range_rows or bucket.target.keys else hot).append(bucket)
     places: dict[stages.Key, PlaceUnit] = {}
     units += _sliced(edge, hot, ready, places, limits)
     slices: dict[stages.Key, list[Sliced]] = defaultdict(list)

@@ -171,7 +171,7 @@ def audit(
         rows.add("live", one.live)
         rows.add("final", one.read)
         for message in audited.audit(
-            place, rows, findings, CommitAudit(place, findings, Table(NO_TRANSACTIONS))
+            place, rows, findings, CommitAudit(place, findings, Table(NO_TRANSACTIONS)), keys={}
         ):
             given_shares += [share for _, share in shares(message, 1)]
         flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))

@@ -219,7 +219,7 @@ def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[Non
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Counted(target.number, findings.counts), Counted(target.number, order.counts)
     commits = CommitAudit(place, findings, Table(target.transactions))
-    identities = IdentityAudit(place, findings, order, commits)
+    identities = IdentityAudit(place, findings, order, commits, {})
     try:
         produced, reads = _identities(unit)
         for message in identities.run(produced, reads):
@@ -280,13 +280,15 @@ def do_places(unit: PlaceUnit, given: Sequence[Placed]) -> Counted | Trouble:
         rows = unit.cut.load(place)
         copies = distinct_copies(concat([rows["final"], rows["committed"]], FINAL)).select(COPIES)
         back = _loaded(unit.back, BACK)
+        reads = both_live(rows)
         wrong = PartitionAudit(place, findings).run(
             copies,
-            both_live(rows),
+            reads,
             concat((one.lost for one in given), LOST),
             concat((one.skipped for one in given), OFFSETS),
             back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
             _loaded(unit.gaps, GAPS),
+            np.zeros(len(reads), dtype=np.bool_),
         )
         findings.close()
     except TROUBLES as error:

@@ -29,6 +29,7 @@ from ackproof.audit.spill import Spilled, SpillFile
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir import storage
+from ackproof.rundir.keys import Keys
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
 
@@ -61,6 +62,8 @@ class Target:
     shares: int
     transactions: TransactionFiles = NO_TRANSACTIONS
     deleted: Deleted = NOTHING_DELETED
+    keys: Mapping[int, Keys] = field(default_factory=dict)
+    """Those of the records of a producer that has some."""
 
     def findings(self, unit: str) -> FindingsWriter:
         """Where an attempt of a task writes what it finds."""
@@ -198,7 +201,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Coun
         for stream, spilled in unit.spilled:
             rows.add(stream, spilled.load())
         commits = CommitAudit(unit.place, findings, Table(target.transactions))
-        for message in audited.audit(unit.place, rows, findings, commits):
+        for message in audited.audit(unit.place, rows, findings, commits, target.keys):
             yield from shares(message, target.shares)
         findings.close()
         counted = _counted(target, name, {unit.place: (rows, audited)}, findings)
@@ -223,7 +226,9 @@ def do_whole(unit: Whole) -> Counted | Trouble:
                 found[place][0].add(stream, some)
         found = dict(sorted(found.items()))
         for place, (rows, audited) in found.items():
-            for message in audited.audit(place, rows, findings, CommitAudit(place, findings, table)):
+            for message in audited.audit(
+                place, rows, findings, CommitAudit(place, findings, table), target.keys
+            ):
                 given.extend(share for _, share in shares(message, 1))
         unledgered = resolve(given, target.open_producers, findings, target.deleted)
         findings.close()

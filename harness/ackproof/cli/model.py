@@ -189,7 +189,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 @click.command(
     epilog=examples(
         "ackproof explore --rules 4.1 --find lost",
-        "ackproof explore --without strict_min_isr --html story.html",
+        "ackproof explore --without 'strict minimum ISR' --html story.html",
     )
 )
 @click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")

@@ -236,6 +236,15 @@ class ProducerSpec(Spec):
     topics: tuple[Text, ...] | None = Field(
         None, min_length=1, description="Topics written to; all by default."
     )
+    keys: Whole | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="How many keys the records of a producer have, in turn; without it none has one.",
+    )
+    tombstone_every: Whole | None = Field(
+        None, ge=2, le=1_000_000, description="Each so-manieth record of a key deletes it: it has no value."
+    )
     transaction_size: Whole | None = Field(
         None, ge=1, le=1_000_000, description="Records of a transaction; without it there are none."
     )

@@ -38,7 +38,7 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
     except BadInput as error:
         return (str(error).removeprefix(f"{run.path}/") + "; ackproof audit makes it anew",)
     return (
-        *_beside_the_seal(audit, SealFile.load(run.seal)),
+        *_beside_the_seal(audit, SealFile.load(run.seal), _compacted(run)),
         *_out_of_range(audit),
         *_beside_findings(run, audit),
         *_beside_series(run, audit),
@@ -92,7 +92,12 @@ def _whole(path: Path, understood: int) -> None:
         raise BadInput(f"{lines - understood} of {lines} lines say nothing that can be understood")
 
 
-def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:
+def _compacted(run: CaseDir) -> bool:
+    """Whether records have keys, so that a later one may have taken the place of one that was acknowledged."""
+    return any(client.keys for client in CaseFile.load(run.case_json).clients)
+
+
+def _beside_the_seal(audit: AuditFile, seal: SealFile, compacted: bool) -> Iterator[str]:
     ledgers = {
         name: written
         for name, written in seal.files.items()
@@ -107,12 +112,11 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:
         yield f"audit.json calls itself complete and did not count {', '.join(uncounted[:3])}"
     elif audit.complete and (rows := sum(written.rows for written in ledgers.values())) != _rows_of(audit):
         yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
-    # What was acknowledged and is not lost is there; but a transaction may be aborted.
+    # What was acknowledged and is not lost is there; but a transaction may be aborted, and a key have a later record.
     spared = audit.deleted.spared if audit.deleted is not None else 0
     there = audit.records.acked - audit.counts.get(Anomaly.LOST, 0) - spared
-    if there > audit.records.consumed_final and not any(
-        n.startswith("ledger/transactions/") for n in seal.files
-    ):
+    transactional = any(name.startswith("ledger/transactions/") for name in seal.files)
+    if there > audit.records.consumed_final and not transactional and not compacted:
         yield (
             f"audit.json counts {there:,} acked records that are not lost, and the final read has "
             f"{audit.records.consumed_final:,}"

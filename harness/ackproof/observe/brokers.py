@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,14 +13,13 @@ from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.record_batches import Batch, batch_at
 from ackproof.cluster.wire import Connection, Question, WireError
-from ackproof.observe.watcher import Watcher
+from ackproof.observe.asker import Asker
 from ackproof.rundir.brokers import EVERY_S, ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 _ANSWER_WITHIN_S: Final = 0.45
 """How long a round waits for the last answer: one that takes long puts off the next round, and makes no hole yet."""
-_GIVE_UP_AFTER_S: Final = 10.0
 _MOST_BYTES: Final = 1 << 20
 _LEADER_ONLY: Final = 1
 """acks of a Produce: nobody else is waited for."""
@@ -36,42 +35,19 @@ class _Reply(NamedTuple):
     controller: int | None = None
 
 
-class BrokerAsker(Watcher):
-    """Writes a `Round` a line to `path`."""
+class BrokerAsker(Asker[_Reply]):
+    """Writes a `Round` a line to `path`. The quorum is asked as `ZNODES`, whether it has some or not."""
 
     NAME = "brokers"
     DOES = "asking each broker"
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], path: Path, timeline: Timeline) -> None:
-        super().__init__(timeline)
-        self._cluster = cluster
-        self._topics = tuple(topics)
+        super().__init__(cluster, topics, timeline)
         self._path = path
-        self._links = {
-            broker: Connection(
-                address,
-                timeout_s=_GIVE_UP_AFTER_S,
-                access=cluster.access,
-                connect_s=cluster.access.connect_s,
-            )
-            for broker, address in cluster.client_addresses().items()
-        }
-        self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix=self.NAME)
-        self._asked: dict[int, Future[_Reply]] = {}
-        """By viewer; the quorum is asked as `ZNODES` whether it has some or not. Nobody is asked before it answered."""
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Who has a replica, as somebody said last."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
         """The offset from which each broker is asked next: of the last record that it gave."""
-
-    def stop(self) -> None:
-        super().stop()
-        while wait(self._asked.values(), timeout=0.02).not_done:
-            for link in self._links.values():
-                link.interrupt()
-        self._pool.shutdown()
-        for link in self._links.values():
-            link.close()
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,9 +24,11 @@ class Contents:
     """Looks into the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
 
     def __init__(self, run_id: str, topics: Sequence[str]) -> None:
-        # No key (length -1, which is written as 1), the value's length, the value: so ours begin.
+        # No key (length -1, which is written as 1) or a short one, the value's length, the value: so ours begin.
         front = re.escape(MAGIC + run_bytes(run_id))
-        self._record = re.compile(rb"\x01(?=[\x80-\xff]{0,4}[\x00-\x7f]" + front + b")")
+        self._record = re.compile(
+            rb"(?:\x01|[\x02-\x7e][0-9-]{3,30})(?=[\x80-\xff]{0,4}[\x00-\x7f]" + front + b")"
+        )
         self._decode = BulkDecoder(run_id, topics)
         self._digests: dict[tuple[int, int, int], int] = {}
 

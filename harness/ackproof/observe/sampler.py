@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,16 +20,14 @@ from typing import Final
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
+from ackproof.observe.asker import Asker
 from ackproof.observe.views import Views
-from ackproof.observe.watcher import Watcher
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
 """How long a look waits for answers: a broker in good health needs 2 ms."""
-GIVE_UP_AFTER_S: Final = 10.0
-"""A broker that owes an answer for this long gets a new connection. A paused one answers when it goes on."""
 QUORUM: Final = 0
 """Among the brokers' views: the one of the metadata quorum itself. Brokers count from 1."""
 QUORUM_FRESH_S: Final = 0.3
@@ -52,7 +50,7 @@ class Reply:
     last_stable: Offsets
 
 
-class Sampler(Watcher):
+class Sampler(Asker[Reply]):
     """Writes samples to `samples_path`, one line per partition and look, and changes of leaders and ISRs into the
     timeline (the first look counts as one). `hz` looks per second.
     """
@@ -68,19 +66,8 @@ class Sampler(Watcher):
         timeline: Timeline,
         hz: float = 10.0,
     ) -> None:
-        super().__init__(timeline)
-        self._cluster = cluster
-        self._topics = tuple(topics)
+        super().__init__(cluster, topics, timeline)
         self._period_s = 1.0 / hz
-        self._links = {
-            broker: Connection(
-                address, timeout_s=GIVE_UP_AFTER_S, access=cluster.access, connect_s=cluster.access.connect_s
-            )
-            for broker, address in cluster.client_addresses().items()
-        }
-        self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix="sampler")
-        self._asked: dict[int, Future[Reply]] = {}
-        """What is under way, by broker: no broker is asked again before it has answered."""
         self._views = Views()
         # Else the brokers' own views are the log of the quorum.
         self._watches_quorum = cluster.spec.metadata.broker_controls
@@ -98,12 +85,6 @@ class Sampler(Watcher):
 
     def stop(self) -> None:
         super().stop()
-        while wait(self._asked.values(), timeout=0.02).not_done:
-            for link in self._links.values():
-                link.interrupt()
-        self._pool.shutdown()
-        for link in self._links.values():
-            link.close()
         self._file.close()
 
     # -- what was seen last -------------------------------------------------------------------------------------------

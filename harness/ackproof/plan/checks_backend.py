@@ -87,10 +87,10 @@ def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
             for kind in fault.menu or {}:
                 if why := _of_dish(spec, fault, kind):
                     yield _Lack(body, kind, why, key=True, drawn=True)
-    for name, topic in spec.topics.items():
-        if "compact" in topic.config.get("cleanup.policy", "delete"):
-            policy: Path = ("topics", name, "config", "cleanup.policy")
-            yield _Lack(policy, "cleanup.policy", "its records have no keys")
+    if spec.workload.producers.keys is not None:
+        yield _Lack(
+            ("workload", "producers", "keys"), "keys", "its records have none, and its logs are not compacted"
+        )
 
 
 def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:

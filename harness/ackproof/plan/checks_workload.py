@@ -106,8 +106,33 @@ def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
         if producers.retries == 0 and found.sound(at("retries")):
             found.report(at("retries"), "idempotence needs at least 1 retry")
     _check_transactions(spec, found)
+    _check_keys(spec, found)
     if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
         found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
+
+
+def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+    keys, tombstones = (*_PRODUCERS, "keys"), (*_PRODUCERS, "tombstone_every")
+    compacted = {
+        name
+        for name, topic in spec.topics.items()
+        if "compact" in topic.config.get("cleanup.policy", "delete")
+    }
+    if producers.keys is None:
+        if producers.tombstone_every is not None and found.sound(tombstones, keys):
+            found.report(tombstones, "without keys there is nothing to delete")
+        for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
+            where: Path = ("topics", name, "config", "cleanup.policy")
+            found.report(
+                where, "a compacted topic takes no record without a key: give workload.producers.keys"
+            )
+        return
+    if producers.transaction_size is not None and found.sound(keys, (*_PRODUCERS, "transaction_size")):
+        found.report(keys, "what compaction leaves of a transaction does not tell whether it was torn")
+    if producers.tombstone_every is not None and found.sound(tombstones, ("topics",)):
+        for name in sorted(set(spec.topic_names()) & spec.topics.keys() - compacted):
+            found.report(tombstones, f"topic '{name}' is not compacted: a tombstone deletes nothing there")
 
 
 def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:

@@ -62,8 +62,15 @@ def _of_the_node(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
 
 def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     needs, name = ask.quantity.needs, ask.quantity.key
-    if needs in (Witness.READERS, Witness.SOURCES) and not spec.workload.consumers.live:
+    if needs in (Witness.READERS, Witness.SOURCES, Witness.COMMITS) and not spec.workload.consumers.live:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    elif needs is Witness.COMMITS and (spec.workload.consumers.commit_every is None or spec.ground.simulated):
+        where = (
+            "in the model, which has no groups"
+            if spec.ground.simulated
+            else "where no reader commits; write workload: {consumers: {commit_every: 1s}}"
+        )
+        yield f"{name} is not seen {where}"
     elif ask.quantity.mode not in ("", spec.cluster.mode):
         yield f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     elif needs is Witness.METRICS and not spec.observe.metrics:

@@ -120,6 +120,8 @@ def _refused(spec: ExperimentSpec) -> Iterator[str]:
         yield "a soak needs a rate (workload.producers.rate): at full speed the ledgers are written when the load ends"
     if spec.workload.producers.transaction_size is not None:
         yield "transactions are audited at the end of a run alone: a soak has none (transaction_size)"
+    if spec.workload.producers.keys is not None:
+        yield "what compaction may remove is known at the end of a run alone: a soak has no keys (keys)"
     if spec.workload.consumers.live < 1:
         yield "a soak needs a reader that follows the load (workload.consumers.live: 1)"
     for fault in spec.faults:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.brokers import Fetching, Round, read_fetching, read_rounds
+from ackproof.rundir.commits import Commit, read_commits
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
@@ -146,9 +147,18 @@ class Evidence:
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[Fetching]]:
         """Of each live reader that told it, from which brokers it fetched. Raises as `read_fetching`."""
-        readers = [client.id for client in self.clients if client.kind == "reader"]
-        told = {reader: read_fetching(self.run.served(reader)) for reader in readers}
+        told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
+
+    @cached_property
+    def commits(self) -> Mapping[str, Sequence[Commit]]:
+        """What each live reader that commits to a group tried to. Raises as `read_commits`."""
+        told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
+        return {reader: lines for reader, lines in told.items() if lines}
+
+    @property
+    def _readers(self) -> list[str]:
+        return [client.id for client in self.clients if client.kind == "reader"]
 
     @cached_property
     def removed(self) -> frozenset[str]:

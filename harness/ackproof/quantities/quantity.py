@@ -33,6 +33,7 @@ class Witness(StrEnum):
     METRICS = "the nodes' own metrics"
     BROKERS = "each broker, asked by itself"
     SOURCES = "readers that tell from whom they fetch"
+    COMMITS = "live readers that commit to a group"
     LOGS = "the replicas' logs on disk"
     RACKS = "the racks of the brokers, in the metadata log"
 

@@ -54,6 +54,7 @@ def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
         Witness.METRICS: evidence.scrapes,
         Witness.BROKERS: evidence.rounds,
         Witness.SOURCES: evidence.fetching,
+        Witness.COMMITS: evidence.commits,
     }
     return quantity.needs not in made_of or bool(made_of[quantity.needs])
 

@@ -12,7 +12,13 @@ from ackproof.quantities.over_time import Looks
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
 from ackproof.quantities.value import Value
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered, MetadataRecord
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    LogEnded,
+    MetadataRecord,
+)
 from ackproof.rundir.samples import Sample
 
 
@@ -126,6 +132,12 @@ def _registrations(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
     return Value(count, math.inf, log.hole) if log.hole else Value.exactly(count)
 
 
+def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
+    epochs = {record.epoch for record in evidence.metadata_log.records if not isinstance(record, LogEnded)}
+    hole = evidence.metadata_log.hole or ("" if epochs else "the metadata log has no record")
+    return Value(max(0, len(epochs) - 1), math.inf, hole) if hole else Value.exactly(len(epochs) - 1)
+
+
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
     """What a record does to the registration of which broker; None: nothing. With ZooKeeper that is its znode, whose
     end is written as a fencing."""
@@ -192,6 +204,17 @@ QUANTITIES: Final = (
         for name, state, definition, source in _STATES
     ),
     *map(_of, ("", "clean", "unclean")),
+    Quantity(
+        name="controller_changes",
+        variant="",
+        unit=Unit.COUNT,
+        definition="How many controllers of a later epoch wrote something into the metadata log.",
+        source="observed/metadata.jsonl",
+        unknown="At least as many as are seen where the metadata log has a hole.",
+        needs=Witness.QUORUM,
+        takes_time=False,
+        measure=_controllers,
+    ),
     *(
         Quantity(
             name="registrations",

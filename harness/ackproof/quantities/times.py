@@ -147,6 +147,33 @@ def _is_full(sample: Sample) -> bool:
     return set(sample.replicas) <= set(sample.isr)
 
 
+def _equal(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+    values, why = [], "no replica was seen to be behind its leader after the fault"
+    for place in _sampled(evidence, ask):
+        found = _looks(evidence, life, place)
+        if isinstance(found, str):
+            why = found
+            continue
+        looks = [one for one in pairwise(found[1]) if one[0].leader in one[0].log_ends]
+        apart = next((number for number, (one, two) in enumerate(looks) if not _caught_up(one, two)), None)
+        if apart is None:
+            continue
+        equal = next((two for one, two in looks[apart:] if _caught_up(one, two)), None)
+        what = f"the replicas of {place} were not equal"
+        if equal is None:
+            values.append(not_until(life, looks[-1][1].t_ns, what))
+        else:
+            last = max(two.t_ns for one, two in looks[apart:] if two.t_ns < equal.t_ns)
+            values.append(between(life, last, equal.t_ns))
+    return longest(values) if values else why
+
+
+def _caught_up(one: Sample, two: Sample) -> bool:
+    """Whether each replica has by the second look what the leader had at the first: under load no two log ends that
+    are asked one after the other are equal."""
+    return all(two.log_ends.get(replica, -1) >= one.log_ends[one.leader] for replica in two.replicas)
+
+
 # -- what the controllers wrote -------------------------------------------------------------------------------------
 
 
@@ -229,6 +256,14 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "the latest",
         _SAMPLED,
         "Between two looks; open above where no look showed it; unknown where no ISR shrank.",
+    ),
+    (
+        "replicas equal",
+        _equal,
+        "a look showed each replica with all that the leader had at the look before, by their log ends, after one that "
+        "showed some without it; of all partitions where one was behind the latest",
+        _SAMPLED,
+        "Between two looks; open above where no look showed it; unknown where no replica was behind.",
     ),
     (
         "controller elected",

@@ -6,20 +6,15 @@ Both only with `observe: {brokers: true}`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from pydantic import ValidationError
-
-from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import Document
+from ackproof.rundir.documents import Document, read_lines
 
 EVERY_S: Final = 0.2
 """So far apart rounds are, and what a reader tells."""
 ZNODES: Final = 0
 """Among the viewers: ZooKeeper's znodes. Brokers count from 1."""
-D = TypeVar("D", bound=Document)
 
 
 class PartitionTold(Document):
@@ -85,20 +80,10 @@ class Fetching(Document):
 
 
 def read_rounds(path: Path) -> list[Round]:
-    """All rounds; none without such a file. Raises `BadInput` for a line that is none, unless it is the last."""
-    return list(_lines(path, Round))
+    """All rounds. Raises as `read_lines`."""
+    return list(read_lines(path, Round))
 
 
 def read_fetching(path: Path) -> list[Fetching]:
-    """What one reader told. Raises as `read_rounds`."""
-    return list(_lines(path, Fetching))
-
-
-def _lines(path: Path, kind: type[D]) -> Iterator[D]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield kind.model_validate_json(line)
-        except ValidationError as error:
-            if number < len(lines):
-                raise BadInput(f"{path}:{number}: cannot be read: {error}") from error
+    """What one reader told. Raises as `read_lines`."""
+    return list(read_lines(path, Fetching))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -45,6 +46,20 @@ class Document(BaseModel):
             raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
 
 
+D = TypeVar("D", bound=Document)
+
+
+def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
+    """A document a line; none without such a file. Raises `BadInput` for a line that is none, unless it is the last."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield kind.model_validate_json(line)
+        except ValidationError as error:
+            if number < len(lines):
+                raise BadInput(f"{path}:{number}: cannot be read: {error}") from error
+
+
 class Client(Document):
     """One client process of a run. `producer` or `reader` is its number in the ledgers."""
 
@@ -55,6 +70,9 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     """Of a reader; None: it was not written down."""
+    keys: int = 0
+    """How many keys a producer's records have, and each so-manieth of a key is a tombstone (`rundir.keys`); 0: none."""
+    tombstone_every: int = 0
     killed: bool = False
     """A fault killed it, on purpose: it leaves no `_END`, and what it had sent is in the ledger all the same."""
 

@@ -98,6 +98,10 @@ class CaseDir:
         """From which brokers a live reader fetched; only where the experiment asks for it."""
         return self.clients / reader / "served.jsonl"
 
+    def commits(self, reader: str) -> Path:
+        """What a live reader committed to its group; only where the experiment lets it."""
+        return self.clients / reader / "commits.jsonl"
+
     @property
     def finding_parts(self) -> list[Path]:
         """The files of `findings/` that `audit.json` says to be its own; all, where none says so."""

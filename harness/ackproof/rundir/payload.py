@@ -31,6 +31,8 @@ RESIDUE: Final = zlib.crc32(_CRC.pack(zlib.crc32(b"")))
 
 HEADER_SIZE: Final = _HEADER.size
 RUN_ID_SIZE: Final = 8
+SEQ: Final = slice(16, 24)
+"""Where a value has its seq, big-endian."""
 
 
 class Identity(NamedTuple):

@@ -305,6 +305,8 @@ class Workload:
             transaction_size=spec.transaction_size or 0,
             abort_share=spec.abort_share,
             on_demand=self._on_demand,
+            keys=spec.keys or 0,
+            tombstone_every=spec.tombstone_every or 0,
         )
         return self._launch(settings, after)
 

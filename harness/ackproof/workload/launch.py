@@ -145,7 +145,14 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
     """The client as `case.json` lists it."""
     topics = tuple(dict.fromkeys(place.topic for place in settings.places))
     if isinstance(settings, ProducerSettings):
-        return Client(id=settings.client, kind="producer", producer=settings.producer, topics=topics)
+        return Client(
+            id=settings.client,
+            kind="producer",
+            producer=settings.producer,
+            topics=topics,
+            keys=settings.keys,
+            tombstone_every=settings.tombstone_every,
+        )
     return Client(
         id=settings.client,
         kind="reader" if settings.ends is None else "final",

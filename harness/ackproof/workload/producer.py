@@ -145,6 +145,7 @@ class ProducerProcess:
             serve=self._serve,
             ending=self._ending,
             failed=self.reports.ended_by,
+            unvalued=self.reports.unvalued,
         )
         self.transactions: Transactions | None = None
         starts: list[int] | None = None

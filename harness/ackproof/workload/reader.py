@@ -162,7 +162,7 @@ class ReaderProcess:
     def _step(self) -> int:
         """Take one batch. How many records were in it."""
         messages = self.client.consume(_BATCH, _WAIT_S)
-        read_ns = time.monotonic_ns() - self.settings.origin_ns
+        read_ns = self._now_ns()
         stamps = timestamps_ms(messages)
         # what the library says instead of a record has no time; looking at these is half the cost of asking each
         if messages and stamps.min() < 0 and any(map(Message.error, messages)):
@@ -197,17 +197,34 @@ class ReaderProcess:
         """Commit what is in the ledger, and wait for the answer; without one ask again soon."""
         self._flush()
         offsets = [
-            ClientPartition(place.topic, place.partition, position)
+            (*place, position)
             for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
             if position >= 0
         ]
-        try:
-            if offsets:
-                self.client.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            sys.stderr.write(f"commit: {error}\n")
-            return
+        if offsets:
+            begun_ns = self._now_ns()
+            self._tell("commits", begun_ns=begun_ns, offsets=offsets)
+            error = self._commit_these([ClientPartition(*one) for one in offsets])
+            self._tell("commits", begun_ns=begun_ns, offsets=offsets, done_ns=self._now_ns(), error=error)
+            if error:
+                return
         self.commit_at = time.monotonic() + (self.settings.commit_s or 0.0)
+
+    def _commit_these(self, offsets: list[ClientPartition]) -> str:
+        """Why it was not committed, or not that of every partition; '' it was."""
+        try:
+            answers = self.client.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException as error:
+            return str(error.args[0].name())
+        return next((one.error.name() for one in answers if one.error is not None), "")
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self.settings.origin_ns
+
+    def _tell(self, what: str, **line: object) -> None:
+        """Write a line into a file of this reader's own."""
+        with (self.folder / f"{what}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     def _flush(self) -> None:
         if self.buffer.used:
@@ -291,9 +308,7 @@ class ReaderProcess:
             for place in self.settings.places
             if (partition := topics.get(place.topic, {}).get("partitions", {}).get(str(place.partition)))
         ]
-        line = json.dumps({"t_ns": time.monotonic_ns() - self.settings.origin_ns, "sources": sources})
-        with (self.folder / "served.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._tell("served", t_ns=self._now_ns(), sources=sources)
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")

@@ -92,12 +92,26 @@ class Epochs:
         return same
 
 
+@dataclass(frozen=True)
+class _Unvalued:
+    """The report of a record without a value, which would have been `told`."""
+
+    told: bytes
+    message: Message
+
+    def value(self) -> bytes:
+        return self.told
+
+    def offset(self) -> int | None:
+        return self.message.offset()
+
+
 class Reports:
     """Takes the reports of one producer. `fatal` is the text of the error that ended its client, or ''."""
 
     def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
         self.fatal = ""
-        self._acked: list[Message] = []
+        self._acked: list[Message | _Unvalued] = []
         self._journal = journal
         self._counters = counters
         self._counts = np.frombuffer(counters.counts, np.int64)
@@ -105,6 +119,7 @@ class Reports:
         self._mask = settings.chunk_rows - 1
         self._first = settings.first_place
         self._places = len(settings.places)
+        self._singly = settings.value_size > _LARGE or settings.tombstone_every > 0
         self._size = settings.value_size
         # acks=0: the offsets that librdkafka gives are made up (None, then 0, 1, 2 …)
         self._with_offset = settings.config["acks"] != "0"
@@ -112,11 +127,11 @@ class Reports:
         self._epochs = Epochs(settings.places)
         self._undecided: list[int] = []
 
-    def callback(self) -> Callable[[KafkaError | None, Message], None]:
+    def callback(self) -> Callable[[KafkaError | None, Message | _Unvalued], None]:
         """What librdkafka's client is to call. It runs once for every record: a closure over plain names."""
         acked, take, most, settle, failed = self._acked, self._acked.append, _MOST, self.settle, self._failed
 
-        def report(error: KafkaError | None, message: Message) -> None:
+        def report(error: KafkaError | None, message: Message | _Unvalued) -> None:
             if error is None:
                 take(message)
                 if len(acked) >= most:
@@ -125,6 +140,11 @@ class Reports:
                 failed(error, message)
 
         return report
+
+    def unvalued(self, told: bytes) -> Callable[[KafkaError | None, Message], None]:
+        """What librdkafka's client is to call for a record without a value, which would have been this."""
+        report = self.callback()
+        return lambda error, message: report(error, _Unvalued(told, message))
 
     def settle(self) -> None:
         """Write down the acknowledgements that were collected."""
@@ -166,7 +186,7 @@ class Reports:
 
     def _seqs(self) -> Numbers:
         count = len(self._acked)
-        if self._size > _LARGE:
+        if self._singly:
             return np.fromiter(
                 (_unpack(message.value(), _SEQ_AT)[0] for message in self._acked), np.int64, count
             )
@@ -179,12 +199,12 @@ class Reports:
         if not self._with_offset:
             return np.full(count, -1, np.int64)
         try:
-            return np.fromiter(map(Message.offset, self._acked), np.int64, count)
-        except TypeError:  # an acknowledgement without an offset: a duplicate of an idempotent producer
+            return np.fromiter(map(Message.offset, self._acked), np.int64, count)  # type: ignore[arg-type]
+        except TypeError:  # one without an offset: a duplicate of an idempotent producer; or without a value
             offsets = (message.offset() for message in self._acked)
             return np.fromiter((-1 if offset is None else offset for offset in offsets), np.int64, count)
 
-    def _failed(self, error: KafkaError, message: Message) -> None:
+    def _failed(self, error: KafkaError, message: Message | _Unvalued) -> None:
         (seq,) = _unpack(message.value(), _SEQ_AT)
         row = self._journal.views[seq >> self._shift]
         at = (seq & self._mask) * WORDS

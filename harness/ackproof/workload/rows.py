@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from ackproof.rundir.keys import HEADER
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import Column, Shelf
 from ackproof.rundir.partition import TopicPartition
@@ -100,6 +101,8 @@ class RowBuffer:
         """Append records that were handed over at `read_ns` (from the run's start)."""
         rows = slice(self.used, self.used + len(messages))
         decoded = decode(list(map(Message.value, messages)))
+        if (decoded.producer < 0).any():
+            decoded = decode([_told(message) for message in messages])
         values: dict[str, Column | int] = {
             "place": place,
             "assignment": assignment,
@@ -129,6 +132,13 @@ class RowBuffer:
             read_seq=np.arange(self.first_read_seq, self.first_read_seq + self.used, dtype=np.int64),
             **{name: column[: self.used] for name, column in self._columns.items()},
         )
+
+
+def _told(message: Message) -> bytes | None:
+    """The value of a record; of a tombstone what stands for it in a header."""
+    value = message.value()
+    told = value if value is not None else dict(message.headers() or ()).get(HEADER)
+    return told if isinstance(told, bytes) else None
 
 
 def timestamps_ms(messages: Sequence[Message]) -> npt.NDArray[np.int64]:

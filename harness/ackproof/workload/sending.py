@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackproof.rundir.delivery import REFUSED
+from ackproof.rundir.keys import HEADER, Keys
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import SEQ
 from ackproof.workload.counters import SharedCounters
 from ackproof.workload.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.workload.settings import ProducerSettings
@@ -35,7 +37,8 @@ class Sender:
     """Sends the records of one producer. Record seq goes to place (seq + first_place) % len(places).
 
     `serve` serves delivery reports for so many seconds at most, `ending` says whether nothing more is to be sent,
-    `failed` takes the errors that the library gives at once.
+    `failed` takes the errors that the library gives at once, `unvalued` the report of a record without a value, which
+    would have been this. Keyed records go one by one: the library takes no headers for many.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Sender:
         serve: Callable[[float], None],
         ending: Callable[[], bool],
         failed: Callable[[KafkaError], None],
+        unvalued: Callable[[bytes], Callable[[KafkaError | None, Message], None]],
     ) -> None:
         self._client = client
         self._journal = journal
@@ -59,6 +63,9 @@ class Sender:
         self._serve = serve
         self._ending = ending
         self._failed = failed
+        self._unvalued = unvalued
+        self._producer = settings.producer
+        self._keys = Keys(settings.keys, settings.tombstone_every) if settings.keys else None
         self._until = 0.0
 
     def send(self, seq: int, values: list[bytes]) -> int:
@@ -66,14 +73,14 @@ class Sender:
 
         Returns how many were sent or refused; fewer than all only when ending.
         """
-        if len(values) >= _MANY * len(self._places):
+        if self._keys is None and len(values) >= _MANY * len(self._places):
             return self._place_by_place(seq, values)
         return self._one_by_one(seq, values)
 
     # -- one by one ---------------------------------------------------------------------------------------------
 
     def _one_by_one(self, seq: int, values: list[bytes]) -> int:
-        produce, now = self._client.produce, time.monotonic_ns
+        produce, now = self._client.produce if self._keys is None else self._keyed, time.monotonic_ns
         words = self._journal.current.words
         at = (seq & self._mask) * WORDS
         for sent, (value, (topic, partition)) in enumerate(
@@ -94,6 +101,18 @@ class Sender:
                 break
             at += WORDS
         return len(values)
+
+    def _keyed(self, topic: str, value: bytes, _: None, partition: int) -> None:
+        """As the library's own, with the record's key. A tombstone has who sent it in a header."""
+        assert self._keys is not None
+        seq = int.from_bytes(value[SEQ], "big")
+        key = self._keys.of(self._producer, seq)
+        if self._keys.deletes(seq):
+            self._client.produce(
+                topic, None, key, partition, on_delivery=self._unvalued(value), headers={HEADER: value}
+            )
+        else:
+            self._client.produce(topic, value, key, partition)
 
     def _places_from(self, seq: int, count: int) -> list[TopicPartition]:
         number = len(self._places)

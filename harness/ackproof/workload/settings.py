@@ -129,6 +129,9 @@ class ProducerSettings(ClientSettings):
     transaction_size: int = 0
     abort_share: float = 0.0
     on_demand: bool = False
+    keys: int = 0
+    """How many keys its records have, in turn; 0: none. Each `tombstone_every`-th of a key is a tombstone (0: none)."""
+    tombstone_every: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,9 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
         anomaly: str = "lost", short: bool = False, late: int | None = None,
     ) -> VerdictFile:  # fmt: skip
         (one,) = WHOLE.partitions
+        keys = ", keys: 5" if "compact" in config else ""
         run = make_run(
-            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect=expect).replace(
+            experiment=EXPERIMENT.format(min_insync=2, producers=f"acks: all{keys}", expect=expect).replace(
                 "{min.insync.replicas: 2}", "{min.insync.replicas: 2, " + config + "}"
             ),
             final=FinalReadFile(

@@ -52,8 +52,9 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
     ) -> VerdictFile:
         read = final or _read()
         topic = f"{{min.insync.replicas: 2, cleanup.policy: {policy}}}"
+        keys = ", keys: 5" if "compact" in policy else ""
         run = make_run(
-            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="")
+            experiment=EXPERIMENT.format(min_insync=2, producers=f"acks: all{keys}", expect="")
             .replace("{min.insync.replicas: 2}", topic)
             .replace("kill: {target: leader(orders/0)}", fault),
             final=read,

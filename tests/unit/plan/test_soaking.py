@@ -69,6 +69,7 @@ def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
             ("rate: 100/s", "rate: 100/s, transaction_size: 10, acks: all, idempotence: true"),
             "a soak has none",
         ),
+        (("rate: 100/s", "rate: 100/s, keys: 5"), "a soak has no keys"),
         (("live: 1", "live: 0"), "a reader that follows the load"),
         (("at: 2s", "when: acked >= 3"), "begins in a state"),
         (("at: 2s", "at: 20s"), "when its window of 20s is over"),

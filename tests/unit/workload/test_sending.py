@@ -132,6 +132,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         serve=lambda timeout_s: made.serve(timeout_s),
         ending=lambda: made.ending,
         failed=errors.append,
+        unvalued=lambda value: lambda error, message: None,
     )
     made = Bench(library, sender, journal, counters, errors, [])
     yield made

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network.mesh import LinkError
-from ackproof.cluster.network.requests.rules import Counted, Kind, Rule, Side
+from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.network.server import LinkServer
 from ackproof.cluster.network.toxiproxy import Way
 
@@ -123,12 +123,6 @@ class RequestProxy(LinkServer):
     def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
         """Let so many frames go that this rule has held longest on these ways; how many there were."""
         return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
-
-    def holding(self, api: int, side: Side) -> tuple[str, ...]:
-        """The names of the rules that hold frames of an API on a side."""
-        wanted = {"kind": Kind.HOLD, "api": api, "side": side}
-        rules = self._order({"do": "state"}).rules
-        return tuple(name for name, rule in rules.items() if all(rule[key] == wanted[key] for key in wanted))
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
         """How many frames each rule holds on each way."""

@@ -1,0 +1,135 @@
+"""The hunt: scopes of the newest release's rules with all protections on, and what breaks in them.
+
+    python tests/bench/hunt.py [--most 12000000] [part of a theme's name]
+
+Prints a row of Markdown as soon as it is known: how many states, whether there are more, and each class that is reached
+with the length of its shortest story. `as Kafka does`: leaders do not notice skipped epochs (docs/found.md).
+Stories of the lines are forced with `ackproof explore --force` in the same words, where it has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from ackproof_reference.explore.scope import NOTHING, Budget, Scope
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import world
+from ackproof_reference.rules import Rules, without
+
+ONE, TWO = Rules(min_insync=1), Rules(min_insync=2)
+_CUT_LOSS_KILL: Final = Budget(cuts=1, power_losses=1, kills=1)
+
+
+def _moving(target: tuple[int, ...], budget: Budget, *more: tuple[int, ...]) -> Scope:
+    """Replicas on 1 and 2 that are moved."""
+    return Scope(TWO, assigned=(1, 2), targets=(target, *more), settled=True, budget=budget)
+
+
+SCOPES: Final = {
+    "two cuts": [
+        Scope(TWO, settled=True, budget=Budget(cuts=2)),
+        Scope(TWO, settled=True, budget=Budget(cuts=2, shrinks=1)),
+        Scope(TWO, settled=True, budget=Budget(cuts=1, kills=1)),
+        Scope(ONE, settled=True, budget=Budget(cuts=2)),
+    ],
+    "reassignment under AlterPartition": [
+        _moving((2, 3), Budget(reassignments=1, shrinks=1, cuts=1)),
+        _moving((2, 3), Budget(reassignments=1, shrinks=1, kills=1)),
+        _moving((2, 3), Budget(reassignments=1, power_losses=1, cuts=1)),
+        _moving((2, 3), Budget(reassignments=1, hand_overs=2, shrinks=1)),
+        _moving((3,), Budget(reassignments=1, shrinks=1, cuts=1)),
+        _moving((3, 2), Budget(reassignments=2, shrinks=1, cuts=1), (2, 1)),
+        _moving((3, 2), Budget(reassignments=2, hand_overs=1, kills=1), (1, 2)),
+    ],
+    "ELR and unclean shutdowns": [
+        Scope(TWO, brokers=2, settled=True, budget=_CUT_LOSS_KILL),
+        Scope(TWO, brokers=2, settled=True, budget=Budget(power_losses=1, cuts=2, shrinks=1)),
+        Scope(TWO, settled=True, budget=Budget(power_losses=1, cuts=1)),
+        Scope(TWO, settled=True, budget=Budget(power_losses=1, clean_stops=2)),
+        Scope(TWO, settled=True, budget=Budget(power_losses=1, shrinks=1, unclean=1)),
+    ],
+    "old checkpoints of the high watermark": [
+        Scope(replace(TWO, checkpointed_at_once=False), brokers=2, settled=True, budget=Budget(kills=2)),
+        Scope(
+            replace(TWO, checkpointed_at_once=False),
+            brokers=2,
+            records=2,
+            settled=True,
+            budget=Budget(kills=1, shrinks=1),
+        ),
+        Scope(replace(TWO, checkpointed_at_once=False), settled=True, budget=Budget(kills=1, cuts=1)),
+        Scope(
+            replace(ONE, checkpointed_at_once=False),
+            brokers=2,
+            settled=True,
+            budget=Budget(kills=2, hand_overs=1),
+        ),
+    ],
+    "idempotent retries over elections": [
+        Scope(TWO, brokers=2, idempotent=True, settled=True, budget=Budget(retries=2, hand_overs=2)),
+        Scope(TWO, brokers=2, idempotent=True, settled=True, budget=Budget(retries=2, kills=2)),
+        Scope(TWO, idempotent=True, settled=True, budget=Budget(retries=1, hand_overs=1, cuts=1)),
+    ],
+    "as Kafka does": [
+        Scope(without(TWO, "noticed epochs"), brokers=2, settled=True, budget=Budget(hand_overs=3)),
+        Scope(without(TWO, "noticed epochs"), settled=True, budget=Budget(kills=1, cuts=1)),
+        Scope(without(TWO, "noticed epochs"), settled=True, budget=Budget(cuts=2)),
+        Scope(
+            without(TWO, "noticed epochs"),
+            brokers=2,
+            idempotent=True,
+            settled=True,
+            budget=Budget(retries=2, hand_overs=2),
+        ),
+    ],
+}
+
+
+def words(scope: Scope) -> str:
+    """What of it is not as usual."""
+    told = [f"min ISR {scope.rules.min_insync}", f"{scope.brokers} brokers", f"{scope.records} rec."]
+    if scope.assigned:
+        told.append(f"on {list(scope.assigned)} to {' or '.join(str(list(one)) for one in scope.targets)}")
+    told += ["idempotent"] if scope.idempotent else []
+    budget = zip(Budget._fields, scope.budget, NOTHING, strict=True)
+    return ", ".join(
+        [*told, *(f"{name.replace('_', ' ')} {now}" for name, now, none in budget if now != none)]
+    )
+
+
+def rows(most: int, part: str) -> Iterator[str]:
+    """A line for each scope."""
+    yield "| theme | scope | states | reached |"
+    yield "|---|---|---|---|"
+    for theme, scopes in SCOPES.items():
+        for scope in scopes if part in theme else ():
+            search, began = (
+                Search(world(scope), frozenset({"nothing, all are looked at"})),
+                time.process_time(),
+            )
+            search.run(max_states=most)
+            size = f"{len(search.seen):,}{' (all)' if search.exhausted else ', and more'}"
+            found = ", ".join(
+                f"{kind} in {len(search.way_to(one.state))} steps" for kind, one in search.findings.items()
+            )
+            seconds = time.process_time() - began
+            yield f"| {theme} | {words(scope)} | {size} in {seconds:.0f} s | {found or 'nothing'} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", default="")
+    parser.add_argument("--most", type=int, default=12_000_000)
+    asked = parser.parse_args()
+    for line in rows(asked.most, asked.part):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
