@@ -48,9 +48,12 @@ class CaseFacts:
     @property
     def gap_ms(self) -> float | None:
         """The longest time between two acks of one partition; None where no partition has two, or acks were deleted."""
+        return self._longest[1] if self._longest else None
+
+    @property
+    def _longest(self) -> tuple[TopicPartition, float] | None:
         deleted = self.case.audit.deleted if self.case.audit else None
-        longest = self.series.longest_gap if self.series and not (deleted and deleted.gone) else None
-        return longest[1] if longest else None
+        return self.series.longest_gap if self.series and not (deleted and deleted.gone) else None
 
     @property
     def gap(self) -> str:
@@ -60,8 +63,7 @@ class CaseFacts:
     @property
     def gap_place(self) -> str:
         """The partition of that gap."""
-        longest = self.series.longest_gap if self.series else None
-        return f"{longest[0][0]}/{longest[0][1]}" if longest else ""
+        return str(self._longest[0]) if self._longest else ""
 
     @property
     def lost_groups(self) -> tuple[Group, ...]:

@@ -68,18 +68,18 @@ def test_a_start_stands_where_the_model_unfences() -> None:
     forced = translated(story(NO_ELR, "eligible leader replicas"))
     assert acts(forced) == [
         {"send": 0, "until": "appended"},
-        {"end_session": 1},
         {"fetch": 2, "side": "request"},
         {"fetch": 2, "side": "response"},
-        {"fetch": 2, "side": "request"},
-        {"power_loss": 2, "keep": 0},
+        {"fetch": 2},
+        {"power_loss": 1, "keep": 0},
         {"end_session": 2},
-        {"start": 2},
-        {"learn": 2},
+        {"end_session": 1},
+        {"start": 1},
+        {"learn": 1},
     ]
     assert forced[-2].number == 12  # registered in step 10, learnt in step 11
     then = [one.entry["then"] for one in forced[-2:]]
-    assert [step["believed"] for step in then if isinstance(step, dict)] == [{"1": 0}, {"1": 0, "2": 3}]
+    assert [step["believed"] for step in then if isinstance(step, dict)] == [{"2": 0}, {"1": 2, "2": 0}]
 
 
 def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_smaller_isr_is_made_first() -> None:
 def test_who_asks_where_an_epoch_ends_fetches() -> None:
     old = story("brokers=2,records=2,hand_overs=3", "fetch fencing", truncation=Truncation.WALK_BACK)
     asked = [number for number, told in enumerate(old.way, 1) if "asks where" in told.happening.text]
-    assert asked == [12]
-    assert acts([one for one in translated(old) if one.number in (12, 13, 14)]) == [
+    assert asked == [11]
+    assert acts([one for one in translated(old) if one.number in (11, 12, 14)]) == [
         {"fetch": 2, "side": "request"},
         {"fetch": 2, "side": "response"},
     ]
@@ -133,7 +133,7 @@ def test_an_answer_that_cuts_nothing_is_no_step() -> None:
     )
     assert "epoch 1 ends at 1" in here[9].happening.text
     forced = translated(replace(found, way=here))
-    assert [one.number for one in forced if one.number > 7] == [12, 13, 15, 16]
+    assert [one.number for one in forced if one.number > 7] == [12, 14, 15]
 
 
 def test_producers_go_where_they_know_the_leader() -> None:
@@ -165,7 +165,7 @@ def test_what_no_script_can_do_is_said() -> None:
 
 def test_a_broker_that_starts_cannot_be_met_before_it_is_unfenced() -> None:
     found = story("brokers=2,records=2,kills=1", "bounded high watermark", kind="diverged")
-    with pytest.raises(NotForceable, match=r"answers broker 1 .*: a broker that starts cannot be met"):
+    with pytest.raises(NotForceable, match=r"answers broker \d .*: a broker that starts cannot be met"):
         translated(found)
 
 

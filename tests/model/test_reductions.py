@@ -7,21 +7,30 @@ not have cannot be told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from ackproof_reference.broker import Leader
-from ackproof_reference.explore import forgetting
+from ackproof_reference.broker import Broker, Leader
+from ackproof_reference.explore import forgetting, fusing
 from ackproof_reference.explore.scope import ALL, WHOLE, Budget, Scope
-from ackproof_reference.rules import Rules, without
+from ackproof_reference.messages import Fetched
+from ackproof_reference.node import step
+from ackproof_reference.rules import VERSIONS, Rules, without
 from protections import CASES, LARGER, MASKED, PAIRS
-from reduced import RELEASES, difference, scopes, searched
+from reduced import RELEASES, difference, scopes, searched, unseen
 
 WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
 """Of each protection the scope in which it is what saves, where that is one of two brokers."""
+
+
+KILL = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1))
+STATES = {
+    "a kill": KILL,
+    "a slow follower": replace(KILL, budget=Budget(shrinks=1)),
+    "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
+}
 
 
 def off(scope: Scope, protection: str) -> Scope:
@@ -50,6 +59,12 @@ def test_in_every_small_scope_the_same_is_found(release: str, part: int) -> None
     assert not {scope: what for scope, what in found.items() if what}
 
 
+@pytest.mark.parametrize("name", STATES)
+def test_every_state_is_one_of_those_that_were_looked_at(name: str) -> None:
+    """Also the requests under way, of which no finding may ever come."""
+    assert unseen(STATES[name], 20_000) == 0
+
+
 def keeps_none(leader: Leader, *rest: object) -> Leader:
     return leader._replace(progress=tuple(entry._replace(end=-1) for entry in leader.progress))
 
@@ -58,21 +73,39 @@ def knows_no_start(leader: Leader, *rest: object) -> Leader:
     return leader._replace(start=0)
 
 
-@pytest.mark.parametrize(
-    ("dud", "scope"),
-    [
-        (
-            keeps_none,
-            off(Scope(Rules(), settled=True, budget=Budget(kills=1)), "replicated by the next fetch"),
-        ),
-        (knows_no_start, LARGER["expansion from the epoch's start"][0]),
-    ],
-)
-def test_a_reduction_that_forgets_what_counts_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, dud: Callable[..., Leader], scope: Scope
+def drops_what_changes_nothing_now(rules: Rules, broker: Broker, reply: Fetched) -> bool:
+    return step(broker, reply, rules)[0] == broker
+
+
+def is_never_late(before: object, after: object, under_way: object) -> tuple[object]:
+    return (under_way if isinstance(under_way, Fetched) else after,)
+
+
+DUDS = {
+    "ends": (
+        forgetting,
+        "_leading",
+        keeps_none,
+        off(Scope(Rules(), settled=True, budget=Budget(kills=1)), "replicated by the next fetch"),
+    ),
+    "starts": (forgetting, "_leading", knows_no_start, LARGER["expansion from the epoch's start"][0]),
+    "answers": (
+        fusing,
+        "without_effect",
+        drops_what_changes_nothing_now,
+        off(PAIRS["matched responses"][0], "matched responses"),
+    ),
+    "requests": (fusing, "_left", is_never_late, KILL),
+}
+
+
+@pytest.mark.parametrize("dud", DUDS)
+def test_a_reduction_that_takes_too_much_together_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, dud: str
 ) -> None:
-    monkeypatch.setattr(forgetting, "_leading", dud)
-    assert difference(scope, 400_000)
+    module, name, wrong, scope = DUDS[dud]
+    monkeypatch.setattr(module, name, wrong)
+    assert difference(scope, 400_000) or unseen(scope, 400_000)
 
 
 def test_each_reduction_can_be_switched_off() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from ackproof_reference.explore.retelling import Retelling
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
@@ -46,6 +47,15 @@ def searched(scope: Scope, most: int) -> Search:
     search = Search(world(scope), frozenset({"all of it"}))
     search.run(max_states=most)
     return search
+
+
+def unseen(scope: Scope, most: int) -> int:
+    """How many states of the told search are none of those that the reduced one has looked at."""
+    told, fewer = searched(scope.told, most), searched(scope, most)
+    retelling = fewer.model.retold
+    assert told.exhausted and fewer.exhausted and isinstance(retelling, Retelling)
+    seen = {fewer.cells.row(state) for state in fewer.seen}
+    return sum(not retelling.images(told.cells.row(state)) & seen for state in told.seen)
 
 
 def difference(scope: Scope, most: int = MOST) -> str | None:

@@ -126,15 +126,15 @@ def test_what_no_configuration_forbids_is_nothing_found(soak: Soak) -> None:
 
 
 def test_what_could_not_be_deleted_is_tried_again(soak: Soak) -> None:
-    soak.refuses = True
+    soak.leader = 7
     for number in range(3):
         soak.window(number)
-    assert soak.deleted == [0], "some of it may be gone, and that is said"
-    assert window_dir(soak.case, 0).ledger.exists()
-    soak.refuses, soak.leader = False, 7
+    assert soak.deleted == [], "nobody answers for node 7"
+    soak.leader, soak.refuses = 2, True
     soak.window(3)
-    assert (soak.deleted, soak.asked) == ([0], []), "nobody answers for node 7"
-    soak.leader = 2
+    assert (soak.deleted, soak.asked) == ([0], []), "some of it may be gone, and that is said"
+    assert window_dir(soak.case, 0).ledger.exists()
+    soak.refuses = False
     soak.window(4)
     assert soak.deleted == [0, 1, 2]
     assert [(broker, offsets[PLACE]) for broker, offsets in soak.asked] == [(2, 10), (2, 20), (2, 30)]

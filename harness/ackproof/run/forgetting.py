@@ -70,10 +70,14 @@ class Forgetting:
         """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
         while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
             oldest = self._kept[0]
-            # first of all it is said: one leader may do it, and the next not
-            oldest.file.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.file.number))
             try:
-                self._delete_records(oldest.file)
+                asked = self._by_leader(oldest.file)
+                # it is said before it is done: one leader may do it, and the next not
+                oldest.file.model_copy(update={"deleted": True}).save(
+                    window_json(self._case, oldest.file.number)
+                )
+                for link, offsets in asked:
+                    delete_records(link, offsets)
             except WireError as error:
                 self._timeline.add(
                     Note(note=f"window {oldest.file.number}: not all of its records are deleted yet: {error}")
@@ -100,8 +104,8 @@ class Forgetting:
         for tree in (folder.ledger, folder.clients):
             shutil.rmtree(tree, ignore_errors=True)
 
-    def _delete_records(self, file: WindowFile) -> None:
-        """Raises `WireError` where a leader does not do it."""
+    def _by_leader(self, file: WindowFile) -> list[tuple[Connection, Mapping[TopicPartition, int]]]:
+        """Where each log is to begin, for the leader that is asked. Raises `Unreachable` where there is none."""
         places = [one.place for one in file.read]
         ends, links = self._ends(places), self._links()
         by_leader: dict[int, dict[TopicPartition, int]] = {}
@@ -111,8 +115,7 @@ class Forgetting:
                 raise Unreachable(f"{one.place} has no leader that answers")
             if end.start < one.end:
                 by_leader.setdefault(end.leader, {})[one.place] = one.end
-        for leader, offsets in by_leader.items():
-            delete_records(links[leader], offsets)
+        return [(links[leader], offsets) for leader, offsets in by_leader.items()]
 
 
 def number_of(part: Path | str) -> int:

@@ -32,24 +32,23 @@ def soak(
     spec, window_s = case.experiment, soaker.window_s
     began = time.monotonic()
     soaker.start()
-    until = spec.workload.duration
 
     def ends_with(windows: int) -> None:
-        nonlocal case, until
+        nonlocal case
         shorter = shortened(case, windows)
         driver.forget({fault.number for fault in case.faults} - {fault.number for fault in shorter.faults})
-        case, until = shorter, shorter.experiment.workload.duration
+        case, soaker.ends_s = shorter, shorter.experiment.workload.duration
 
     def over() -> bool:
         passed = time.monotonic() - began
         if asked.is_set():
             asked.clear()
             ends_with(math.ceil((passed + _LEAST_LEFT_S) / window_s))
-            left = until - passed
+            left = soaker.ends_s - passed
             timeline.add(Note(note=f"interrupted: the soak ends with this window, in {left:.0f} s"))
-        return passed >= until
+        return passed >= soaker.ends_s
 
     with first_interrupt() as asked:
         watch(over, spec.workload.duration + 60.0)
-    ends_with(math.ceil(min(until, time.monotonic() - began) / window_s))
+    ends_with(math.ceil(min(soaker.ends_s, time.monotonic() - began) / window_s))
     return case

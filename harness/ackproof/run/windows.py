@@ -101,6 +101,8 @@ class Soaker(Watcher):
         soak = spec.soak
         assert soak is not None, "only a soak has windows"
         self.window_s, self._rotation = soak.window, rotation_of(spec)
+        self.ends_s = spec.workload.duration
+        """When the load ends, in seconds from `start`."""
         self._workload, self._ends, self._tag = workload, ends_of(cluster), tag
         self._case = CaseDir(tag.case_dir)
         self._order = FinalReadOrder(
@@ -134,8 +136,8 @@ class Soaker(Watcher):
         while not self._stop.is_set():
             passed = time.monotonic() - began
             due = (passed // self.window_s + 1) * self.window_s
-            if self._stop.wait(due - passed):
-                return
+            if self._stop.wait(due - passed) or due >= self.ends_s:
+                return  # the last one closes with the final read
             self._bring(self._close)
 
     def _bring(self, close: Callable[[CaseDir], WindowOrder]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ackproof_reference.explore.model import Model
@@ -118,13 +118,13 @@ class TooNarrowError(Exception):
         self.cell = cell
 
 
-def places_of_parents(seen: Mapping[int, int]) -> array[int]:
-    """The place of each state's parent in the order in which they were found; parents come as their children do."""
-    places = array("Q")
-    order = iter(seen)
-    place, at = 0, next(order)
-    for parent in seen.values():
-        while at != parent:
-            place, at = place + 1, next(order)
-        places.append(place)
+def places_of_parents(seen: dict[int, int]) -> array[int]:
+    """The place of each state's parent in the order in which they were found.
+
+    The places stand in the parents' stead meanwhile: a second table would be as large as the first.
+    """
+    parents = list(seen.values())
+    seen.update(zip(seen, range(len(seen)), strict=True))
+    places = array("Q", map(seen.__getitem__, parents))
+    seen.update(zip(seen, parents, strict=True))
     return places

@@ -24,6 +24,7 @@ from ackproof_reference.explore.scope import (
 from ackproof_reference.log import UNKNOWN, Log
 from ackproof_reference.messages import Altered, AlterPartition, EpochEnd, Error, Fetched
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
+from ackproof_reference.node import step
 from ackproof_reference.rules import Rules
 
 _NEVER_TAKEN = (
@@ -121,12 +122,14 @@ def remembering(group: Group, scope: Scope) -> Group:
     ]
     if group.moves is None or not at:
         return group
-    (own, log, process), whole = at[0], group.moves
+    whole = group.moves
 
     def moves(*values: Hashable) -> Iterator[Move]:
         for happening, after in whole(*values):
             new = list(after)
-            _, new[log], new[process] = remembered(Broker(own, new[log], new[process]), scope)  # type: ignore[arg-type]
+            for own, log, process in at:
+                kept = remembered(Broker(own, new[log], new[process]), scope)  # type: ignore[arg-type]
+                new[log], new[process] = kept.log, kept.process
             yield happening, tuple(new)
 
     return group._replace(moves=moves)
@@ -138,31 +141,39 @@ def leftovers(scope: Scope) -> tuple[Group, ...]:
         return ()
     groups = []
     for broker in scope.ids:
-        process, fetch, proposal = process_cell(broker), fetch_cell(broker), proposal_cell(broker)
-        if scope.rules.match_responses:
-            groups.append(Group("late response", (process, fetch), _late_response, at_once=_of_response))
+        process, proposal = process_cell(broker), proposal_cell(broker)
+        if scope.rules.match_responses and not scope.reductions.fusing:
+            cells, response = (
+                (log_cell(broker), process, fetch_cell(broker)),
+                partial(_response, scope.rules, broker),
+            )
+            groups.append(Group("void response", cells, response, at_once=_of_response))
         stale = partial(_stale_proposal, scope.rules)
         groups.append(Group("stale proposal", (CONTROLLER, proposal), stale, at_once=_of_proposal))
         groups.append(Group("late answer", (process, proposal), _late_answer, at_once=_of_answer))
     return tuple(groups)
 
 
-def _late_response(process: Process, under_way: object) -> Iterator[Move]:
-    """A response to a follower that has moved on, which will drop it; a later incarnation will do so too."""
-    role = process.role
-    if (
-        isinstance(under_way, (Fetched, EpochEnd))
-        and role is not None
-        and role.epoch > under_way.leader_epoch
+def without_effect(rules: Rules, broker: Broker, reply: Fetched | EpochEnd) -> bool:
+    """Whether a follower drops a response, or takes nothing from it.
+
+    It will not take anything from it later: what it would take depends on its role and its log, which only steps of its
+    own change, and after these the response is to a fetch that it would not send any more. That rests on its dropping
+    such responses.
+    """
+    return rules.match_responses and step(broker, reply, rules)[0] == broker
+
+
+def _response(rules: Rules, own: int, log: Log, process: Process, under_way: object) -> Iterator[Move]:
+    if isinstance(under_way, (Fetched, EpochEnd)) and without_effect(
+        rules, Broker(own, log, process), under_way
     ):
-        yield Happening("", "a response that comes too late is forgotten"), (process, None)
+        yield Happening("", "a response that changes nothing is forgotten"), (log, process, None)
 
 
-def _of_response(value: object) -> int | None:
-    """The epochs are all that decides whether a response comes too late."""
-    if isinstance(value, Process):
-        return None if value.role is None else value.role.epoch
-    return value.leader_epoch if isinstance(value, (Fetched, EpochEnd)) else None
+def _of_response(value: object) -> Hashable:
+    """The response, and all that its follower is."""
+    return value if isinstance(value, (Log, Process, Fetched, EpochEnd)) else None
 
 
 def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Iterator[Move]:

@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
     Groups of one `row` are looked up together, by all their cells at once: worth it where these cells have far fewer
     combinations than there are states. `counts` are the fields that the group looks at of a cell of counters (see
-    `Counting`); the others it finds to be 0, and leaves alone.
+    `Counting`); the others it finds to be 0, and leaves alone. Each of its steps counts as so many `steps`.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Group(NamedTuple):
     at_once: Callable[[Hashable], Hashable] | None = None
     row: str = ""
     counts: tuple[str, ...] = ()
+    steps: int = 1
 
 
 @dataclass(frozen=True)

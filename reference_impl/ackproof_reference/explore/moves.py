@@ -8,9 +8,7 @@ from functools import partial
 from ackproof_reference import controller
 from ackproof_reference.broker import (
     Broker,
-    Follower,
     Leader,
-    Message,
     Process,
     kill,
     power_off,
@@ -19,6 +17,8 @@ from ackproof_reference.broker import (
     with_checkpoint,
 )
 from ackproof_reference.election import Election
+from ackproof_reference.explore.fetching import connection, one_by_one
+from ackproof_reference.explore.fusing import asking, fused
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
@@ -28,30 +28,23 @@ from ackproof_reference.explore.scope import (
     Budget,
     Client,
     Scope,
-    fetch_cell,
     log_cell,
     memory_row,
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.story import answered, asked, decided, effects, listed, replied, taken
-from ackproof_reference.follower import next_request
+from ackproof_reference.explore.story import answered, decided, effects, listed
 from ackproof_reference.leader import may_shrink, propose_shrink, time_out
 from ackproof_reference.log import Log
 from ackproof_reference.messages import (
     Altered,
     AlterPartition,
-    AskEpochEnd,
-    EpochEnd,
     Error,
-    Fetch,
-    Fetched,
     Produce,
 )
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
 
-UnderWay = Fetch | Fetched | AskEpochEnd | EpochEnd | None
 Proposal = AlterPartition | Altered | None
 
 
@@ -61,12 +54,7 @@ def moves(scope: Scope) -> tuple[Group, ...]:
     elections = partial(_elections, scope)
     groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
     for broker in scope.ids:
-        log, process, fetch, proposal = (
-            log_cell(broker),
-            process_cell(broker),
-            fetch_cell(broker),
-            proposal_cell(broker),
-        )
+        log, process, proposal = log_cell(broker), process_cell(broker), proposal_cell(broker)
         dies, stops = ("kills", "power_losses"), ("cuts", "clean_stops")
         lags, client = ("shrinks", "time_outs"), (BUDGET, CLIENT, log, process)
         own = [
@@ -75,20 +63,20 @@ def moves(scope: Scope) -> tuple[Group, ...]:
                 "session", (BUDGET, CONTROLLER, log, process), partial(_session, scope, broker), counts=stops
             ),
             Group("metadata", (CLIENT, CONTROLLER, log, process), partial(_learn, scope, broker)),
-            Group("fetching", (log, process, fetch), partial(_fetching, scope, broker)),
-            Group("loss", (BUDGET, fetch), partial(_loss, broker), counts=("lost",)),
             Group("producing", client, partial(_producing, scope, broker), counts=("retries",)),
             Group("lagging", (BUDGET, log, process, proposal), partial(_lagging, broker), counts=lags),
             Group("proposals", (CONTROLLER, proposal), partial(_proposals, scope, broker)),
             Group("answers", (CLIENT, log, process, proposal), partial(_answers, scope, broker)),
+            connection(process, proposal),
         ]
-        groups += [group._replace(row=memory_row(broker)) for group in own]
-        for other in scope.ids:
-            if other != broker:
-                cells = (CLIENT, log, process, proposal, fetch_cell(other))
-                groups.append(
-                    Group("serving", cells, partial(_serving, scope, broker), row=f"leader {broker}")
-                )
+        if scope.reductions.fusing:
+            # What changes a follower's log or role; the others are steps of leaders.
+            own = [
+                asking(group, broker) if group.name in ("life", "session", "metadata") else group
+                for group in own
+            ]
+        groups += [group if group.at_once else group._replace(row=memory_row(broker)) for group in own]
+        groups += fused(scope, broker) if scope.reductions.fusing else one_by_one(scope, broker)
     return tuple(groups)
 
 
@@ -210,42 +198,6 @@ def _learn(
         )
 
 
-def _fetching(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
-    """A follower asks its leader, and takes the answer; a broker that is down loses what was sent to it."""
-    name = f"broker {own}"
-    broker = Broker(own, log, process)
-    if under_way is None:
-        request = next_request(broker)
-        if request is not None:
-            yield (
-                Happening(name, asked(request), f"broker {request.leader}"),
-                (log, process, request),
-            )
-        return
-    if isinstance(under_way, (Fetched, EpochEnd)):
-        after = step(broker, under_way, scope.rules)[0] if process.up else broker
-        text = taken(under_way) + ("" if process.up else ", but it is down")
-        yield Happening(name, text), (after.log, after.process, None)
-        return
-    role = process.role
-    moved_on = not isinstance(role, Follower) or (role.leader, role.epoch) != (
-        under_way.leader,
-        under_way.leader_epoch,
-    )
-    if moved_on:
-        yield (
-            Happening(name, f"gives up its request to broker {under_way.leader}"),
-            (log, process, None),
-        )
-
-
-def _loss(own: int, budget: Budget, under_way: UnderWay) -> Iterator[Move]:
-    """A response is lost on its way; the follower will ask again."""
-    if budget.lost and isinstance(under_way, (Fetched, EpochEnd)):
-        text = f"never hears the answer of broker {under_way.leader}"
-        yield Happening(f"broker {own}", text), (budget._replace(lost=budget.lost - 1), None)
-
-
 def _producing(
     scope: Scope, own: int, budget: Budget, client: Client, log: Log, process: Process
 ) -> Iterator[Move]:
@@ -307,44 +259,10 @@ def _answers(
     scope: Scope, own: int, client: Client, log: Log, process: Process, proposal: Proposal
 ) -> Iterator[Move]:
     """A leader hears what became of its proposal."""
-    if not isinstance(proposal, Altered):
+    if not isinstance(proposal, Altered) or not process.up:
         return
-    before = after = Broker(own, log, process)
-    messages: tuple[Message, ...] = ()
-    if process.up:
-        after, messages = step(before, proposal, scope.rules)
+    before = Broker(own, log, process)
+    after, messages = step(before, proposal, scope.rules)
     text = f"hears what became of its proposal{answered(messages)}{effects(before, after)}"
     seen = witness(client, before, after, messages, scope)
     yield Happening(f"broker {own}", text), (seen, after.log, after.process, None)
-
-
-def _serving(
-    scope: Scope,
-    own: int,
-    client: Client,
-    log: Log,
-    process: Process,
-    proposal: Proposal,
-    under_way: UnderWay,
-) -> Iterator[Move]:
-    """A leader answers a follower. A refusal only makes the follower ask again: it is left out of what is under way."""
-    name = f"broker {own}"
-    if not isinstance(under_way, (Fetch, AskEpochEnd)) or under_way.leader != own:
-        return
-    asking = f"broker {under_way.follower}"
-    if not process.up:
-        yield (
-            Happening(name, f"is down: {asking} gets no answer", asking),
-            (client, log, process, proposal, None),
-        )
-        return
-    before = Broker(own, log, process)
-    after, (reply, *messages) = step(before, under_way, scope.rules)
-    assert isinstance(reply, (Fetched, EpochEnd))
-    sent = None if reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE) else reply
-    for message in messages:
-        if isinstance(message, AlterPartition):
-            proposal = message
-    text = f"answers {asking}{replied(reply)}{answered(tuple(messages))}{effects(before, after)}"
-    seen = witness(client, before, after, tuple(messages), scope)
-    yield Happening(name, text, asking), (seen, after.log, after.process, proposal, sent)

@@ -1,20 +1,22 @@
 """A way through a reduced search, told in the steps of the model that takes less together, each for itself.
 
-Its way is walked once more, state by state, in the told model (`Scope.told`): between two of its states lie one step or
-several, all of which but the last leave the reduced state as it is. So no finding is believed that the told model does
-not reach: what is possible is possible there.
+Its way is walked once more, state by state, in the told model (`Scope.told`): between two of its states lies one step,
+or several, all of which but the last leave the reduced state as it is; or none, where an answer under way may as well
+have been taken. So no finding is believed that the told model does not reach: what is possible is possible there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.forgetting import remembered
+from ackproof_reference.explore.fusing import Late, left
 from ackproof_reference.explore.model import Group, Model, Row, Told
-from ackproof_reference.explore.scope import Scope, log_cell, process_cell
+from ackproof_reference.explore.scope import Scope, fetch_cell, log_cell, process_cell
+from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 
 _MOST_BETWEEN = 8
@@ -54,6 +56,8 @@ class Retelling:
 
     def _walk(self, told: list[Told], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
         """Go on to the nearest state that is `after` (and breaks what it breaks); the steps are told."""
+        if after in self.images(here) and broken <= _broken(self.full, here):
+            return here
         known: dict[Row, list[Told]] = {here: []}
         level = [here]
         for _ in range(_MOST_BETWEEN):
@@ -62,11 +66,11 @@ class Retelling:
                 for step, new in self._steps(state):
                     if new in known:
                         continue
-                    image = self.image(new)
-                    if image == after and broken <= _broken(self.full, new):
+                    images = self.images(new)
+                    if after in images and broken <= _broken(self.full, new):
                         told += [*known[state], step]
                         return new
-                    if image == before:
+                    if before in images:
                         known[new] = [*known[state], step]
                         following.append(new)
             level = following
@@ -83,15 +87,34 @@ class Retelling:
                 if after != row:
                     yield Told(happening, tuple(one for one in changed if one[1] != one[2])), after
 
-    def image(self, row: Row) -> Row:
-        """The reduced state that a state of the told model is."""
-        cells = list(row)
-        for one in self._scope.ids if self._scope.reductions.memory else ():
-            log, process = cells[log_cell(one)], cells[process_cell(one)]
-            assert isinstance(log, Log) and isinstance(process, Process)
-            kept = remembered(Broker(one, log, process), self._scope)
-            cells[log_cell(one)], cells[process_cell(one)] = kept.log, kept.process
-        return settled(self.reduced, tuple(cells))
+    def images(self, row: Row) -> set[Row]:
+        """The reduced states that a state of the told model may be: each answer as it is under way, or taken."""
+        choices = [self._choices(row, one) for one in self._scope.ids]
+        found = set()
+        for chosen in product(*choices):
+            cells = list(row)
+            for one, (log, process, fetch) in zip(self._scope.ids, chosen, strict=True):
+                cells[log_cell(one)], cells[process_cell(one)], cells[fetch_cell(one)] = log, process, fetch
+            found.add(settled(self.reduced, tuple(cells)))
+        return found
+
+    def _choices(self, row: Row, one: int) -> Iterator[tuple[Log, Process, Hashable]]:
+        log, process, fetch = row[log_cell(one)], row[process_cell(one)], row[fetch_cell(one)]
+        assert isinstance(log, Log) and isinstance(process, Process)
+        broker, reductions = Broker(one, log, process), self._scope.reductions
+        for was, under_way in (
+            left(self._scope.rules, broker, fetch) if reductions.fusing else ((broker, fetch),)
+        ):
+            kept = remembered(was, self._scope) if reductions.memory else was
+            yield kept.log, kept.process, under_way
+            if isinstance(under_way, Late) and self._starts(row, under_way.request.leader):
+                # Its leader may have died since, and it was forgotten then.
+                yield kept.log, kept.process, next_request(was)
+
+    @staticmethod
+    def _starts(row: Row, broker: int) -> bool:
+        process = row[process_cell(broker)]
+        return isinstance(process, Process) and process.up and process.role is None
 
 
 def settled(model: Model, row: Row) -> Row:

@@ -1,9 +1,8 @@
 """A search on disk: to go on with it later, or elsewhere.
 
 The file holds a pickled header (the model's values, widths, findings, how far it is), then every packed state in the
-order in which it was found, then the place of each one's parent in that order. Parents come in the same order as their
-children, for the search is breadth first, so both are written and read in one pass. Load only files of your own:
-the header is a pickle.
+order in which it was found, then the place of each one's parent in that order. Load only files of your own: the header
+is a pickle.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ def save(search: Search, path: Path) -> None:
         "states": len(search.seen),
         "waiting": len(search.level) - search.place,
         "next": len(search.next_level),
+        "ahead": search.ahead,
         "findings": search.findings,
         "progress": search.progress,
         "wanted": search.wanted,
@@ -66,5 +66,5 @@ def load(model: Model, path: Path) -> Search:
     search = Search(model, header["wanted"])
     search.cells = cells
     search.findings, search.progress = header["findings"], header["progress"]
-    search.restore(states, parents, header["waiting"], header["next"])
+    search.restore(states, parents, header["waiting"], header["next"], header["ahead"])
     return search

@@ -46,6 +46,8 @@ class Reductions(NamedTuple):
     """What is under way and can do nothing any more is taken out of the way at once (`forgetting.py`)."""
     memory: bool = True
     """Of a broker's disk and memory counts what it may look at again (`forgetting.py`)."""
+    fusing: bool = True
+    """A follower's asking, being answered and taking the answer are one step where nobody can tell (`fusing.py`)."""
 
 
 ALL = Reductions()

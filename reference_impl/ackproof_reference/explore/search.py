@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
 from ackproof_reference.explore.model import Happening, Model, Told
-from ackproof_reference.explore.tables import AtOnce, Tables, Unsettled
+from ackproof_reference.explore.tables import AtOnce, Longer, Tables, Unsettled
 
 _SLICE = 8192
 """States between two looks at the clock and the limits."""
 _MORE_WIDTH = 4
+_PAIR = sys.getsizeof((0, 0)) + 8
 
 
 class Finding(NamedTuple):
@@ -66,6 +67,8 @@ class Search:
     level: list[int] = field(init=False)
     place: int = 0
     next_level: list[int] = field(default_factory=list)
+    ahead: list[list[tuple[int, int]]] = field(default_factory=list)
+    """What steps have led to that count as several, by levels from the next one on: each state with its parent."""
     findings: dict[str, Finding] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
 
@@ -88,7 +91,7 @@ class Search:
     @property
     def exhausted(self) -> bool:
         """Whether every reachable state was looked at."""
-        return self.place == len(self.level) and not self.next_level
+        return self.place == len(self.level) and not self.next_level and not any(self.ahead)
 
     @property
     def found(self) -> Finding | None:
@@ -108,6 +111,7 @@ class Search:
         """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
+        tables += sum(len(pairs) * (_PAIR + state) for pairs in self.ahead)
         worked_out = sum(len(memo) * 2 * state + sys.getsizeof(memo) for memo in self._tables.memos)
         return len(self.seen) * state + tables + worked_out
 
@@ -132,15 +136,24 @@ class Search:
                 if max_seconds is not None and spent >= max_seconds:
                     break
                 if self.place == len(self.level):
-                    self.level, self.next_level, self.place = self.next_level, [], 0
-                    self.progress.depth += 1
+                    self._go_deeper()
                 self._look_at(min(self.place + _SLICE, len(self.level)))
                 self.progress.states = len(self.seen)
-                self.progress.waiting = len(self.level) - self.place + len(self.next_level)
+                waiting = len(self.level) - self.place + len(self.next_level)
+                self.progress.waiting = waiting + sum(map(len, self.ahead))
                 self.progress.seconds = before + time.perf_counter() - began
                 if watch is not None:
                     watch(self.progress)
         return self.progress
+
+    def _go_deeper(self) -> None:
+        """Take up the next level, behind it what steps that count as several have led to."""
+        self.level, self.next_level, self.place = self.next_level, [], 0
+        self.progress.depth += 1
+        for state, parent in self.ahead.pop(0) if self.ahead else ():
+            if state not in self.seen:
+                self.seen[state] = parent
+                self.level.append(state)
 
     def _look_at(self, end: int) -> None:
         """Take the states of this level up to `end`, and note those that they lead to."""
@@ -167,7 +180,7 @@ class Search:
                     found = self._tables.work_out(row, state)
                 if not found:
                     continue
-                steps, unsettled = found
+                steps, unsettled, longer = found
                 for difference in steps:
                     successor = state + difference
                     if successor not in seen:
@@ -178,7 +191,24 @@ class Search:
                         if successor not in seen:
                             seen[successor] = state
                             note(successor)
+                if longer:
+                    self._note_ahead(state, longer)
         self.place = end
+
+    def _note_ahead(self, state: int, longer: Longer) -> None:
+        """Keep for later levels where steps lead that count as several."""
+        seen = self.seen
+        for count, differences, unsettled in longer:
+            while len(self.ahead) < count:
+                self.ahead.append([])
+            note = self.ahead[count - 1].append
+            for difference in differences:
+                successor = state + difference
+                if successor not in seen:
+                    note((successor, state))
+            for successor in self._settled(state, unsettled):
+                if successor not in seen:
+                    note((successor, state))
 
     def _settled(self, state: int, unsettled: Unsettled) -> Iterator[int]:
         """Where steps lead that others follow at once."""
@@ -210,18 +240,28 @@ class Search:
         for state in self.seen:
             packed += anew(state).to_bytes(size, "little")
         this, following = len(self.level), len(self.next_level)
-        self.seen, self.level, self.next_level = {}, [], []
+        ahead = [[(anew(state), anew(parent)) for state, parent in pairs] for pairs in self.ahead]
+        self.seen, self.level, self.next_level, self.ahead = {}, [], [], []
         self.findings = {
             kind: finding._replace(state=anew(finding.state)) for kind, finding in self.findings.items()
         }
         states = [int.from_bytes(packed[at : at + size], "little") for at in range(0, len(packed), size)]
-        self.restore(states, places, this, following)
+        self.restore(states, places, this, following, ahead)
 
-    def restore(self, states: list[int], places: Sequence[int], this: int, following: int) -> None:
+    def restore(
+        self,
+        states: list[int],
+        places: Sequence[int],
+        this: int,
+        following: int,
+        ahead: list[list[tuple[int, int]]],
+    ) -> None:
         """Take over states in the order in which they were found, each with its parent's place in it.
 
-        What was found last waits: `this` many of the present level, then `following` of the next one.
+        What was found last waits: `this` many of the present level, then `following` of the next one; and what lies
+        `ahead`.
         """
+        self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
         self.level = states[len(states) - following - this : len(states) - following]
         self.next_level = states[len(states) - following :]

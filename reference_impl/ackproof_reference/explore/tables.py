@@ -7,7 +7,7 @@ when the row is worked out if the row has the cells for it, and at each state el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ackproof_reference.explore.cells import Cells
@@ -23,12 +23,20 @@ class AtOnce(NamedTuple):
 
 
 Unsettled = tuple[tuple[tuple[AtOnce, ...], tuple[int, ...]], ...]
-Steps = tuple[()] | tuple[tuple[int, ...], Unsettled]
-"""Differences to a packed state; and groups that may have a step at once, each with the differences after which they
-may. Empty: no step at all."""
+Longer = tuple[tuple[int, tuple[int, ...], Unsettled], ...]
+Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
+"""Differences to a packed state; groups that may have a step at once, each with the differences after which they may;
+and the same for what counts as several steps, with how many. Empty: no step at all."""
 
 Broken = Callable[[str, str, int], None]
 """Told of a broken invariant: its class, a sentence, the state."""
+
+
+class _Sorted(NamedTuple):
+    """Differences that count as equally many steps: plain ones, and those with what may be done at once after them."""
+
+    plain: dict[int, None]
+    unsettled: dict[int, tuple[AtOnce, ...]]
 
 
 class _Entry(NamedTuple):
@@ -95,41 +103,54 @@ class Tables:
 
     def work_out(self, row: Row, state: int) -> Steps:
         """What a row's groups do in a state, kept for all that agree with it in their cells."""
-        plain: dict[int, None] = {}
-        unsettled: dict[int, tuple[AtOnce, ...]] = {}
+        steps: dict[int, _Sorted] = {}
         key = state & row.mask
         for entry in row.entries:
             own = state & entry.mask
             found = None if entry.memo is None else entry.memo.get(own)
             if found is None:
                 found = self._steps(entry, own, state)
-            if found:
-                plain.update(dict.fromkeys(found[0]))
-                for at_once, differences in found[1]:
+            for count, plain, unsettled in _by_count(found):
+                sorted_ = steps.setdefault(count, _Sorted({}, {}))
+                sorted_.plain.update(dict.fromkeys(plain))
+                for at_once, differences in unsettled:
                     here = [each for each in at_once if each.mask & row.mask == each.mask]
                     others = tuple(each for each in at_once if each.mask & row.mask != each.mask)
                     for difference in differences:
                         settled = self.settled(key + difference, here) - key if here else difference
-                        unsettled[settled] = (*unsettled.get(settled, ()), *others)
-        row.memo[key] = steps = self._sorted(plain, unsettled)
-        return steps
+                        sorted_.unsettled[settled] = (*sorted_.unsettled.get(settled, ()), *others)
+        row.memo[key] = made = self._made(steps)
+        return made
 
     def _steps(self, entry: _Entry, own: int, state: int) -> Steps:
         """What an entry's groups do for one combination of their cells; and whether an invariant is broken."""
-        steps: dict[int, tuple[AtOnce, ...]] = {}
+        steps: dict[int, _Sorted] = {}
         for group in entry.groups:
             values = [self.cells.of(own, cell) for cell in group.cells]
             if group.check is not None:
                 for kind, text in group.check(*values):
                     self._broken(kind, text, state)
             for _, new in group.moves(*values) if group.moves is not None else ():
-                steps[self.difference(group, values, new)] = self.concerned(group, values, new)
-        found = self._sorted({}, steps)
+                sorted_ = steps.setdefault(group.steps, _Sorted({}, {}))
+                sorted_.unsettled[self.difference(group, values, new)] = self.concerned(group, values, new)
+        found = self._made(steps)
         if entry.memo is not None:
             entry.memo[own] = found
         return found
 
-    def _sorted(self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]) -> Steps:
+    def _made(self, steps: Mapping[int, _Sorted]) -> Steps:
+        """Steps to be kept; equal ones without anything to be done at once are one object."""
+        sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
+        plain, unsettled = sorted_.pop(1, ((), ()))
+        longer = tuple((count, *one) for count, one in sorted_.items() if any(one))
+        if not plain and not unsettled and not longer:
+            return ()
+        made = (plain, unsettled, longer)
+        return made if unsettled or longer else self._plain.setdefault(plain, made)
+
+    def _sorted(
+        self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
+    ) -> tuple[tuple[int, ...], Unsettled]:
         """Differences to be kept, sorted by what is to be looked at after them; equal lists of that are one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
@@ -139,12 +160,8 @@ class Tables:
                 by.setdefault(which, []).append(difference)
             elif difference:
                 plain[difference] = None
-        if not plain and not by:
-            return ()
-        alone = self._one(plain)
-        if not by:
-            return self._plain.setdefault(alone, (alone, ()))
-        return alone, tuple((self._lists[which], self._one(differences)) for which, differences in by.items())
+        unsettled = tuple((self._lists[which], self._one(differences)) for which, differences in by.items())
+        return self._one(plain), unsettled
 
     def _one(self, differences: Iterable[int]) -> tuple[int, ...]:
         """A tuple of differences, the same object each time: few of them are different."""
@@ -181,6 +198,14 @@ class Tables:
             if becomes is not was:
                 sum_ += (cells.number(cell, becomes) - cells.number(cell, was)) << cells.shifts[cell]
         return sum_
+
+
+def _by_count(steps: Steps) -> Iterator[tuple[int, tuple[int, ...], Unsettled]]:
+    """Steps by how many they count as."""
+    if steps:
+        plain, unsettled, longer = steps
+        yield 1, plain, unsettled
+        yield from longer
 
 
 def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:

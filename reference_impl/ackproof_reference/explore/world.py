@@ -12,6 +12,7 @@ from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.moves import moves
 from ackproof_reference.explore.retelling import Retelling
 from ackproof_reference.explore.scope import BUDGET, TOLD, WHOLE, Client, Scope
+from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.node import step
@@ -37,7 +38,8 @@ def world(scope: Scope) -> Model:
             begun, _ = step(begun, metadata, scope.rules)
         if scope.reductions.memory:
             begun = remembered(begun, scope)
-        first += [begun.log, begun.process, None, None]
+        asked = next_request(begun) if scope.reductions.fusing else None
+        first += [begun.log, begun.process, asked, None]
         names += [f"{what} of broker {number}" for what in ("log", "memory", "fetch", "proposal")]
         widths += [10, 18, 10, 9]
     steps = moves(scope)

@@ -19,6 +19,7 @@ from ackproof.quantities.rows import rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
+from ackproof.rundir.end import mark_deleted
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import SECOND, Make, attempt, decided, ended, event, life, look, looks, read
@@ -51,6 +52,15 @@ def test_gaps_between_acknowledgements(make: Make) -> None:
     assert value(run, "gaps(produce, above 1500ms)") == Value.exactly(2)
     assert value(run, "total_gap(produce, above 1500ms)") == Value.exactly(6)
     assert not value(run, "longest_gap(produce, orders/1)").known
+
+
+def test_nothing_is_measured_of_ledgers_of_which_some_was_deleted(make: Make) -> None:
+    run = make(produced=ACKED, parts=2)
+    folder = next(run.run.produced.glob("client=*"))
+    mark_deleted(folder, min(folder.glob("part-*")))
+    gap = value(run, "longest_gap(produce)")
+    assert not gap.known
+    assert "--keep" in gap.why
 
 
 def test_a_gap_that_the_end_cuts_is_open_and_never_short(make: Make) -> None:
