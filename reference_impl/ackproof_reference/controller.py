@@ -124,15 +124,24 @@ def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
-    """Move a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455)."""
+    """Move a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455).
+
+    One that takes the place of another counts from all replicas there are, those that were being added as well, and
+    leaves what was being added or removed where it has none of its own (changePartitionReassignment,
+    PartitionReassignmentReplicas). KafkaController dropped those that were being added, from the ISR too.
+    """
     old = metadata.partition
-    current = tuple(replica for replica in old.replicas if replica not in old.adding)
-    adding = tuple(replica for replica in target if replica not in current)
-    removing = tuple(replica for replica in current if replica not in target)
-    moving = old._replace(replicas=(*target, *removing), adding=adding, removing=removing)
+    current = tuple(one for one in old.replicas if rules.moves_from_all or one not in old.adding)
+    adding = tuple(sorted(set(target) - set(current)))
+    removing = tuple(sorted(set(current) - set(target)))
+    replicas = (*target, *removing)
+    if rules.moves_from_all:
+        adding, removing = adding or old.adding, removing or old.removing
+    isr = tuple(replica for replica in old.isr if replica in replicas)
+    moving = old._replace(replicas=replicas, adding=adding, removing=removing, isr=isr)
     if moving == old:
         return metadata
-    changed = decide(Metadata(moving, metadata.brokers), rules, isr=old.isr)
+    changed = decide(Metadata(moving, metadata.brokers), rules, isr=isr)
     if changed.partition.epoch == old.epoch:
         changed = Metadata(moving._replace(epoch=old.epoch + 1), metadata.brokers)
     return changed

@@ -74,6 +74,8 @@ class Rules:
     """The last known leader is elected only when it is unfenced (KAFKA-19522, 4.1)."""
     assignment_order: bool = True
     """Leaders are taken in assignment order (KAFKA-1503, 0.8.2); off: the first of the ISR as it was written."""
+    moves_from_all: bool = True
+    """A reassignment over another counts from all replicas, those being added too; off: KafkaController (ZooKeeper)."""
     bump_on_shrink: bool = False
     """The leader epoch rises whenever the ISR shrinks (before metadata version 3.6, and in ZooKeeper mode)."""
 
@@ -127,7 +129,7 @@ _KRAFT_37 = replace(_KRAFT_40, bump_every_transaction=False)
 _KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
 _KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True, verify_transactions=False)
 _KRAFT_33 = replace(_KRAFT_35, broker_epoch_check=False)
-_ZK_28 = replace(_KRAFT_33, fencing=False)
+_ZK_28 = replace(_KRAFT_33, fencing=False, moves_from_all=False)
 _ZK_37 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True, verify_transactions=True)
 _ZK_21 = replace(_ZK_28, truncation=Truncation.WALK_BACK, alter_partition=False)
 _ZK_20 = replace(_ZK_21, fetch_fencing=False, expand_from_epoch_start=False)

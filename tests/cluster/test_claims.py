@@ -75,6 +75,5 @@ def test_no_claim_survives_a_dud(claim: str, tmp_path: Path, monkeypatch: pytest
             patch.setattr(call, says("it is done")(pkgutil.resolve_name(call)))
         code, one = asked(claim, tmp_path, patch)
     assert (code, one.verdict) == (2, ClaimVerdict.INCONCLUSIVE)
-    assert (
-        "INCONCLUSIVE: " in one.why
-    )  # that of a run, by its reason; or of a repeat, that has no number for it
+    # That of a run, by its reason; or of a repeat, which has no number for it.
+    assert "INCONCLUSIVE: " in one.why

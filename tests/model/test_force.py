@@ -169,6 +169,12 @@ def test_a_broker_that_starts_cannot_be_met_before_it_is_unfenced() -> None:
         translated(found)
 
 
+def test_who_registers_and_is_never_unfenced_must_not_have_changed_the_partition() -> None:
+    found = story("brokers=2,records=1,min_insync=2,kills=1,power_losses=1,cuts=1")
+    with pytest.raises(NotForceable, match=r"step 9 \(broker 1: starts .*a broker registers, which changes"):
+        translated(found)
+
+
 def test_a_story_is_read_back_and_taken_anew(tmp_path: Path) -> None:
     found = story(TAIL)
     steps = [told.happening._asdict() for told in found.way]
@@ -226,6 +232,17 @@ def test_what_a_run_came_to(tmp_path: Path, wrong: str, lost: int, word: Word, n
     assert (outcome.word, outcome.number) == (word, number)
     if number == 3:
         assert outcome.model == "leader 2" and "broker 1 leads" in outcome.kafka and wrong in str(outcome)
+
+
+def test_what_no_script_sees_has_not_happened(tmp_path: Path) -> None:
+    found = story("brokers=2,records=2,shrinks=1", "bounded high watermark", kind="diverged")
+    forced, run = translated(found), CaseDir(tmp_path)
+    with Timeline(run.timeline, RunClock.start()) as timeline:
+        for place, _ in enumerate(forced, 1):
+            timeline.add(ScriptStep(number=place, step="x", seen=Seen(leader=1)))
+    outcome = outcome_of(found, forced, run)
+    assert outcome.word is Word.INCONCLUSIVE
+    assert "no script sees the high watermarks of followers" in outcome.why
 
 
 @pytest.mark.parametrize(

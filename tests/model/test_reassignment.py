@@ -49,9 +49,21 @@ def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
 
 
 def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
+    """As changePartitionReassignment of 4.3.1 does it: 3, which was being added, is a replica like others."""
     moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
     other = controller.reassign(moving, (1, 3), ONE).partition
     assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))
+    kept = controller.reassign(moving, (3, 2, 1), ONE).partition
+    assert (kept.replicas, kept.adding, kept.removing) == ((3, 2, 1), (3,), (1,))
+
+
+def test_who_was_being_added_stays_in_the_isr_when_the_move_is_turned_back() -> None:
+    """It is waited for as long as it is a member: what is acknowledged meanwhile, it has."""
+    moving = metadata(Partition((3, 2, 1), 1, 4, 7, (3, 1), adding=(3,), removing=(1,)))
+    back = controller.reassign(moving, (2, 1), ONE).partition
+    assert (back.replicas, back.isr, back.adding, back.removing) == ((2, 1, 3), (3, 1), (3,), (3,))
+    zookeeper = controller.reassign(moving, (2, 1), replace(ONE, moves_from_all=False)).partition
+    assert (zookeeper.replicas, zookeeper.isr, zookeeper.adding, zookeeper.removing) == ((2, 1), (1,), (), ())
 
 
 def test_a_reassignment_can_be_turned_back() -> None:

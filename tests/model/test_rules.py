@@ -69,7 +69,7 @@ HISTORY: list[tuple[str, str, dict[str, object]]] = [
     ("3.7", "3.6", {"strict_min_isr": False}),
     ("3.6", "3.5", {"bump_on_shrink": True, "verify_transactions": False}),
     ("3.5", "3.3", {"broker_epoch_check": False}),
-    ("3.3", "2.8-zk", {"fencing": False}),
+    ("3.3", "2.8-zk", {"fencing": False, "moves_from_all": False}),
     (
         "2.8-zk",
         "3.7-zk",

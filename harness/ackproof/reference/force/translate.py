@@ -22,7 +22,7 @@ from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.scope import Client
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Fetch, Fetched
-from ackproof_reference.metadata import Metadata
+from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.node import step
 
 Entry = dict[str, Data]
@@ -70,6 +70,8 @@ class _Translation:
         """Brokers that the model has started and not unfenced: on the ground they are still down."""
         self._ahead: set[int] = set()
         """Brokers that have learnt with their start what the model has them learn later."""
+        self._counted: dict[int, NotForceable] = {}
+        """Of these the starts that have changed the partition, as the ground will not know before they are unfenced."""
         self._agree: set[int] = set()
         """Followers that ask where an epoch ends and have nothing to cut: no release that runs here does."""
         self._first_epoch = 0
@@ -89,6 +91,14 @@ class _Translation:
                 note = f"{number}. {told.happening.actor}: {told.happening.text}"
                 seen: Entry = {"then": then, "within": _WITHIN} if then else {}
                 yield Forced({**entry, **seen, "note": note}, number)
+        for never in self._counted.values():
+            raise never
+
+    def _partition(self, number: int) -> Partition:
+        """As the controller has it after a step."""
+        metadata = self._states[number]["controller"]
+        assert isinstance(metadata, Metadata)
+        return metadata.partition
 
     def _beforehand(self) -> Iterator[Forced]:
         """The ISR that the story begins with. Step 0 of it."""
@@ -221,9 +231,13 @@ class _Translation:
             yield {"power_loss": broker, "keep": log.end}
         elif text.startswith("starts and registers"):
             self._starting.add(broker)
+            if self._partition(number) != self._partition(number - 1):
+                why = "a broker registers, which changes the partition, and is not unfenced"
+                self._counted[broker] = NotForceable(number, told, why)
         elif text.startswith("has caught up and is unfenced"):
             if broker in self._starting:
                 self._starting.discard(broker)
+                self._counted.pop(broker, None)
                 self._ahead.add(broker)
                 yield {"start": broker}
             else:

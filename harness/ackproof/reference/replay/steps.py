@@ -122,7 +122,8 @@ def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[St
     if (after.replicas, after.adding, after.removing) == (old.replicas, old.adding, old.removing):
         return
     target = tuple(node for node in after.replicas if node not in after.removing)
-    yield _made("reassigned", before, reassign(before, target, rules))
+    for aim in {target, after.replicas}:  # a move over another may leave what that one was removing
+        yield _made("reassigned", before, reassign(before, aim, rules))
     if old.adding or old.removing:
         yield _made("reassignment cancelled", before, cancel_reassignment(before, rules))
 
