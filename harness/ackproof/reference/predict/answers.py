@@ -32,10 +32,10 @@ from ackproof_reference.explore.world import world
 
 EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
-USUAL_STATES: Final = 300_000
-"""Distinct states that a prediction looks at: some four seconds on an idle core."""
-FURTHER_STATES: Final = 3_000_000
-"""… and before it stays unknown for a class that a run has shown: half a minute, and half a gigabyte."""
+USUAL_STATES: Final = 225_000
+"""Distinct states that a prediction looks at: up to eight seconds on a busy core, and 70 MiB."""
+FURTHER_STATES: Final = 1_500_000
+"""… and before it stays unknown for a class that a run has shown: most of a minute, and half a gigabyte."""
 _SMALLER_SHARE: Final = 8
 """Each smaller world gets this part of them at most: the five with all that happens leave three eighths at
 least, and the two with little need a few thousand states."""
