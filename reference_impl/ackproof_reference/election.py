@@ -53,7 +53,8 @@ def decide(
     recovering = old.recovering
     if leader != NO_LEADER and (not clean or not isr):
         isr, elr = (leader,), tuple(replica for replica in elr if clean and replica != leader)
-        recovering = not clean
+        # a clean one out of the ELR ends no recovery that has begun: that takes a proposal of a leader (tryElection)
+        recovering = recovering or not clean
     if not isr and not rules.elr:
         isr = old.isr  # The last member is never removed: it alone may come back as a clean leader.
     shrunk = set(old.isr) - set(isr)

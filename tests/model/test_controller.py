@@ -97,6 +97,13 @@ def test_an_eligible_replica_that_is_unfenced_leads_alone() -> None:
     assert (after.partition.last_known_leader, after.partition.recovering) == (-1, False)
 
 
+def test_a_recovery_that_has_begun_is_not_ended_by_a_clean_election_out_of_the_elr() -> None:
+    """The uncleanly elected leader was fenced before it proposed anything: only an unclean election sets the state."""
+    lone = partition(leader=-1, isr=(), elr=(3,), last=3)._replace(recovering=True)
+    after = controller.unfence(metadata(lone, fenced=(1, 2, 3)), 3, TWO)
+    assert (after.partition.leader, after.partition.isr, after.partition.recovering) == (3, (3,), True)
+
+
 def test_the_elr_is_cleared_when_the_isr_reaches_its_minimum() -> None:
     before = metadata(partition(isr=(1,), elr=(2,)))
     after, _ = controller.alter_partition(before, proposal(1, 3), TWO)
