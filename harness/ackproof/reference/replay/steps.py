@@ -121,11 +121,12 @@ def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[St
     old = before.partition
     if (after.replicas, after.adding, after.removing) == (old.replicas, old.adding, old.removing):
         return
+    # a move back to where everybody is in sync comes to the same, and is rarer
+    if old.adding or old.removing:
+        yield _made("reassignment cancelled", before, cancel_reassignment(before, rules))
     target = tuple(node for node in after.replicas if node not in after.removing)
     for aim in {target, after.replicas}:  # a move over another may leave what that one was removing
         yield _made("reassigned", before, reassign(before, aim, rules))
-    if old.adding or old.removing:
-        yield _made("reassignment cancelled", before, cancel_reassignment(before, rules))
 
 
 def _made(cause: str, before: Metadata, changed: Metadata) -> Step:
