@@ -18,7 +18,7 @@ TWICE = "brokers=2,idempotent=true,kills=1,retries=1"
     ("scope", "more", "code", "said"),
     [
         ("brokers=2,acks=1,kills=1", [], 0, "HAPPENED: 1 lost, each step was seen on the brokers"),
-        ("brokers=2,acks=1,hand_overs=1", ["--kafka", "3.9.2"], 0, "HAPPENED: 1 lost"),
+        ("brokers=2,acks=1,hand_overs=1", ["--rules", "3.9", "--kafka", "3.9.2"], 0, "HAPPENED: 1 lost"),
         (LAGGING, ["--without", "maximal ISR"], 1, "DIVERGED at step 2: client: sends record 0"),
         (
             TWICE,
