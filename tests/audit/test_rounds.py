@@ -57,6 +57,33 @@ def test_files_whose_footers_are_true_are_read_once(tmp_path, txn) -> None:
         assert [one for one in said if one.startswith("reading")] == ["reading the footers of 1 directory"]
 
 
+@pytest.mark.parametrize(
+    ("task_rows", "jobs"), [(2, ["taking row groups apart", "counting"]), (99_999, ["counting"])]
+)
+def test_few_mixed_rows_are_taken_apart_before_spark_is_there(tmp_path, task_rows, jobs) -> None:
+    """A job for them would hold up all cores, and Spark is on its way yet."""
+    asked: list[str] = []
+    put_aside: list[bool] = []
+    directory = write_ledger(tmp_path / "case", SENT, READ[1:])
+
+    def edges():
+        put_aside.append(bool(list(directory.glob(".audit-*/rows/*"))))
+        edge = LocalEdge()
+
+        def run(job):
+            asked.append(job.what)
+            return edge(job)
+
+        return run
+
+    limits = Limits(whole_rows=0, task_rows=task_rows)
+    (result,) = audit_all([directory], edges, lambda _: None, limits)
+    assert result.file is not None
+    assert result.file.counts["lost"] == 1
+    assert asked == jobs
+    assert put_aside[0] == (jobs == ["counting"])
+
+
 def test_findings_are_a_table_also_when_there_are_none(run, ledger) -> None:
     (result,) = run(ledger)
     assert result.code == 0

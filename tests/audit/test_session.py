@@ -157,8 +157,11 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
     (tmp_path / "spark-defaults.conf").write_text(
         "# spark.ui.enabled no\nspark.master  spark://there:7077\nspark.driver.extraJavaOptions=-XX:+UseG1GC -Da=b\n"
     )
-    given = driver.settings({"spark.driver.memory": "9g"}, tmp_path, lambda: "")
+    theirs = {"spark.driver.memory": "9g", "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    given = driver.settings(theirs, tmp_path, lambda: "")
     assert given["spark.driver.memory"] == "9g"
+    assert given["spark.executorEnv.GLIBC_TUNABLES"] == "glibc.malloc.check=3"
+    assert given["spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"] == "system"
     assert given["spark.ui.enabled"] == "false"
     assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.driver.host"} & given.keys()
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")

@@ -1,12 +1,13 @@
-"""The ledger of the audit benchmark: what 8 producers, 12 partitions, 3 live readers and a final one leave.
+"""The ledger of the audit benchmarks: what 8 producers, 12 partitions, 3 live readers and a final one leave.
 
-`own`: written as ackproof writes its ledgers (a row group per partition). `foreign`: as other tools do it, rows in
-order of time, all partitions mixed in each row group.
+`own`: written as ackproof writes its ledgers (a row group per partition). `hot`: likewise, all rows in one partition.
+`foreign`: as other tools do it, rows in order of time, all partitions mixed in each row group.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,11 +18,12 @@ import pyarrow.parquet as pq
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
-Layout = Literal["own", "foreign"]
+Layout = Literal["own", "foreign", "hot"]
 
 PRODUCERS, PARTITIONS, READERS = 8, 12, 3
 TOPIC = "orders"
 PLACES = [(TOPIC, partition) for partition in range(PARTITIONS)]
+"""A hot ledger has the first of these alone."""
 FINAL_READER = 100
 
 
@@ -37,14 +39,25 @@ class Planted:
     skipped: int
 
 
+def written(root: Path, records: int, layout: Layout) -> tuple[Path, Planted]:
+    """A ledger below `root`, made if it is not there yet, and what is planted in it."""
+    directory = root / f"{layout}-{records}"
+    note = directory / "planted.json"
+    if not note.exists():
+        planted = write(directory, records, layout)
+        note.write_text(json.dumps(asdict(planted)))
+    return directory, Planted(**json.loads(note.read_text()))
+
+
 def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_rows: int = 250_000) -> Planted:
     """`records` produced, about as many final, 1.2 times as many live rows."""
+    partitions = 1 if layout == "hot" else PARTITIONS
     rng = np.random.default_rng(seed)
     share = max(1, records // 8000)
     order = np.arange(records)
     producer = (order % PRODUCERS).astype(np.int32)
     seq = order // PRODUCERS
-    partition = rng.integers(0, PARTITIONS, records).astype(np.int32)
+    partition = rng.integers(0, partitions, records).astype(np.int32)
     sent = order * 5_000 + rng.integers(0, 2_000, records)
     outcome = np.zeros(records, dtype=np.int8)
     kind = rng.permutation(records)
@@ -56,10 +69,10 @@ def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_row
     duplicated = 0
     gone = np.zeros(records, dtype=np.bool_)
     gone[lost] = True
-    for number in range(PARTITIONS):
+    for number in range(partitions):
         here = np.flatnonzero(partition == number)
         offset[here] = np.arange(len(here))
-        twice = rng.choice(here[~gone[here]], share // 4, replace=False)
+        twice = rng.choice(here[~gone[here]], share * 3 // partitions, replace=False)
         duplicated += len(twice)
         logs.append(np.concatenate([here, twice]))
     offset[surfaced] = -1
@@ -75,13 +88,15 @@ def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_row
     skipped = 0
     for reader in range(READERS):
         mine = []
-        for number in range(reader * PARTITIONS // READERS, (reader + 1) * PARTITIONS // READERS):
+        for number in range(reader * partitions // READERS, (reader + 1) * partitions // READERS):
             places, at, log = final[number]
             passed = np.sort(rng.choice(np.arange(1, len(log) - 1), 10, replace=False))
             kept = np.ones(len(log), dtype=np.bool_)
             kept[passed] = False
             skipped += int((~np.isin(log[passed], broken)).sum())
             mine.append((places[kept], at[kept], log[kept]))
+        if not mine:
+            continue
         again = [
             (places[-len(at) // 5 :], at[-len(at) // 5 :], log[-len(at) // 5 :]) for places, at, log in mine
         ]
@@ -95,7 +110,7 @@ def _write_produced(directory, layout, part_rows, producer, seq, partition, outc
         folder = directory / "ledger" / "produced" / f"client=p{number}"
         for part, begin in enumerate(range(0, len(mine), part_rows)):
             rows = mine[begin : begin + part_rows]
-            if layout == "own":
+            if layout != "foreign":
                 write_produced(
                     folder,
                     part,
@@ -153,7 +168,7 @@ def _write_reads(
         rows = slice(begin, min(begin + 2 * part_rows, len(at)))
         length = rows.stop - rows.start
         number = np.arange(rows.start, rows.stop)
-        if layout == "own":
+        if layout != "foreign":
             write_consumed(
                 folder,
                 part,

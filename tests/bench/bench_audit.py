@@ -1,11 +1,11 @@
 """The audit against DuckDB, pandas and Python sets, on one ledger, side by side.
 
-    python tests/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own|foreign|both] [--keep DIR]
+    python tests/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
 
 Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many
 live ones; several files per client), checks that the audit counts what was planted, and prints wall time, CPU time and
-peak memory of each contender over all its processes, session start included. Contenders take turns, so that the load
-of the machine (printed) hits all alike; the medians of the rounds are compared.
+peak memory of each contender over all its processes, session start included. Contenders and layouts take turns, so that
+the load of the machine (printed) hits all alike; the medians of the rounds are compared.
 
 Memory is the proportional set size (what processes share is counted once), looked at ten times a second.
 """
@@ -13,6 +13,7 @@ Memory is the proportional set size (what processes share is counted once), look
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,24 +46,24 @@ class Run:
     counts: dict[str, int]
 
 
-def measured(command: list[str]) -> Run:
-    """Run a command and watch it and everything that it starts."""
+def measured(command: list[str], beside: Sequence[psutil.Process] = ()) -> Run:
+    """Run a command and watch it and everything that it starts; what starts `beside` it meanwhile counts, too."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, text=True)
-        root = psutil.Process(process.pid)
+        roots = [psutil.Process(process.pid), *beside]
+        before = {(one.pid, one.create_time()): spent(one) for one in beside}
         cpu: dict[tuple[int, float], float] = {}
         peak = 0
         while process.poll() is None:
             memory = 0
             try:
-                tree = [root, *root.children(recursive=True)]
+                tree = [one for root in roots for one in (root, *root.children(recursive=True))]
             except psutil.NoSuchProcess:
                 break
             for one in tree:
                 try:
-                    times = one.cpu_times()
-                    cpu[one.pid, one.create_time()] = times.user + times.system
+                    cpu[one.pid, one.create_time()] = spent(one)
                     memory += one.memory_full_info().pss
                 except (psutil.NoSuchProcess, psutil.AccessDenied):
                     continue
@@ -75,31 +77,47 @@ def measured(command: list[str]) -> Run:
         said = output.read()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}\n{said}")
-    return Run(wall, sum(cpu.values()), peak, json.loads(said.splitlines()[-1]))
+    return Run(wall, sum(cpu.values()) - sum(before.values()), peak, json.loads(said.splitlines()[-1]))
 
 
-def compare(directory: Path, planted: audit_ledger.Planted, contenders: list[str], rounds: int) -> None:
+def spent(process: psutil.Process) -> float:
+    """Seconds of processor time so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:
     """Let the contenders take turns, and print what they took."""
-    runs: dict[str, list[Run]] = {name: [] for name in contenders}
+    runs: dict[tuple[str, str], list[Run]] = {}
     for number in range(rounds):
-        for name in contenders:
+        for (directory, _), name in itertools.product(ledgers, contenders):
             script = HERE / f"contender_{name}.py"
-            runs[name].append(measured([sys.executable, str(script), str(directory)]))
-            last = runs[name][-1]
+            last = measured([sys.executable, str(script), str(directory)])
+            runs.setdefault((directory.name, name), []).append(last)
             print(
-                f"  round {number + 1} {name:8} {last.wall:7.1f} s  CPU {last.cpu:7.1f} s  "
+                f"  round {number + 1} {directory.name} {name:8} {last.wall:7.1f} s  CPU {last.cpu:7.1f} s  "
                 f"load {os.getloadavg()[0]:.1f}",
                 file=sys.stderr,
             )
-    check(runs["audit"][-1].counts, planted)
-    best = {name: statistics.median(run.wall for run in of_name) for name, of_name in runs.items()}
-    print(f"{'':10} {'wall':>8} {'CPU':>8} {'peak':>9}   wall : duckdb   counts")
-    for name, of_name in runs.items():
-        cpu = statistics.median(run.cpu for run in of_name)
-        peak = max(run.memory for run in of_name) / 2**30
-        ratio = f"{best[name] / best['duckdb']:8.2f}" if "duckdb" in best else ""
-        counts = " ".join(f"{key}={value}" for key, value in of_name[-1].counts.items() if value)
-        print(f"{name:10} {best[name]:6.1f} s {cpu:6.1f} s {peak:5.2f} GiB   {ratio:>13}   {counts}")
+    wall = {who: statistics.median(run.wall for run in of_who) for who, of_who in runs.items()}
+    for directory, planted in ledgers:
+        size = sum(path.stat().st_size for path in directory.glob("ledger/**/*.parquet")) / 2**20
+        print(f"\n{directory.name}, {size:.0f} MiB, {len(os.sched_getaffinity(0))} cores")
+        print(
+            f"{'':10} {'wall':>8} {'CPU':>8} {'peak':>9}   wall : duckdb   wall : {ledgers[0][0].name}   counts"
+        )
+        for name in contenders:
+            who = directory.name, name
+            if name == "audit":
+                check(runs[who][-1].counts, planted)
+            cpu = statistics.median(run.cpu for run in runs[who])
+            peak = max(run.memory for run in runs[who]) / 2**30
+            duckdb = f"{wall[who] / wall[directory.name, 'duckdb']:.2f}" if "duckdb" in contenders else ""
+            first = f"{wall[who] / wall[ledgers[0][0].name, name]:.2f}"
+            counts = " ".join(f"{key}={value}" for key, value in runs[who][-1].counts.items() if value)
+            print(
+                f"{name:10} {wall[who]:6.1f} s {cpu:6.1f} s {peak:5.2f} GiB {duckdb:>15} {first:>15}   {counts}"
+            )
 
 
 def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
@@ -122,25 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--layout", choices=["own", "foreign", "both"], default="both")
+    parser.add_argument("--layout", default="own,foreign")
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
     parser.add_argument("--keep", type=Path, help="make the ledgers here, or use those that are there")
     chosen = parser.parse_args()
     root = chosen.keep or Path(tempfile.mkdtemp(prefix="ackproof-bench-"))
     try:
-        for layout in ("own", "foreign") if chosen.layout == "both" else (chosen.layout,):
-            directory = root / f"{layout}-{chosen.records}"
-            note = directory / "planted.json"
-            if note.exists():
-                planted = audit_ledger.Planted(**json.loads(note.read_text()))
-            else:
-                planted = audit_ledger.write(directory, chosen.records, layout)
-                note.write_text(json.dumps(planted.__dict__))
-            size = sum(path.stat().st_size for path in directory.rglob("*.parquet")) / 2**20
-            print(
-                f"\n{chosen.records:,} produced, layout {layout}, {size:.0f} MiB, {len(os.sched_getaffinity(0))} cores"
-            )
-            compare(directory, planted, chosen.contenders.split(","), chosen.rounds)
+        ledgers = [audit_ledger.written(root, chosen.records, layout) for layout in chosen.layout.split(",")]
+        compare(ledgers, chosen.contenders.split(","), chosen.rounds)
     finally:
         if chosen.keep is None:
             shutil.rmtree(root, ignore_errors=True)

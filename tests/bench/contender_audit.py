@@ -1,14 +1,14 @@
-"""ackproof's audit of one directory, as a process of its own."""
+"""ackproof's audit of one directory, as a process of its own: where it lies, and options of `audit.run` as JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 from ackproof import audit
+from ackproof.rundir.storage import located
 
-(result,) = audit.run([Path(sys.argv[1])])
+(result,) = audit.run([located(sys.argv[1])], **json.loads(sys.argv[2] if sys.argv[2:] else "{}"))
 if result.file is None:
     raise SystemExit("; ".join(result.reasons))
 print(json.dumps(result.file.counts))

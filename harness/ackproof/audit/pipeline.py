@@ -111,7 +111,7 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
         rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
         progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
         try:
-            _count(edges(), spark, ready, limits)
+            _count(edges, spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
                 one.job.fail(error.code, str(error))
@@ -156,11 +156,11 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     return _Ready(job, ledger, target, planned, Counted(job.number), found)
 
 
-def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
+def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
     """Run the Spark jobs; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
     splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
     for answer in _sort_in(
-        ready, stages.split(edge, [unit for one in spark for unit in one.plan.splits], limits)
+        ready, stages.split(edges, [unit for one in spark for unit in one.plan.splits], limits)
     ):
         if isinstance(answer, Split):
             splits[answer.target.number].append(answer)
@@ -172,6 +172,7 @@ def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Read
         elif not one.troubles:
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
                 (units if bucket.rows <= limits.range_rows or bucket.target.keys else hot).append(bucket)
+    edge = edges()
     places: dict[stages.Key, PlaceUnit] = {}
     units += _sliced(edge, hot, ready, places, limits)
     slices: dict[stages.Key, list[Sliced]] = defaultdict(list)

@@ -85,9 +85,11 @@ class Edge(Protocol):
         ...
 
 
-def split(edge: Edge, units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Take mixed row groups apart."""
-    return _each(edge, "taking row groups apart", units, limits, do_split)
+def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
+    """Take mixed row groups apart. What would be one task is done here: Spark may be on its way yet."""
+    if len(tasks(units, limits)) <= 1:
+        return [do_split(unit) for unit in units]
+    return _each(edges(), "taking row groups apart", units, limits, do_split)
 
 
 def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:

@@ -1,0 +1,198 @@
+"""Does the audit share its work evenly? One worker against two, of a cluster beside a store.
+
+    python tests/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--keep DIR]
+
+Makes a ledger of 12 partitions and one with all rows in one partition (3.2 rows a record: 31,000,000 records are 10^8
+rows, for which making needs 8 GiB), puts them into an S3 server on the loopback (moto, which holds them in memory;
+`--folder`: leaves them in a folder), and audits each on a standalone cluster of Spark with one worker of one core, then
+with two. What is counted is held against what was planted. The times of tasks come out of Spark's event log.
+
+Printed of each audit: wall and CPU time over all processes (driver and workers, session start included; that of the
+store is not in it), tasks and the sum of their times, the longest task against the mean of its stage. Stages with less
+than a tenth of the sum are left out of that last figure. The first task of a worker is longer by the start of its
+Python: `longest` counts it, `later` does not.
+
+Exit code 1: of the medians of the rounds, with two workers the sum is larger by more than `--grows` (0.1), or a longest
+task is more than `--most` (1.3) times the mean, the first tasks of the workers left aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+import audit_ledger  # noqa: E402 - the benches are no package
+from bench_audit import Run, check, measured  # noqa: E402
+from tests.audit.spark_cluster import LEAN, cluster  # noqa: E402
+from tests.support.s3 import CREDENTIALS, copied, s3_bucket  # noqa: E402
+
+from ackproof.rundir.storage import located, remove_tree  # noqa: E402
+
+CONTENDER = Path(__file__).with_name("contender_audit.py")
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": LEAN,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.pyspark.python": sys.executable,
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+LEAST_SHARE = 0.1
+"""Of the sum of all tasks: a stage with less says nothing of how even the work is."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task that succeeded, in seconds. `first`: of its worker."""
+
+    stage: int
+    seconds: float
+    first: bool
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An audit, and how its work was shared."""
+
+    run: Run
+    tasks: tuple[Task, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(task.seconds for task in self.tasks)
+
+    def longest(self, *, first: bool) -> float:
+        """The longest task against the mean of its stage, of the stages that matter. `first`: with the first tasks."""
+        stages: dict[int, list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            stages[task.stage].append(task)
+        found = 0.0
+        for of_stage in stages.values():
+            if sum(task.seconds for task in of_stage) < LEAST_SHARE * self.total:
+                continue
+            seconds = [task.seconds for task in of_stage if first or not task.first]
+            if seconds:
+                found = max(found, max(seconds) / statistics.mean(seconds))
+        return found
+
+
+def tasks_of(events: Path) -> tuple[Task, ...]:
+    """What the event log says of an application's tasks, in the order in which they began."""
+    ended = [
+        one
+        for line in events.read_text("utf-8").splitlines()
+        if (one := json.loads(line)) and "Task Info" in one
+    ]
+    ended = [
+        one for one in ended if one["Event"] == "SparkListenerTaskEnd" and not one["Task Info"]["Failed"]
+    ]
+    workers: set[str] = set()
+    found: list[Task] = []
+    for one in sorted(ended, key=lambda one: int(one["Task Info"]["Launch Time"])):
+        told = one["Task Info"]
+        seconds = (told["Finish Time"] - told["Launch Time"]) / 1000
+        found.append(Task(one["Stage ID"], seconds, told["Executor ID"] not in workers))
+        workers.add(told["Executor ID"])
+    return tuple(found)
+
+
+def audited(ledger: Path, workers: int, folder: Path) -> Shared:
+    """One audit, on a cluster of its own below `folder`."""
+    events = folder / "events"
+    events.mkdir(parents=True)
+    with cluster(folder, workers) as running:
+        conf = {**CONF, "spark.cores.max": str(workers), "spark.eventLog.dir": events.as_uri()}
+        options = json.dumps({"master": running.master, "conf": conf})
+        run = measured([sys.executable, str(CONTENDER), str(ledger), options], running.workers)
+    (log,) = events.iterdir()
+    return Shared(run, tasks_of(log))
+
+
+@contextmanager
+def stored(ledgers: Sequence[Path], *, here: bool) -> Iterator[list[Path]]:
+    """The same ledgers in a store, while the block lasts."""
+    if here:
+        yield list(ledgers)
+        return
+    os.environ.update(CREDENTIALS)
+    with s3_bucket() as query:
+        found = [located(f"s3://bucket/{path.name}?{query}") for path in ledgers]
+        try:
+            for path, there in zip(ledgers, found, strict=True):
+                copied(path / "ledger", there / "ledger")
+            yield found
+        finally:
+            for there in found:
+                remove_tree(there)
+
+
+def wrong(one: list[Shared], two: list[Shared], grows: float, most: float) -> list[str]:
+    """Which bars are broken."""
+    said: list[str] = []
+    growth = statistics.median(run.total for run in two) / statistics.median(run.total for run in one) - 1
+    if growth > grows:
+        said.append(f"two workers take {growth:.0%} more task time than one")
+    for workers, runs in ((1, one), (2, two)):
+        longest = statistics.median(run.longest(first=False) for run in runs)
+        if longest > most:
+            said.append(f"with {workers} of them the longest task takes {longest:.2f} times the mean")
+    return said
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--layout", default="own,hot")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--folder", action="store_true", help="leave the ledgers in a folder")
+    parser.add_argument("--keep", type=Path, help="make the ledgers here, or use those that are there")
+    parser.add_argument("--grows", type=float, default=0.1)
+    parser.add_argument("--most", type=float, default=1.3)
+    chosen = parser.parse_args()
+    broken: list[str] = []
+    with ExitStack() as stack:
+        work = Path(tempfile.mkdtemp(prefix="ackproof-scale-"))
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        made = [
+            audit_ledger.written(chosen.keep or work, chosen.records, one) for one in chosen.layout.split(",")
+        ]
+        ledgers = stack.enter_context(stored([path for path, _ in made], here=chosen.folder))
+        found: dict[tuple[str, int], list[Shared]] = defaultdict(list)
+        print(f"{chosen.records:,} records, {'a folder' if chosen.folder else 's3'}, {os.cpu_count()} cores")
+        print(f"{'':16} workers {'wall':>8} {'CPU':>8} tasks {'sum':>8} longest  later   load", flush=True)
+        for number in range(chosen.rounds):
+            for (path, planted), there in zip(made, ledgers, strict=True):
+                for workers in (1, 2):
+                    folder = work / f"{path.name}-{number}-{workers}"
+                    one = audited(there, workers, folder)
+                    check(one.run.counts, planted)
+                    found[path.name, workers].append(one)
+                    print(
+                        f"{path.name:16} {workers:7} {one.run.wall:6.1f} s {one.run.cpu:6.1f} s {len(one.tasks):5} "
+                        f"{one.total:6.1f} s {one.longest(first=True):7.2f} {one.longest(first=False):6.2f} "
+                        f"{os.getloadavg()[0]:6.1f}",
+                        flush=True,
+                    )
+        for path, _ in made:
+            said = wrong(found[path.name, 1], found[path.name, 2], chosen.grows, chosen.most)
+            broken += [f"{path.name}: {one}" for one in said]
+    print("\n".join(broken) or "all bars hold")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
