@@ -29,7 +29,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA
-from ackproof_reference.transactions import last_stable_offset
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.producers import PURGED, ClientBatch, Producer
 from ackproof_simulator.readers import Handed
@@ -226,30 +225,7 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 def samples_now(simulation: Simulation) -> Iterator[Sample]:
     """What the protocol would say of each partition now."""
-    world = simulation.world
-    for partition in world.partitions:
-        state = partition.image.partition
-        leads = state.leader >= 0 and partition.leads(state.leader)
-        mark = partition.log(state.leader).high_watermark if leads else -1
-        yield Sample(
-            t_ns=world.clock.now,
-            topic=partition.topic,
-            partition=partition.number,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            replicas=state.replicas,
-            isr=state.isr,
-            high_watermark=mark,
-            last_stable=mark
-            if world.coordinator is None or not leads
-            else last_stable_offset(partition.log(state.leader)),
-            log_ends={
-                broker: partition.log(broker).end
-                for broker in state.replicas
-                if world.network.hosts[broker].running
-            },
-            eligible=state.elr,
-        )
+    yield from map(simulation.world.look, simulation.world.partitions)
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:

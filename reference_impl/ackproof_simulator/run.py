@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import COUNT_WITHIN_S, Gauge, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.reference.predict.cases import code_for
@@ -75,7 +75,7 @@ class Simulation:
         self.load_began = -1
         """When the clock of `at:` began."""
         self._reading = reading or any(
-            (isinstance(fault.trigger, When) and fault.trigger.condition.gauge is Gauge.READ)
+            (isinstance(fault.trigger, When) and fault.trigger.condition.gauge == "read")
             or (isinstance(fault, ClientFault) and fault.client.kind == "reader")
             for fault in case.faults
         )

@@ -10,7 +10,7 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Members, Role
-from ackproof.experiment.triggers import After, At, Condition, Gauge, When
+from ackproof.experiment.triggers import COUNTS, After, At, Condition, When
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     Life,
@@ -26,8 +26,8 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.storm import Storm
+from ackproof.quantities.states import LIVE
 from ackproof.rundir.timeline import Happening
-from ackproof_reference.broker import Leader
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults.virtual import NotYet, Virtual, virtual_of
 from ackproof_simulator.timing import seconds
@@ -134,17 +134,16 @@ class Schedule:
             self._fire(number, text)
         else:
             timing = self._world.timing
-            sampled = trigger.condition.gauge in (Gauge.ISR, Gauge.LAG)
-            lag = timing.sampling if sampled else timing.counters
+            lag = timing.counters if trigger.condition.gauge in COUNTS else timing.sampling
             self._clock.after(int(self._world.random.random() * lag), self._fire, number, text)
 
-    def _number(self, condition: Condition) -> int | None:
+    def _number(self, condition: Condition) -> float | None:
         world, topic, number = self._world, condition.topic, condition.partition
-        if condition.gauge is Gauge.ACKED:
+        if condition.gauge == "acked":
             if topic is None or number is None:
                 return world.acked
             return world.acked_at.get(world.index(topic, number), 0)
-        if condition.gauge is Gauge.READ:
+        if condition.gauge == "read":
             place = None if topic is None or number is None else world.index(topic, number)
             return sum(
                 handed.batch.length
@@ -154,14 +153,7 @@ class Schedule:
             )
         if topic is None or number is None:
             return None
-        partition = world.partition(topic, number)
-        if condition.gauge is Gauge.ISR:
-            return len(partition.image.partition.isr)
-        leader = partition.image.partition.leader
-        if leader < 0 or not isinstance(partition.brokers[leader].process.role, Leader):
-            return None
-        log = partition.log(leader)
-        return log.end - log.high_watermark
+        return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
         """Faults that wait for the moment in this one's life that is now."""

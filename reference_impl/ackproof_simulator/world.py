@@ -10,12 +10,14 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.node_settings import configured
+from ackproof.rundir.samples import Sample
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.placement import Broker as PlacedBroker
 from ackproof_reference.placement import place
 from ackproof_reference.rules import Rules
+from ackproof_reference.transactions import last_stable_offset
 from ackproof_simulator.clock import Clock
 from ackproof_simulator.control import Control
 from ackproof_simulator.coordinator import Coordinator
@@ -202,6 +204,31 @@ class World:
             if last is not None and now - last > self.gaps.get(at, 0):
                 self.gaps[at] = now - last
             self.last_ack[at] = now
+
+    def look(self, partition: PartitionRun) -> Sample:
+        """What the protocol would say of a partition now."""
+        state = partition.image.partition
+        leads = state.leader >= 0 and partition.leads(state.leader)
+        mark = partition.log(state.leader).high_watermark if leads else -1
+        return Sample(
+            t_ns=self.clock.now,
+            topic=partition.topic,
+            partition=partition.number,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            replicas=state.replicas,
+            isr=state.isr,
+            high_watermark=mark,
+            last_stable=mark
+            if self.coordinator is None or not leads
+            else last_stable_offset(partition.log(state.leader)),
+            log_ends={
+                broker: partition.log(broker).end
+                for broker in state.replicas
+                if self.network.hosts[broker].running
+            },
+            eligible=state.elr,
+        )
 
     def make_topic(
         self,

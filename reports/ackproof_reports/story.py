@@ -32,7 +32,9 @@ def explored_title(rules: str, tales: Sequence[Tale], missing: Sequence[str], *,
     if tales:
         more = f", and {plural(len(tales) - 1, 'more class', 'more classes')}" if len(tales) > 1 else ""
         steps = plural(len(tales[0].steps), "step")
-        return f"In {steps} {rules} comes to a record that is {_words(tales[0].anomaly)}{more}"
+        of_records = tales[0].anomaly in TABLE
+        what = f"a record that is {_words(tales[0].anomaly)}" if of_records else f"this: {tales[0].anomaly}"
+        return f"In {steps} {rules} comes to {what}{more}"
     names = joined([*missing])
     return f"{rules} never comes to: {names}" if whole else f"Whether {rules} comes to {names} stayed open"
 

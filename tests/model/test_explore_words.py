@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.reference.explore import explore, rules_in_words, scope_in_words
+from ackproof.reference.explore import World, explore, kafka, rules_in_words, scope_in_words
 from ackproof.reference.predict.answers import answers, smaller
 from ackproof.reference.predict.prediction import predict_case
+from ackproof.reference.protocols import PROTOCOLS
 from ackproof.rundir.prediction import Chance, PredictionFile
 from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.pacifica import PacificaRules
+from ackproof_reference.quorum import QuorumRules
 from ackproof_reference.rules import Rules, rules_of
+from ackproof_reference.zookeeper import ZooKeeperRules
 from model_cases import case_of
 
 LOSING = "brokers=2,records=1,acks=1,kills=1"
@@ -57,23 +62,109 @@ def test_unknown_rules_and_protections_are_bad_input() -> None:
 
 
 def test_an_unreplicated_record_dies_with_its_leader() -> None:
-    found = explore(scope_in_words(LOSING, rules_in_words("4.1", ())), ["lost"])
+    found = explore(kafka("4.1", (), LOSING), ["lost"])
     (tale,) = found.found
     assert [step.text.split(";")[0] for step in tale.steps[:2]] == ["sends record 0", "is killed"]
     assert tale.story[-1].startswith("✗  lost")
 
 
 def test_a_search_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    scope = scope_in_words("brokers=2,records=1,kills=1,cuts=1", Rules())
+    asked = kafka("4.3", (), "brokers=2,records=1,kills=1,cuts=1")
     saved = tmp_path / "search"
-    first = explore(scope, ["lost"], max_seconds=1e-9, saved=saved)
+    first = explore(asked, ["lost"], max_seconds=1e-9, saved=saved)
     while not first.exhausted and saved.stat().st_size < 200:
-        first = explore(scope, ["lost"], max_seconds=1e-9, saved=saved)
-    last = explore(scope, ["lost"], saved=saved)
+        first = explore(asked, ["lost"], max_seconds=1e-9, saved=saved)
+    last = explore(asked, ["lost"], saved=saved)
     assert last.exhausted and last.missing == ("lost",)
-    assert last.states == explore(scope, ["lost"]).states
-    with pytest.raises(BadInput, match="not a search of this scope"):
-        explore(scope_in_words("brokers=3", Rules()), ["lost"], saved=saved)
+    assert last.states == explore(asked, ["lost"]).states
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        (kafka("4.3", (), "brokers=3"), "lost"),
+        (kafka("3.9", (), "brokers=3,kills=1"), "lost"),
+        (kafka("4.3", ("eligible leader replicas",), "brokers=3,kills=1"), "lost"),
+        (kafka("4.3", (), "brokers=3,kills=1"), "vanished"),
+        (PROTOCOLS["quorum"].world("", ()), "lost"),
+    ],
+)
+def test_a_search_of_something_else_is_not_gone_on_with(other: World, wanted: str, tmp_path: Path) -> None:
+    """Not even of the same world by other rules: from the same states there are other ways."""
+    saved = tmp_path / "search"
+    explore(kafka("4.3", (), "brokers=3,kills=1"), ["lost"], max_seconds=1e-9, saved=saved)
+    with pytest.raises(BadInput, match="of another world"):
+        explore(other, [wanted], saved=saved)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "off", "kind"),
+    [
+        ("quorum", "elections=2,entries=1", "votes for newer logs", "lost"),
+        ("quorum", "elections=2,crashes=1", "durable votes", "two leaders"),
+        ("quorum", "elections=2,crashes=1", "durable log", "lost"),
+        ("pacifica", "suspicions=1,entries=1", "leases", "stale read"),
+        ("pacifica", "suspicions=2,entries=1", "version check", "lost"),
+        ("zookeeper", "expiries=2", "epoch check", "overwritten"),
+        ("zookeeper", "expiries=1", "watch before reading", "nobody"),
+    ],
+)
+def test_other_protocols_are_asked_alike(
+    protocol: str, words: str, off: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["explore", "--of", protocol, "--scope", words, "--find", kind]
+    assert main_code([*asked, "--without", off]) == 0
+    told = capsys.readouterr().out
+    assert f"{PROTOCOLS[protocol].title} without {off}: " in told
+    assert f"✗  {kind}: " in told
+    assert main_code([*asked, "--max-seconds", "20"]) in (0, 2)
+    assert f"{kind}: " in (told := capsys.readouterr().out)
+    assert "✗" not in told
+
+
+def test_each_protection_of_each_protocol_has_a_name() -> None:
+    for rules, protocol in (
+        (QuorumRules, "quorum"),
+        (PacificaRules, "pacifica"),
+        (ZooKeeperRules, "zookeeper"),
+    ):
+        assert sorted(PROTOCOLS[protocol].protections.values()) == sorted(one.name for one in fields(rules))
+
+
+def test_the_page_of_a_quorum_is_drawn(tmp_path: Path) -> None:
+    page = tmp_path / "story.html"
+    asked = ["explore", "--of", "quorum", "--without", "durable log", "--html", str(page), "--json"]
+    assert main_code(asked) == 0
+    drawn = page.read_text("utf-8")
+    assert "a majority quorum without durable log comes to a record that is lost" in drawn
+    assert "server 2" in drawn
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--rules", "4.1"], "--rules and --force speak of Kafka"),
+        (["--force"], "--rules and --force speak of Kafka"),
+        (["--scope", "brokers=3"], "unknown name 'brokers'"),
+        (["--scope", "servers=9"], "from 1 to 5"),
+        (["--without", "durable logs"], "did you mean 'durable log'"),
+        (["--find", "stale read"], "unknown class 'stale read'"),
+    ],
+)
+def test_what_a_quorum_does_not_know(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_code(["explore", "--of", "quorum", *arguments]) == 254
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_story_of_another_protocol_is_not_forced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_code(["explore", "--of", "quorum", "--without", "durable log", "--json"]) == 0
+    (tmp_path / "story.json").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main_code(["force", str(tmp_path / "story.json")]) == 254
+    assert "a story of 'quorum'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_is_possible_in_a_smaller_world_is_possible(own_cache: Path) -> None:

@@ -13,7 +13,7 @@ from ackproof.cli.main import main_code
 from ackproof.faults.script.script import Script
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.explore import explore, rules_in_words, scope_in_words
+from ackproof.reference.explore import explore, rules_in_words, scope_in_words, world_of
 from ackproof.reference.force.experiment import Ground, file_text
 from ackproof.reference.force.outcome import BESIDE, Word, outcome_of
 from ackproof.reference.force.story import Story, read_story
@@ -38,7 +38,7 @@ def story(words: str, *taken_away: str, kind: str = "lost", **otherwise: object)
     changed = {name: value for name, value in otherwise.items() if hasattr(scope, name)}
     rules = {name: value for name, value in otherwise.items() if name not in changed}
     scope = replace(scope, rules=replace(scope.rules, **rules), **changed)
-    (found,) = explore(scope, [kind]).found
+    (found,) = explore(world_of(scope), [kind]).found
     return Story(kind, found.text, scope, found.way, taken_away)
 
 

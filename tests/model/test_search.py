@@ -94,8 +94,8 @@ def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], tmp_path: Pa
     part = Search(world(scope))
     part.run(**limit)  # type: ignore[arg-type]
     assert not part.exhausted
-    save(part, tmp_path / "search")
-    again = load(world(scope), tmp_path / "search")
+    save(part, tmp_path / "search", "this")
+    again = load(world(scope), tmp_path / "search", "this")
     assert list(again.seen.items()) == list(part.seen.items())
     again.run()
     assert again.exhausted
@@ -109,8 +109,8 @@ def test_a_resumed_search_finds_the_same_story(tmp_path: Path) -> None:
     whole, part = Search(world(scope), frozenset({"lost"})), Search(world(scope), frozenset({"lost"}))
     whole.run()
     part.run(max_states=10_000)
-    save(part, tmp_path / "search")
-    again = load(world(scope), tmp_path / "search")
+    save(part, tmp_path / "search", "this")
+    again = load(world(scope), tmp_path / "search", "this")
     again.run()
     assert again.found is not None
     assert whole.found is not None
@@ -122,11 +122,9 @@ def test_a_resumed_search_finds_the_same_story(tmp_path: Path) -> None:
 def test_a_search_of_another_model_is_refused(tmp_path: Path) -> None:
     part = Search(counters(9))
     part.run(max_states=1)
-    save(part, tmp_path / "search")
-    with pytest.raises(ValueError, match="another model"):
-        load(world(Scope(Rules())), tmp_path / "search")
-    with pytest.raises(ValueError, match="began elsewhere"):
-        load(replace(counters(9), initial=(1, 0)), tmp_path / "search")
+    save(part, tmp_path / "search", "this")
+    with pytest.raises(ValueError, match="another world"):
+        load(counters(9), tmp_path / "search", "that")
 
 
 def test_the_collector_is_on_again_afterwards() -> None:

@@ -13,7 +13,7 @@ import pytest
 import fault_page
 from ackproof.cli.main import main, main_code
 from ackproof.experiment.roles import RoleKind
-from ackproof.experiment.triggers import Gauge
+from ackproof.experiment.triggers import GAUGES
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.outcome import ExitCode
 from pages import ROOT, Page
@@ -156,7 +156,7 @@ def _rows(page: str, heading: str) -> set[str]:
 def test_every_role_room_and_exit_code_has_its_row() -> None:
     assert {kind.value for kind in RoleKind} <= _rows("docs/experiments.md", "## Whom: roles")
     text = (DOCS / "experiments.md").read_text("utf-8")
-    assert [gauge for gauge in Gauge if f"`{gauge}" not in text] == []
+    assert [gauge for gauge in GAUGES if f"`{gauge}" not in text] == []
     assert _rows("docs/architecture.md", "## Exit codes") == {str(int(code)) for code in ExitCode}
     rooms = {
         path.stem

@@ -188,21 +188,32 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 
 @click.command(
     epilog=examples(
-        "ackproof explore --rules 4.1 --find lost",
         "ackproof explore --without 'strict minimum ISR' --html story.html",
+        "ackproof explore --of quorum --without 'durable log'",
     )
+)
+@click.option(
+    "--of",
+    "protocol",
+    type=click.Choice(["kafka", "quorum", "pacifica", "zookeeper"]),
+    default="kafka",
+    show_default=True,
+    help="Whose world: a partition of Kafka, a majority quorum (as KRaft's), PacificA, or the race of brokers for the "
+    "controller's place in ZooKeeper.",
 )
 @click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
 @click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
 @click.option(
     "--scope",
     "words",
-    default="brokers=3,records=1,kills=1",
-    show_default=True,
     help="How large a world, and what goes wrong in it: brokers, records, acks, min_insync, unclean_election, "
-    "kills, power_losses, clean_stops, cuts, shrinks, lost, preferred, hand_overs, unclean, retries, …",
+    "kills, power_losses, clean_stops, cuts, shrinks, lost, preferred, hand_overs, unclean, retries, …; of a quorum "
+    "servers, elections, crashes, entries; of PacificA replicas, suspicions, entries; of ZooKeeper brokers, expiries, "
+    "decisions.  [default: brokers=3,records=1,kills=1; of others as many of each as is told]",
 )
-@click.option("--find", multiple=True, default=("lost",), show_default=True, help="A class to look for.")
+@click.option(
+    "--find", multiple=True, help="A class to look for.  [default: lost; of ZooKeeper: overwritten]"
+)
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
 @click.option(
     "--max-memory", type=click.IntRange(1), default=2048, show_default=True, help="Stop at so many MiB."
@@ -214,9 +225,10 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 @click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
 @force_options
 def explore(
+    protocol: str,
     version: str,
     without: tuple[str, ...],
-    words: str,
+    words: str | None,
     find: tuple[str, ...],
     max_seconds: float | None,
     max_memory: int,
@@ -234,20 +246,36 @@ def explore(
     `ackproof force` for each story, the gravest of them.
     """
     from ackproof.console import Console
+    from ackproof.reference.explore import USUAL
     from ackproof.reference.explore import explore as search
-    from ackproof.reference.explore import rules_in_words, scope_in_words
-    from ackproof.reference.force.story import Story
+    from ackproof.reference.explore import kafka as of_kafka
+    from ackproof.reference.force.story import KAFKA, Story
+    from ackproof.reference.protocols import PROTOCOLS
     from ackproof.rundir.documents import write_atomically
     from ackproof_reports.story import Tale, explored_title, story_page
 
     console = Console(machine=machine)
-    scope = scope_in_words(words, rules_in_words(version, without))
+    chosen = click.get_current_context().get_parameter_source("version")
+    for_kafka = protocol == KAFKA
+    if not for_kafka and (force or chosen is click.core.ParameterSource.COMMANDLINE):
+        raise click.UsageError("--rules and --force speak of Kafka; leave out --of")
+    world = (
+        of_kafka(version, without, words or USUAL)
+        if for_kafka
+        else PROTOCOLS[protocol].world(words or "", without)
+    )
     asked_for(force, rules=version, kafka=kafka)
+    find = find or world.classes[:1]
     with console.searching() as watch:
         result = search(
-            scope, find, max_seconds=max_seconds, max_bytes=max_memory << 20, saved=save, watch=watch
+            world,
+            find,
+            max_seconds=max_seconds,
+            max_bytes=max_memory << 20,
+            saved=save,
+            watch=watch,
         )
-    rules = f"Kafka {version}" + (f" without {', '.join(without)}" if without else "")
+    rules, words = world.rules, world.words
     state = "all" if result.exhausted else "not all"
     rate = result.states / result.seconds if result.seconds else 0
     size = f"{result.states} states, {state} there are, in {result.seconds:.1f} s ({rate:.0f} a second)"
@@ -255,7 +283,8 @@ def explore(
     if machine:
         console.document(
             {
-                "rules": version,
+                "of": protocol,
+                "rules": version if for_kafka else "",
                 "without": list(without),
                 "scope": words,
                 "states": result.states,
@@ -283,6 +312,8 @@ def explore(
     code = INCONCLUSIVE if result.missing and not result.exhausted else 0
     if not force:
         return code
-    stories = [Story(one.anomaly, one.text, scope, one.way, without) for one in result.found]
+    stories = [
+        Story(one.anomaly, one.text, world.scope, one.way, without) for one in result.found if world.scope
+    ]
     every = [forced(story, version, console, kafka=kafka, repeat=repeat, out=out) for story in stories]
     return max([code, *every])

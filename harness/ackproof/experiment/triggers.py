@@ -5,8 +5,7 @@ state is a comparison of one gauge:
 
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
     read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together
-    isr(orders/0) == 1                        size of the in-sync replica set
-    lag(orders/0) > 1000                      the leader's log end offset − high watermark, asked at the leader
+    isr(orders/0) == 1, leader(orders/0) < 0  what the newest look at a partition tells: any of `LIVE`
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import ConfigDict, Field, WithJsonSchema
@@ -22,29 +20,22 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from ackproof.base.units import Duration, duration_text
 from ackproof.experiment.base import Spec, Whole, text_field
 from ackproof.experiment.problems import hint
+from ackproof.quantities.states import LIVE
 from ackproof.rundir.bounds import OPERATORS
 from ackproof.rundir.partition import TopicPartition
 
-
-class Gauge(StrEnum):
-    """What a state trigger looks at."""
-
-    ACKED = "acked"
-    READ = "read"
-    ISR = "isr"
-    LAG = "lag"
-
-
-OF_PARTITION: Final = frozenset({Gauge.ISR, Gauge.LAG})
-"""Gauges that only a partition has."""
+COUNTS: Final = ("acked", "read")
+"""Gauges that only grow: of a partition, a topic's or all together."""
+GAUGES: Final = (*COUNTS, *LIVE)
+"""What a state trigger looks at. The others are quantities of the same name, and only a partition has them."""
 
 _CONDITION: Final = re.compile(
-    r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,15})\s*\Z"
+    r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*(-?[0-9]{1,15})\s*\Z"
 )
 _NAME: Final = re.compile(r"\s*([A-Za-z_-]+)")
 CONDITION_PATTERN: Final = (
-    r"^ *((acked|read)( *\([A-Za-z0-9._-]+/[0-9]+\))?|(isr|lag) *\([A-Za-z0-9._-]+/[0-9]+\))"
-    r" *(>=|<=|==|!=|>|<) *[0-9]+ *$"
+    rf"^ *(({'|'.join(COUNTS)})( *\([A-Za-z0-9._-]+/[0-9]+\))?|({'|'.join(LIVE)}) *\([A-Za-z0-9._-]+/[0-9]+\))"
+    r" *(>=|<=|==|!=|>|<) *-?[0-9]+ *$"
 )
 
 
@@ -52,7 +43,7 @@ CONDITION_PATTERN: Final = (
 class Condition:
     """A comparison, such as `isr(orders/0) == 1`."""
 
-    gauge: Gauge
+    gauge: str
     op: str
     value: int
     topic: str | None = None
@@ -62,17 +53,19 @@ class Condition:
     def parse(cls, text: str) -> Condition:
         """Read a condition. Raises ValueError with a sentence that says what was expected."""
         name = _NAME.match(text)
-        if name is not None and name[1] not in set(Gauge):
-            meant = hint(name[1], list(Gauge), "there are")
+        if name is not None and name[1] not in GAUGES:
+            meant = hint(name[1], GAUGES, "there are")
             raise ValueError(f"unknown gauge '{name[1][:60]}'{meant}")
         match = _CONDITION.match(text)
         if match is None:
             raise ValueError(
                 f"expected a condition such as acked >= 2000 or isr(orders/0) == 1, not '{text[:60]}'"
             )
-        gauge = Gauge(match[1])
+        gauge = match[1]
+        if gauge != "leader" and int(match[4]) < 0:
+            raise ValueError(f"{gauge} is never below 0: expected 0 or more, not {match[4]}")
         if match[2] is None:
-            if gauge in OF_PARTITION:
+            if gauge not in COUNTS:
                 raise ValueError(f"{gauge} is that of a partition: {gauge}(orders/0) {match[3]} {match[4]}")
             return cls(gauge, match[3], int(match[4]))
         topic, partition = TopicPartition.parse(match[2].strip())
@@ -111,7 +104,7 @@ class When:
     @property
     def awaited(self) -> bool:
         """Whether load alone will bring it, sooner or later."""
-        counts = self.condition.gauge not in OF_PARTITION and self.condition.op in {">", ">="}
+        counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
     def __str__(self) -> str:
@@ -150,7 +143,7 @@ ConditionField: TypeAlias = Annotated[
         {
             "type": "string",
             "pattern": CONDITION_PATTERN,
-            "examples": ["acked >= 2000", "isr(orders/0) == 1", "lag(orders/0) > 1000", "read >= 100"],
+            "examples": ["acked >= 2000", "isr(orders/0) == 1", "leader(orders/0) < 0", "read >= 100"],
         }
     ),
 ]
@@ -162,7 +155,8 @@ class Frame(Spec):
     at: Duration | None = Field(None, description="Begins at this time after the start of the workload.")
     when: ConditionField | None = Field(
         None,
-        description="Begins in this state: acked, read, isr(t/p) or lag(t/p), compared with a number.",
+        description="Begins in this state: a count (acked, read) or what a look tells of a partition (isr(t/p), "
+        "lag(t/p), leader(t/p), …), compared with a number.",
     )
     at_latest: Duration | None = Field(
         None, gt=0, description="Begins at this time even if the state of 'when' did not come."

@@ -16,7 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import After, At, Condition, Gauge
+from ackproof.experiment.triggers import After, At, Condition
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
@@ -31,6 +31,8 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.storm import Storm
+from ackproof.quantities.states import LIVE
+from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Timeline
 
 LOOK_EVERY_S: Final = 0.005
@@ -49,11 +51,8 @@ class Gauges(Protocol):
     def read(self, topic: str | None, partition: int | None) -> int:
         """Records handed to live readers so far."""
 
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        """Size of the in-sync replica set."""
-
-    def lag(self, topic: str, partition: int) -> int | None:
-        """The leader's log end offset − high watermark."""
+    def look(self, topic: str, partition: int) -> Sample | None:
+        """What was seen of a partition just now."""
 
 
 class _Forgotten(Exception):
@@ -225,16 +224,16 @@ class FaultDriver:
 
         return self._await(fired, f"fault {number}")
 
-    def _number(self, condition: Condition) -> int | None:
+    def _number(self, condition: Condition) -> float | None:
         topic, partition = condition.topic, condition.partition
-        if condition.gauge is Gauge.ACKED:
+        if condition.gauge == "acked":
             return self._gauges.acked(topic, partition)
-        if condition.gauge is Gauge.READ:
+        if condition.gauge == "read":
             return self._gauges.read(topic, partition)
         if topic is None or partition is None:
             raise AckproofError(f"{condition}: {condition.gauge} is that of a partition")
-        gauge = self._gauges.isr_size if condition.gauge is Gauge.ISR else self._gauges.lag
-        return gauge(topic, partition)
+        sample = self._gauges.look(topic, partition)
+        return None if sample is None else LIVE[condition.gauge](sample)
 
     def _make(self, number: int, trigger: str) -> Injection[Any]:
         life = self._lives[number]

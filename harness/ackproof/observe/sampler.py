@@ -93,17 +93,12 @@ class Sampler(Asker[Reply]):
         """The newest sample of a partition, however old; None before the first."""
         return self._latest.get(TopicPartition(topic, partition))
 
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        """Size of the in-sync replica set; None if nobody said within the last second."""
-        sample = self._fresh(topic, partition)
-        return None if sample is None else len(sample.isr)
-
-    def lag(self, topic: str, partition: int) -> int | None:
-        """The leader's log end − high watermark, in records; None if the leader did not say in the last second."""
-        sample = self._fresh(topic, partition)
-        if sample is None or sample.high_watermark < 0 or sample.leader not in sample.log_ends:
+    def fresh(self, topic: str, partition: int) -> Sample | None:
+        """The newest sample of a partition; None if nobody said anything within the last second."""
+        sample = self.latest(topic, partition)
+        if sample is None or self._timeline.clock.now() - sample.t_ns > STALE_AFTER_S * 1e9:
             return None
-        return max(0, sample.log_ends[sample.leader] - sample.high_watermark)
+        return sample
 
     def isr_text(self) -> str:
         """The in-sync replica sets in a few words, for people."""
@@ -212,12 +207,6 @@ class Sampler(Asker[Reply]):
             self._timeline.add(
                 IsrChanged(isr=tuple(sorted(state.isr))), topic=place.topic, partition=place.partition
             )
-
-    def _fresh(self, topic: str, partition: int) -> Sample | None:
-        sample = self._latest.get(TopicPartition(topic, partition))
-        if sample is None or self._timeline.clock.now() - sample.t_ns > STALE_AFTER_S * 1e9:
-            return None
-        return sample
 
 
 def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: dict[int, Reply]) -> Sample:

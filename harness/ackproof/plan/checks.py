@@ -24,7 +24,7 @@ from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, TopicSpec, attached_topic
 from ackproof.experiment.topic_settings import wrong_topic_setting
-from ackproof.experiment.triggers import After, Condition, Gauge, When
+from ackproof.experiment.triggers import After, Condition, When
 from ackproof.faults.storm import Storm
 from ackproof.plan.checks_backend import check_observed, check_on_model, check_possible, check_storm
 from ackproof.plan.checks_workload import check_settings, check_workload
@@ -313,12 +313,12 @@ def _check_place(
 def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return
-    if condition.gauge is Gauge.READ and not spec.workload.consumers.live:
+    if condition.gauge == "read" and not spec.workload.consumers.live:
         if found.sound(("workload", "consumers", "live")):
             found.report(
                 path, "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
             )
-    elif condition.gauge is Gauge.ISR and condition.topic is not None:
+    elif condition.gauge == "isr" and condition.topic is not None:
         factor = spec.topics[condition.topic].replication_factor
         known = found.sound(("topics", condition.topic, "replication_factor"))
         if known and not any(condition.holds(size) for size in range(factor + 1)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -111,6 +112,11 @@ _STATES: Final = (
         _SAMPLES,
     ),
 )
+
+LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
+    name: state.of_sample for name, state, *_ in _STATES if state.among is None
+}
+"""What a single look tells of a partition, by name: triggers wait for these. None: that look does not tell it."""
 
 
 def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:

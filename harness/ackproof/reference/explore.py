@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.problems import hint
 from ackproof.experiment.releases import RELEASES, numbers
-from ackproof.reference.predict.answers import Watch, steps_of
+from ackproof.reference.predict.answers import Watch, sources, steps_of
 from ackproof.reference.predict.cases import ACKS
+from ackproof.reference.words import known, pairs, whole
 from ackproof.rundir.prediction import StoryStep
 from ackproof_reference.explore.invariants import CLASSES
-from ackproof_reference.explore.model import Told
+from ackproof_reference.explore.model import Model, Told
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
@@ -22,10 +22,25 @@ from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
 
+USUAL: Final = "brokers=3,records=1,kills=1"
 LARGEST: Final = {"brokers": 5, "records": 4}
 _INCIDENTS: Final = tuple(name for name in Budget._fields if name != "reassignments")
 """A reassignment takes its targets too, which have no word here."""
+_NAMES: Final = ("acks", "idempotent", "unclean_election", "min_insync", *LARGEST, *_INCIDENTS)
 _SWITCHES: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class World:
+    """A small world to be explored. `rules`, `words`: as one says whose it is and what there is in it."""
+
+    rules: str
+    words: str
+    classes: tuple[str, ...]
+    """What it can come to, of what is looked for."""
+    model: Model
+    scope: Scope | None = None
+    """Of Kafka alone."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +75,7 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
         raise BadInput(f"--rules: {error}") from error
     _released(version)
     for name in taken_away:
-        if name not in PROTECTIONS:
-            meant = hint(name, list(PROTECTIONS), "there are:")
-            raise BadInput(f"--without: no protection is called '{name}'{meant}")
+        known("--without", "protection", name, PROTECTIONS)
     return without(rules, *taken_away)
 
 
@@ -86,10 +99,7 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
     acks, idempotent = -1, False
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, equals, value = (side.strip() for side in part.partition("="))
-        if not equals:
-            raise BadInput(f"--scope: expected name=value, such as kills=1, not '{part[:60]}'")
+    for name, value in pairs(text):
         if name == "acks":
             if value not in ACKS:
                 raise BadInput(f"--scope: acks is 0, 1 or all, not '{value[:60]}'")
@@ -99,14 +109,13 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
         elif name == "unclean_election":
             rules = replace(rules, unclean_election=_switch(name, value))
         elif name == "min_insync":
-            rules = replace(rules, min_insync=_whole(name, value, 5, least=1))
+            rules = replace(rules, min_insync=whole(name, value, 1, 5))
         elif name in LARGEST:
-            sizes[name] = _whole(name, value, LARGEST[name], least=1)
+            sizes[name] = whole(name, value, 1, LARGEST[name])
         elif name in _INCIDENTS:
-            budget[name] = _whole(name, value, 9)
+            budget[name] = whole(name, value, 0, 9)
         else:
-            valid = ("acks", "idempotent", "unclean_election", "min_insync", *LARGEST, *_INCIDENTS)
-            raise BadInput(f"--scope: unknown name '{name[:60]}'{hint(name, valid, 'there are:')}")
+            known("--scope", "name", name, _NAMES)
     return Scope(
         rules,
         brokers=sizes.get("brokers", 3),
@@ -118,8 +127,24 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
     )
 
 
+def kafka(version: str, taken_away: Sequence[str], words: str = USUAL) -> World:
+    """A partition of a release, in words. Raises `BadInput` for what it does not know."""
+    scope = scope_in_words(words, rules_in_words(version, taken_away))
+    return replace(world_of(scope), rules=named(f"Kafka {version}", taken_away), words=words)
+
+
+def world_of(scope: Scope) -> World:
+    """A scope as a world to be explored."""
+    return World("", repr(scope), CLASSES, world(scope), scope)
+
+
+def named(title: str, taken_away: Sequence[str]) -> str:
+    """Whose rules, without what."""
+    return title + (f" without {', '.join(taken_away)}" if taken_away else "")
+
+
 def explore(
-    scope: Scope,
+    asked: World,
     wanted: Sequence[str],
     *,
     max_seconds: float | None = None,
@@ -129,22 +154,21 @@ def explore(
 ) -> Explored:
     """Search until all wanted classes are found, all states seen, or a limit is met.
 
-    With `saved` a search that is there is gone on with, and what is left open is written there. Raises `BadInput`
-    when the file holds another search, or for a class that nobody looks for.
+    With `saved` a search that is there is gone on with, and what is left open is written there. Raises `BadInput` when
+    the file holds another search, or for a class that nobody looks for.
     """
     for name in wanted:
-        if name not in CLASSES:
-            raise BadInput(f"--find: unknown class '{name}'; there are: {', '.join(CLASSES)}")
-    model = world(scope)
-    search = Search(model, frozenset(wanted))
+        known("--find", "class", name, asked.classes)
+    whose = f"{asked.rules} {asked.words} {sorted(wanted)} {sources()}"
+    search = Search(asked.model, frozenset(wanted))
     if saved is not None and saved.exists():
         try:
-            search = load(model, saved)
+            search = load(asked.model, saved, whose)
         except (ValueError, KeyError, EOFError, OSError) as error:
             raise BadInput(f"{saved}: not a search of this scope: {error}") from error
     progress = search.run(max_seconds=max_seconds, max_bytes=max_bytes, watch=watch)
     if saved is not None and not search.exhausted and not search.satisfied:
-        save(search, saved)
+        save(search, saved, whose)
     return Explored(
         tuple(_found(search, wanted)),
         tuple(kind for kind in wanted if kind not in search.findings),
@@ -161,12 +185,6 @@ def _found(search: Search, wanted: Sequence[str]) -> Iterator[Found]:
             way = search.way_to(finding.state)
             lines = tuple(line.strip() for line in tell(finding, way))
             yield Found(kind, finding.text, lines, tuple(steps_of(way)), tuple(way))
-
-
-def _whole(name: str, value: str, most: int, *, least: int = 0) -> int:
-    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-        raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
-    return int(value)
 
 
 def _switch(name: str, value: str) -> bool:

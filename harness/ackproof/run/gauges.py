@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ackproof.observe.sampler import Sampler
-from ackproof.workload.clients import Workload
+
+
+class Counting(Protocol):
+    """Clients that say what they have done so far: in all, of a topic, of a partition."""
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        """Records acknowledged."""
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        """Records handed to live readers."""
 
 
 class Gauges:
     """The gauges of triggers, from the clients' counters and the sampler."""
 
-    def __init__(self, workload: Workload, sampler: Sampler) -> None:
-        self._workload = workload
-        self._sampler = sampler
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return self._workload.acked(topic, partition)
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return self._workload.read(topic, partition)
-
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        return self._sampler.isr_size(topic, partition)
-
-    def lag(self, topic: str, partition: int) -> int | None:
-        return self._sampler.lag(topic, partition)
+    def __init__(self, clients: Counting, sampler: Sampler) -> None:
+        self.acked = clients.acked
+        self.read = clients.read
+        self.look = sampler.fresh

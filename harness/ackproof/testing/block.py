@@ -16,6 +16,7 @@ from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import FaultContext
+from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
@@ -31,10 +32,7 @@ class _NoLoad:
     def read(self, topic: str | None, partition: int | None) -> int:
         return 0
 
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        return None
-
-    def lag(self, topic: str, partition: int) -> int | None:
+    def look(self, topic: str, partition: int) -> Sample | None:
         return None
 
 

@@ -16,16 +16,17 @@ from ackproof_reference.explore.cells import Cells, places_of_parents
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.search import Search
 
-_FORMAT = 3
+_FORMAT = 4
 
 
-def save(search: Search, path: Path) -> None:
-    """Write a search; the file is replaced only when it is whole."""
+def save(search: Search, path: Path, of: str) -> None:
+    """Write a search; the file is replaced only when it is whole. `of` says of which world and which rules it is."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
     parents = places_of_parents(search.seen)
     header = {
         "format": _FORMAT,
+        "of": of,
         "values": cells.values,
         "widths": cells.widths,
         "states": len(search.seen),
@@ -47,12 +48,13 @@ def save(search: Search, path: Path) -> None:
     unfinished.replace(path)
 
 
-def load(model: Model, path: Path) -> Search:
-    """A saved search of the same model, ready to go on. Raises ValueError if it is of another one."""
+def load(model: Model, path: Path, of: str) -> Search:
+    """A saved search of the same model, ready to go on. Raises ValueError if it is of another one: with other rules
+    the same states would have other ways out of them."""
     with path.open("rb") as file:
         header = pickle.load(file)
-        if header["format"] != _FORMAT or len(header["values"]) != len(model.names):
-            raise ValueError(f"{path} holds a search of another model")
+        if header["format"] != _FORMAT or header["of"] != of:
+            raise ValueError("it holds a search of another world, or one that another version began")
         cells = Cells(model, header["widths"])
         for cell, values in enumerate(header["values"]):
             for value in values:
@@ -61,8 +63,6 @@ def load(model: Model, path: Path) -> Search:
         states = [int.from_bytes(file.read(width), "little") for _ in range(count)]
         parents = array("Q")
         parents.fromfile(file, count)
-    if cells.row(states[0]) != tuple(model.initial):
-        raise ValueError(f"{path} holds a search that began elsewhere")
     search = Search(model, header["wanted"])
     search.cells = cells
     search.findings, search.progress = header["findings"], header["progress"]

@@ -28,6 +28,7 @@ from ackproof.faults.injection import Clients, FaultContext
 from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
+from ackproof.run.gauges import Gauges
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, Timeline
@@ -38,24 +39,6 @@ HOLD = "1500ms"
 BITES_WITHIN_S = 60.0
 ENDS_WITHIN_S = 150.0
 ISR_BACK_WITHIN_S = 60.0
-
-
-class _Gauges:
-    def __init__(self, load: Load, sampler: Sampler) -> None:
-        self._load = load
-        self._sampler = sampler
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return self._load.acked(topic, partition)
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return 0
-
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        return self._sampler.isr_size(topic, partition)
-
-    def lag(self, topic: str, partition: int) -> int | None:
-        return self._sampler.lag(topic, partition)
 
 
 class Bench:
@@ -180,7 +163,7 @@ class Bench:
                     clients,
                     tag=RunTag(self._run_id, self.folder, self.folder),
                 ),
-                _Gauges(self._load, self._sampler),
+                Gauges(self._load, self._sampler),
                 timeline,
                 lambda role, spec: self._resolve(case, role, spec),
             )

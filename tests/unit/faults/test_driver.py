@@ -23,6 +23,7 @@ from ackproof.faults.processes import KillInjection
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from fake_nodes import FakeCluster, FakeNode
 
@@ -32,8 +33,7 @@ class FakeGauges:
     """Quantities that a test sets."""
 
     acks: int = 0
-    lags: int | None = None
-    isr: int | None = 3
+    sample: Sample | None = None
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return self.acks
@@ -41,11 +41,15 @@ class FakeGauges:
     def read(self, topic: str | None, partition: int | None) -> int:
         return 0
 
-    def isr_size(self, topic: str, partition: int) -> int | None:
-        return self.isr
+    def look(self, topic: str, partition: int) -> Sample | None:
+        return self.sample
 
-    def lag(self, topic: str, partition: int) -> int | None:
-        return self.lags
+
+def seen(**told: object) -> Sample:
+    """A look at a partition in good order: 9 records, 6 of them committed."""
+    at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
+    at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
+    return Sample.model_validate(at | told)
 
 
 @dataclass
@@ -165,6 +169,41 @@ def test_an_unknown_quantity_is_not_a_state(make_stand: MakeStand) -> None:
     stand.driver.start()
     time.sleep(0.05)
     assert stand.kinds() == []
+    stand.gauges.sample = seen(leader=1, high_watermark=-1)
+    time.sleep(0.05)
+    assert stand.kinds() == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "before", "then", "is_now"),
+    [
+        ("isr(orders/0) == 1", {"isr": (1, 2)}, {"isr": (1,)}, "isr is 1"),
+        ("leader(orders/0) < 0", {"leader": 2}, {"leader": -1}, "leader is -1"),
+        ("leader(orders/0) == -1", {"leader": 2}, {"leader": -1}, "leader is -1"),
+        ("leader_epoch(orders/0) > 4", {"leader_epoch": 4}, {"leader_epoch": 5}, "leader_epoch is 5"),
+        (
+            "high_watermark(orders/0) >= 7",
+            {"high_watermark": 6},
+            {"high_watermark": 7},
+            "high_watermark is 7",
+        ),
+        ("log_end(orders/0) >= 9", {"log_ends": {1: 8, 2: 9}}, {"log_ends": {1: 9}}, "log_end is 9"),
+        ("lag(orders/0) > 3", {"high_watermark": 6}, {"high_watermark": 5}, "lag is 4"),
+        ("isr_lag(orders/0) > 3", {"log_ends": {1: 9, 2: 6}}, {"log_ends": {1: 9, 2: 5}}, "isr_lag is 4"),
+        ("withheld(orders/0) > 3", {"last_stable": 3}, {"last_stable": 2}, "withheld is 4"),
+    ],
+)
+def test_what_a_look_tells_is_a_state(
+    make_stand: MakeStand, condition: str, before: dict[str, object], then: dict[str, object], is_now: str
+) -> None:
+    stand = make_stand(f"  - kill: {{target: broker(1)}}\n    when: {condition}\n")
+    stand.gauges.sample = seen(**before)
+    stand.driver.start()
+    time.sleep(0.05)
+    assert stand.kinds() == []
+    stand.gauges.sample = seen(**then)
+    stand.until(Stage.CONFIRMED)
+    assert is_now in str(stand.events()[0].detail["trigger"])
 
 
 def test_at_latest_fires_without_the_state_and_says_so(make_stand: MakeStand) -> None:

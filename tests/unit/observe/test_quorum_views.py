@@ -45,8 +45,8 @@ def test_what_is_held_is_fresh_or_nothing(tmp_path: Path) -> None:
         sampler.start()
 
         def leader() -> int | None:
-            sample = sampler.latest(*PLACE)
-            return None if sample is None or sampler.isr_size(*PLACE) is None else sample.leader
+            sample = sampler.fresh(*PLACE)
+            return None if sample is None else sample.leader
 
         wait_until(lambda: leader() == 1, what="the first look", timeout_s=5.0)
         held[0] = state(2)

@@ -25,7 +25,7 @@ from ackproof.experiment.spec import (
     TopicSpec,
     WorkloadSpec,
 )
-from ackproof.experiment.triggers import After, At, Condition, Gauge, Trigger, When
+from ackproof.experiment.triggers import After, At, Condition, Trigger, When
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.storm import Dish, Storm
 from ackproof.plan import ExperimentSpec, cases, load
@@ -131,10 +131,10 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     condition = draw(
         st.sampled_from(
             [
-                Condition(Gauge.ACKED, ">=", 100),
-                Condition(Gauge.ACKED, ">", 0, name, partition),
-                Condition(Gauge.ISR, "<=", 1, name, partition),
-                Condition(Gauge.LAG, "!=", 3, name, partition),
+                Condition("acked", ">=", 100),
+                Condition("acked", ">", 0, name, partition),
+                Condition("isr", "<=", 1, name, partition),
+                Condition("leader", "==", -1, name, partition),
             ]
         )
     )

@@ -19,6 +19,7 @@ from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
 
+KAFKA: Final = "kafka"
 State = Mapping[str, Hashable]
 """Every cell of the model, by its name."""
 
@@ -52,6 +53,7 @@ class _Told(Document):
 class _File(Document):
     """What `ackproof explore --json` prints."""
 
+    of: str = KAFKA
     rules: str
     without: tuple[str, ...] = ()
     scope: str
@@ -72,6 +74,8 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     except (ValidationError, json.JSONDecodeError) as error:
         raise BadInput(f"{path}: not a story as `ackproof explore --json` writes it: {error}") from error
+    if file.of != KAFKA:
+        raise BadInput(f"{path}: a story of '{file.of}'; brokers can be walked through those of {KAFKA}")
     kinds = list(file.found)
     if not kinds or (wanted is not None and wanted not in kinds):
         raise BadInput(f"{path}: it holds {'no story' if not kinds else 'stories of ' + ', '.join(kinds)}")
