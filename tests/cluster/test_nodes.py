@@ -23,6 +23,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
 from ackproof.rundir.timeline import NodeDied as NodeDiedEvent
+from looks import told_now
 
 from .conftest import Clusters
 from .helpers import await_full_isr, await_leader, partition_of, produce
@@ -130,13 +131,13 @@ def test_the_leader_is_killed_and_comes_back(
     wait_until(lambda: node.state() is NodeState.GONE, what="the end", timeout_s=5)
     new = await_leader(cluster, "orders", other_than=old.leader)
     wait_until(lambda: sampler.latest("orders", 0).leader == new, what="a sample of it", timeout_s=2)
-    assert sampler.isr_size("orders", 0) == 2
+    assert told_now(sampler, "isr", 0) == 2
     assert produce(cluster, "orders", 50) == 50
     node.start()
     node.await_ready(30)
     assert node.pid != first_pid
     await_full_isr(cluster, "orders")
-    wait_until(lambda: sampler.isr_size("orders", 0) == 3, what="a sample of it", timeout_s=2)
+    wait_until(lambda: told_now(sampler, "isr", 0) == 3, what="a sample of it", timeout_s=2)
     events, whole = read_timeline(folder / "timeline.jsonl")
     assert whole
     of_orders = [event for event in events if event.topic == "orders"]
@@ -160,10 +161,10 @@ def test_a_short_pause_of_followers_leaves_them_in_sync_and_lag_is_seen(
         lambda: all(node.state() is NodeState.STOPPED for node in followers), what="stops", timeout_s=5
     )
     assert produce(cluster, "orders", 500, acks="1") == 500
-    wait_until(lambda: sampler.lag("orders", 0) == 500, what="a lag of 500", timeout_s=2)
+    wait_until(lambda: told_now(sampler, "lag", 0) == 500, what="a lag of 500", timeout_s=2)
     for node in followers:
         node.resume()
-    wait_until(lambda: sampler.lag("orders", 0) == 0, what="no lag", timeout_s=5)
+    wait_until(lambda: told_now(sampler, "lag", 0) == 0, what="no lag", timeout_s=5)
     after = partition_of(cluster, "orders")
     assert (after.leader, after.leader_epoch, set(after.isr)) == (
         before.leader,

@@ -21,6 +21,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
+from looks import told_now
 
 from .fake_broker import FakeBroker
 
@@ -114,8 +115,8 @@ def test_a_sample_holds_what_each_broker_says_of_itself_and_the_leader_of_the_pa
     sample = stand.sample()
     assert (sample.leader, sample.leader_epoch, sample.isr) == (1, 3, (1, 2, 3))
     assert (sample.high_watermark, sample.last_stable) == (100, 90)
-    assert stand.sampler.lag("orders", 0) == 50
-    assert stand.sampler.isr_size("orders", 1) == 3
+    assert told_now(stand.sampler, "lag", 0) == 50
+    assert told_now(stand.sampler, "isr", 1) == 3
     assert stand.sampler.isr_text() == "3 of 3"
 
 
@@ -161,8 +162,8 @@ def test_a_paused_leader_leaves_its_offsets_unknown_and_lag_is_not_guessed(stand
     stand.brokers[1].going_on.clear()
     stand.until(lambda: stand.sample().high_watermark == -1)
     assert stand.sample().leader == 1
-    assert stand.sampler.lag("orders", 0) is None
-    assert stand.sampler.isr_size("orders", 0) == 3
+    assert told_now(stand.sampler, "lag", 0) is None
+    assert told_now(stand.sampler, "isr", 0) == 3
 
 
 def test_a_node_that_the_kernel_says_is_stopped_or_gone_is_not_asked(stand: Stand) -> None:
@@ -192,7 +193,7 @@ def test_when_nobody_answers_nothing_is_written_and_nothing_is_known_for_long(st
     for broker in stand.brokers.values():
         broker.going_on.clear()
     began = time.monotonic()
-    stand.until(lambda: stand.sampler.isr_size("orders", 0) is None)
+    stand.until(lambda: told_now(stand.sampler, "isr", 0) is None)
     assert time.monotonic() - began > 0.5
     count = len(read_samples(stand.path))
     assert stand.sampler.latest("orders", 0) is not None
@@ -203,7 +204,7 @@ def test_a_log_end_older_than_the_high_watermark_is_no_negative_lag(stand: Stand
     stand.until_whole()
     stand.brokers[1].high_watermark = 200
     stand.until(lambda: stand.sample().high_watermark == 200)
-    assert stand.sampler.lag("orders", 0) == 0
+    assert told_now(stand.sampler, "lag", 0) == 0
 
 
 def test_stopping_twice_is_stopping_once(stand: Stand) -> None:
