@@ -19,7 +19,7 @@ from ackproof.quantities.vocabulary import VOCABULARY
 from ackproof.rundir.bounds import WHOLE, Bound, Window
 from ackproof.rundir.partition import TopicPartition
 
-from .plain import brokers, decided, disks, drawn, gaps, metrics, requests, states
+from .plain import brokers, decided, disks, drawn, drawn_nodes, gaps, metrics, requests, states
 from .plain.facts import TOPIC, Bounds, Facts, spans
 from .plain.second import COUNTED, LOOKED, all_looks, demanded, name_of
 from .plain.written import written
@@ -34,6 +34,10 @@ MADE_OF = {
     "metrics": [*metrics.COUNTED, *metrics.LOOKED],
 }
 """Of which facts each quantity is made."""
+DRAWN = {
+    "requests": drawn.requests, "looks": drawn.looks, "decisions": drawn.decisions,
+    "disks": drawn_nodes.disks, "brokers": drawn_nodes.asked, "metrics": drawn_nodes.scraped,
+}  # fmt: skip
 
 
 def test_every_quantity_has_a_second_implementation() -> None:
@@ -75,7 +79,7 @@ def alike(found: Value, plain: Bounds, name: str) -> bool:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_every_quantity_beside_a_plain_second_implementation(family: str, data: st.DataObject) -> None:
-    facts: Facts = data.draw(drawn.FAMILIES[family]())
+    facts: Facts = data.draw(DRAWN[family]())
     window = data.draw(drawn.windows)
     bound = data.draw(drawn.bounds(5))
     place, fault, node = (
