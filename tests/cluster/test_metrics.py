@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,6 @@ from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.run.case import CaseRun
-from ackproof.run.phases import Phase
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile
 
@@ -39,19 +37,19 @@ faults:
 
 
 def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
-    installs: Callable[[str], Installation], tmp_path: Path
+    installs: Callable[[str], Installation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as says_nothing:
         address = Address(*says_nothing.getsockname())
+        exporters = ProcessCluster.exporters
 
-        def block(run: CaseRun) -> None:
-            cluster = run.cluster
-            assert isinstance(cluster, ProcessCluster)
-            there = cluster.exporters()
+        def with_a_silent_one(cluster: ProcessCluster) -> Mapping[int, Address]:
+            there = exporters(cluster)
             assert set(there) == {1, 2, SILENT, 101}
-            cluster.exporters = lambda: {**there, SILENT: address}  # type: ignore[method-assign]
+            return {**there, SILENT: address}
 
-        run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER, {Phase.LOAD: block})
+        monkeypatch.setattr(ProcessCluster, "exporters", with_a_silent_one)
+        run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER)
     evidence = Evidence.of_run(run)
 
     def value(text: str) -> Value:

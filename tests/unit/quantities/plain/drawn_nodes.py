@@ -1,4 +1,4 @@
-"""Strategies that draw what is seen of nodes: logs on disk, what each broker answers, what each tells of its metrics."""
+"""Strategies that draw what is seen of nodes: logs on disk, what each broker answers, and what each tells of itself."""
 
 from __future__ import annotations
 
