@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import EVERY_NODE, Installation
+from ackproof.cluster.protocol import Cluster
+from ackproof.observe.scraper import Scraper, _Exporter
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.timeline import Timeline
 
 from .conftest import NEWEST
 from .lies.stage import Stage
@@ -41,14 +43,14 @@ def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as says_nothing:
         address = Address(*says_nothing.getsockname())
-        exporters = ProcessCluster.exporters
+        made = Scraper.__init__
 
-        def with_a_silent_one(cluster: ProcessCluster) -> Mapping[int, Address]:
-            there = exporters(cluster)
-            assert set(there) == {1, 2, SILENT, 101}
-            return {**there, SILENT: address}
+        def with_a_silent_one(self: Scraper, cluster: Cluster, path: Path, timeline: Timeline) -> None:
+            made(self, cluster, path, timeline)
+            assert set(self._exporters) == {1, 2, SILENT, 101}
+            self._exporters[SILENT] = _Exporter(address, timeline.clock)
 
-        monkeypatch.setattr(ProcessCluster, "exporters", with_a_silent_one)
+        monkeypatch.setattr(Scraper, "__init__", with_a_silent_one)
         run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER)
     evidence = Evidence.of_run(run)
 
