@@ -139,7 +139,7 @@ class Run:
 
     def elections(self) -> pandas.DataFrame:
         """Each election that the metadata log tells, a row each; `clean`: the leader was in the ISR, or eligible, until
-        then. No row where that log was not seen. Raises `MissingTool` without pandas."""
+        then, None where a hole hides that. No row where that log was not seen. Raises `MissingTool` without pandas."""
         from ackproof.quantities.evidence import Evidence
 
         log = Evidence.of_run(self._files).metadata_log

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import EVERY_NODE, Installation
+from ackproof.cluster.protocol import Cluster
+from ackproof.observe.scraper import Scraper, _Exporter
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.run.case import CaseRun
-from ackproof.run.phases import Phase
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.timeline import Timeline
 
 from .conftest import NEWEST
 from .lies.stage import Stage
@@ -39,19 +39,19 @@ faults:
 
 
 def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
-    installs: Callable[[str], Installation], tmp_path: Path
+    installs: Callable[[str], Installation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as says_nothing:
         address = Address(*says_nothing.getsockname())
+        made = Scraper.__init__
 
-        def block(run: CaseRun) -> None:
-            cluster = run.cluster
-            assert isinstance(cluster, ProcessCluster)
-            there = cluster.exporters()
-            assert set(there) == {1, 2, SILENT, 101}
-            cluster.exporters = lambda: {**there, SILENT: address}  # type: ignore[method-assign]
+        def with_a_silent_one(self: Scraper, cluster: Cluster, path: Path, timeline: Timeline) -> None:
+            made(self, cluster, path, timeline)
+            assert set(self._exporters) == {1, 2, SILENT, 101}
+            self._exporters[SILENT] = _Exporter(address, timeline.clock)
 
-        run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER, {Phase.LOAD: block})
+        monkeypatch.setattr(Scraper, "__init__", with_a_silent_one)
+        run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER)
     evidence = Evidence.of_run(run)
 
     def value(text: str) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN_S: Final = 0.9
 """An exporter in good health needs some milliseconds. Nobody is asked again before."""
+FIRST_WITHIN_S: Final = 3.0
+"""Longer nothing waits for a first round; who asks for a counter's increase is told that it is open then."""
 FAILED: Final = "jmx_scrape_error"
 """What the exporter itself says: 0 where it could read the beans."""
 PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
@@ -44,9 +47,15 @@ class Scraper(Watcher):
         super().__init__(timeline)
         self._cluster = cluster
         self._path = path
+        self._looked = threading.Event()
         self._exporters = {
             node: _Exporter(address, timeline.clock) for node, address in cluster.exporters().items()
         }
+
+    def start(self) -> None:
+        """Begins, and waits for the first round: what counters were before is seen before anything raises them."""
+        super().start()
+        self._looked.wait(FIRST_WITHIN_S)
 
     def _watch(self) -> None:
         from ackproof.rundir.schema import METRICS as COLUMNS
@@ -60,6 +69,7 @@ class Scraper(Watcher):
         ):
             for _ in self._looks(EVERY_S):
                 rows += self._round(pool)
+                self._looked.set()
                 if len(rows) >= _ROWS_AT_ONCE:
                     file.write_table(_table(rows))
                     rows = []

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from ackproof.quantities.evidence import Evidence, Spans
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.gaps import GAPS, Gap
 from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value, longest, total
 from ackproof.rundir.bounds import Unit, Window
 
 _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
-
-
-def _met(found: Sequence[Gap], spans: Spans) -> list[Gap]:
-    """Those that have a moment in common with a window, whole."""
-    return [gap for gap in found if any(gap.begin < end and begin < gap.end for begin, end in spans)]
 
 
 def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]] | str:
@@ -28,8 +22,13 @@ def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]
     found = GAPS[ask.quantity.variant](evidence, ask.place)
     if isinstance(found, str):
         return found
+    if not any(one.met(*span) for one in found.values() for span in spans):
+        return "nothing was there to be seen within that time"
     return [
-        (gap, gap.why.format(where=where)) for where, every in found.items() for gap in _met(every, spans)
+        (gap, gap.why.format(where=where))
+        for where, one in found.items()
+        for gap in one.gaps
+        if any(gap.met(*span) for span in spans)
     ]
 
 
@@ -61,16 +60,16 @@ _WHERE: Final = {
         "partitions",
         "two successive acknowledgements of a partition",
         "ledger/produced: done_ns of what was acknowledged",
-        "Open above where the load ended in a gap in which something was sent or given up that was never acknowledged; "
-        "unknown where nothing was sent.",
+        "Open above where the load ended in a gap in which something was sent or given up that was never acknowledged, "
+        "and not taken back by its producer with its transaction; unknown where nothing was sent.",
         None,
     ),
     "read": (
         "partitions",
         "two successive records of a partition that live readers, all together, were handed",
         "ledger/consumed: read_ns of live reads",
-        "Open above where live readers had not been handed the last acknowledged record when the load ended; unknown "
-        "where nothing was sent.",
+        "Open above where live readers were never handed the last acknowledged record, or nobody knows which that is "
+        "(acks=0); unknown where nothing was acknowledged or read, or there is no live reader.",
         Witness.READERS,
     ),
     "commit": (
@@ -85,7 +84,8 @@ _WHERE: Final = {
         "rounds",
         "two successive rounds in which some broker answered a Metadata request (with t/p: and named its leader)",
         "observed/brokers.jsonl",
-        "At least the rounds in between that nobody answered, at most from the round before to that after.",
+        "At least the rounds in between that nobody answered, at most from the round before to that after, or "
+        "to the end of the load.",
         Witness.BROKERS,
     ),
 }
@@ -124,7 +124,7 @@ def _family() -> tuple[Quantity, ...]:
                     unit=unit,
                     definition=f"{definition} Within a window: of the gaps that touch it, whole.",
                     source=source,
-                    unknown=unknown,
+                    unknown=f"{unknown} Unknown, too, where all was over before the window, or came later.",
                     required=required,
                     optional=(Argument.PLACE,),
                     needs=needs,

@@ -14,7 +14,8 @@ from ackproof.rundir.partition import TopicPartition
 @dataclass(frozen=True)
 class MetadataLog:
     """`states`: what was decided of each partition, in order, those of an earlier incarnation too, each incarnation
-    beginning with its creation. `hole`: what is missing, in words; '' nothing."""
+    beginning with its creation; without eligible replicas that were forgotten before the next. `hole`: what is missing,
+    in words; '' nothing."""
 
     records: Sequence[MetadataRecord]
     states: Mapping[TopicPartition, Sequence[Sequence[PartitionDecided]]]
@@ -28,6 +29,10 @@ class MetadataLog:
         for record in records:
             if isinstance(record, TopicRemoved):
                 gone |= {place for place in lives if place.topic == record.topic}
+            elif isinstance(record, EligibleCleared):
+                for place, each in lives.items():
+                    if record.topic in ("", place.topic):
+                        each[-1][-1] = each[-1][-1].model_copy(update={"elr": ()})
             elif isinstance(record, PartitionDecided):
                 place = TopicPartition(record.topic, record.partition)
                 if place not in lives or place in gone:
@@ -36,13 +41,15 @@ class MetadataLog:
                 lives[place][-1].append(record)
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
-    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionDecided, bool]]:
+    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionDecided, bool | None]]:
         """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
-        that leader was in the ISR, or an eligible leader replica (KIP-966), before."""
+        that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
+        it was."""
         for life in self.states.get(place, ()):
             for before, record in pairwise(life):
                 if record.leader >= 0 and record.leader_epoch > before.leader_epoch:
-                    yield record, record.leader in (*before.isr, *before.elr)
+                    known = not self.hole or record.partition_epoch == before.partition_epoch + 1
+                    yield record, record.leader in (*before.isr, *before.elr) if known else None
 
 
 def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> str:

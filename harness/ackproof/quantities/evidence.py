@@ -207,12 +207,14 @@ class Evidence:
         lives = [
             (life.asked, self.load_ends if life.over is None else life.over) for life in self.faults.values()
         ]
-        among = _united(lives)
+        among = _united([(asked, over) for asked, over in lives if asked < over])
         if window.span is Span.DURING_FAULTS:
             return among or "no fault was at work"
-        edges = [self.load_begins, *(edge for span in among for edge in span), self.load_ends]
-        quiet = tuple((begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end)
-        return quiet or "a fault was at work all the time"
+        load_begins, load_ends = float(self.load_begins), float(self.load_ends)
+        edges = [load_begins, *(edge for span in among for edge in span), load_ends]
+        between = zip(edges[::2], edges[1::2], strict=True)
+        cut = [(max(begin, load_begins), min(end, load_ends)) for begin, end in between]
+        return tuple(one for one in cut if one[0] < one[1]) or "a fault was at work all the time"
 
     def _of_one(self, window: Window) -> Spans | str:
         life = self.faults.get(window.fault or 0)
@@ -221,7 +223,10 @@ class Evidence:
         if window.span is Span.AFTER:
             return ((life.confirmed, math.inf),)
         ended = life.healed if life.healed is not None else life.over
-        return ((life.confirmed, self.load_ends if ended is None else ended),)
+        ended = self.load_ends if ended is None else ended
+        if ended <= life.confirmed:
+            return f"fault {window.fault} was confirmed no sooner than it or the load ended"
+        return ((life.confirmed, ended),)
 
 
 def by_zookeeper(file: CaseFile) -> bool:

@@ -25,6 +25,11 @@ class Gap(NamedTuple):
     end: float
     cut: bool = False
     sure_ns: float | None = None
+    because: str = ""
+
+    def met(self, begin: float, end: float) -> bool:
+        """Whether it has a moment in common with these: one that was cut may go on."""
+        return self.begin < end and (self.cut or begin < self.end)
 
     @property
     def low_s(self) -> float:
@@ -39,13 +44,27 @@ class Gap(NamedTuple):
     @property
     def why(self) -> str:
         """Why it is not one number; '' it is."""
+        if self.because:
+            return self.because
         if self.cut:
             return f"the end cut a gap on {{where}} at {(self.end - self.begin) / 1e9:.3f} s"
         return "" if self.sure_ns is None else "between two rounds"
 
 
-Found: TypeAlias = Mapping[str, Sequence[Gap]] | str
-"""The gaps of each thing that had some successes or attempts, in order; why there is nothing, in words."""
+class Watched(NamedTuple):
+    """Something that had some successes or attempts: from its first to its last, in ns, and its gaps in order."""
+
+    since: float
+    until: float
+    gaps: Sequence[Gap]
+
+    def met(self, begin: float, end: float) -> bool:
+        """Whether it tells anything of the time between these: what was over before, or came later, does not."""
+        return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
+
+
+Found: TypeAlias = Mapping[str, Watched] | str
+"""By what it is called; why there is nothing, in words."""
 Gaps: TypeAlias = Callable[[Evidence, TopicPartition | None], Found]
 
 
@@ -55,27 +74,38 @@ def _nothing(what: str, place: TopicPartition | None) -> str:
 
 def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between acknowledgements of a partition."""
-    produced = evidence.ledgers.produced
     return {
-        str(one): [*_between(asked), *_unanswered(evidence, asked)]
-        for one, asked in sorted(produced.items())
-        if place in (None, one)
+        str(one): Watched(
+            asked.begun_ns,
+            asked.begun_ns if asked.done.last is None else asked.done.last,
+            [*_between(asked), *_unanswered(evidence, asked)],
+        )
+        for one, asked in sorted(evidence.ledgers.produced.items())
+        if place in (None, one) and (asked.done.last is not None or asked.waiting_ns >= 0)
     } or _nothing("nothing was sent to", place)
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between records of a partition that live readers, all together, were handed."""
+    from ackproof.quantities.ledgers import Asked
+
     ledgers = evidence.ledgers
-    return {
-        str(one): [*_between(ledgers.read.get(one)), *_not_handed(evidence, one)]
-        for one in sorted({**ledgers.produced, **ledgers.read})
-        if place in (None, one)
-    } or _nothing("nothing was sent to", place)
+    if not ledgers.read and not any(client.kind == "reader" for client in evidence.clients):
+        return "there was no live reader"
+    found = {}
+    for one in sorted({**ledgers.produced, **ledgers.read}):
+        sent, handed = ledgers.produced.get(one, Asked()), ledgers.read.get(one, Asked())
+        ends = [each.done.bins for each in (sent, handed) if each.done.last is not None]
+        if ends and place in (None, one):
+            since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
+            gaps = [*_between(handed), *_not_handed(evidence, one, sent, handed)]
+            found[str(one)] = Watched(since, until, gaps)
+    return found or _nothing("nothing was acknowledged or read on", place)
 
 
-def _between(one: Asked | None) -> list[Gap]:
+def _between(one: Asked) -> list[Gap]:
     """Those longer than `LEAST_GAP_S`."""
-    first, last = one.done.bins if one is not None else ((), ())
+    first, last = one.done.bins
     return [
         Gap(int(end), int(begin))
         for end, begin in zip(last[:-1], first[1:], strict=True)
@@ -92,28 +122,28 @@ def _unanswered(evidence: Evidence, one: Asked) -> list[Gap]:
     return [Gap(begin, max(evidence.load_ends, one.waiting_ns), cut=True)]
 
 
-def _not_handed(evidence: Evidence, place: TopicPartition) -> list[Gap]:
+def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: Asked) -> list[Gap]:
     """The gap behind the last read, if a record that live readers were not handed was acknowledged, or lay below the
-    high watermark where acknowledgements name no offset."""
-    sent, one = evidence.ledgers.produced.get(place), evidence.ledgers.read.get(place)
-    if sent is None or sent.done.last is None:
+    high watermark where acknowledgements name no offset; if nobody saw that, there may be one."""
+    if sent.done.last is None:
         return []
-    end = sent.last_offset if sent.last_offset >= 0 else _seen_end(evidence, place) - 1
-    if end <= (-1 if one is None else one.last_offset):
-        return []
-    last = one.done.last if one is not None else None
-    begin = int(sent.done.bins[0][0]) if last is None else last
-    return [Gap(begin, max(evidence.load_ends, begin), cut=True)]
-
-
-def _seen_end(evidence: Evidence, place: TopicPartition) -> int:
-    return max((sample.high_watermark for sample in evidence.samples_of.get(place, ())), default=0)
+    marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
+    end = max([sent.last_offset, *(mark - 1 for mark in marks if sent.nameless)])
+    begin = int(sent.done.bins[0][0]) if handed.done.last is None else handed.done.last
+    if end > handed.last_offset:
+        return [Gap(begin, max(evidence.load_ends, begin), cut=True)]
+    if sent.nameless and not marks:
+        because = "nobody saw how many records of {where} live readers should have been handed"
+        return [Gap(begin, max(evidence.load_ends, begin), cut=True, sure_ns=0, because=because)]
+    return []
 
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between commits of a reader that the group coordinator took, as they were answered."""
     found = {
-        reader: _between_commits(mine, evidence.load_ends)
+        reader: Watched(
+            mine[0].begun_ns, max(one.done_ns for one in mine), _between_commits(mine, evidence.load_ends)
+        )
         for reader, told in evidence.commits.items()
         if (mine := [one for one in told if place is None or _is_of(one, place)])
     }
@@ -128,8 +158,7 @@ def _between_commits(told: Sequence[Commit], load_ends: float) -> list[Gap]:
     begin, found = told[0].begun_ns, []
     for one in told:
         if one.good:
-            if one is not told[0]:
-                found.append(Gap(begin, one.done_ns))
+            found.append(Gap(begin, one.done_ns))
             begin = one.done_ns
     if not told[-1].good:
         found.append(Gap(begin, max(load_ends, begin, told[-1].done_ns), cut=True))
@@ -137,20 +166,24 @@ def _between_commits(told: Sequence[Commit], load_ends: float) -> list[Gap]:
 
 
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Between rounds in which some broker answered a Metadata request; of a partition, and named a leader."""
+    """Between rounds in which some broker answered a Metadata request; of a partition, and named a leader. Where rounds
+    begin after the load, or end before it, nobody knows what was then."""
     if not evidence.rounds:
         return NOT_ASKED
-    found, before, failed = [], evidence.rounds[0], list[Round]()
+    found, failed = list[Gap](), list[Round]()
+    before = min(evidence.load_begins, evidence.rounds[0].t_ns)
     for number, one in enumerate(evidence.rounds):
         if not any(_describes(told, place) for told in one.told):
             failed.append(one)
             continue
-        if number:
-            found.append(Gap(before.t_ns, one.done_ns, sure_ns=_sure(failed)))
-        before, failed = one, []
+        if number or before < one.t_ns:
+            found.append(Gap(before, one.done_ns, sure_ns=_sure(failed)))
+        before, failed = one.t_ns, []
     if failed:
-        found.append(Gap(before.t_ns, failed[-1].done_ns, cut=True, sure_ns=_sure(failed)))
-    return {str(place or "the cluster"): found}
+        found.append(Gap(before, failed[-1].done_ns, cut=True, sure_ns=_sure(failed)))
+    elif evidence.load_ends > evidence.rounds[-1].done_ns:
+        found.append(Gap(before, evidence.load_ends, sure_ns=0))
+    return {str(place or "the cluster"): Watched(-math.inf, math.inf, found)}
 
 
 def _describes(told: Told, place: TopicPartition | None) -> bool:

@@ -91,9 +91,11 @@ class Asked:
     waiting_ns: int = -1
     """When a record that was never acknowledged was sent, or its producer told so, at the latest; -1 none was."""
     begun_ns: int = _NEVER
-    """When the first was asked for."""
+    """When the first was asked for that was acknowledged, or waited for."""
     last_offset: int = -1
     """The highest that was acknowledged (of a transaction: that was committed), or handed over; -1 unknown."""
+    nameless: bool = False
+    """Whether some of these was acknowledged without an offset (acks=0)."""
 
 
 @dataclass
@@ -164,10 +166,11 @@ class Ledgers:
         for place, rows in _by_place(self._run.produced, columns):
             one, acked = found[place], rows["outcome"] == int(Outcome.ACKED)
             one.done.add(rows["done_ns"][acked])
-            one.begun_ns = min(one.begun_ns, int(rows["sent_ns"].min()))
             kept = rows["offset"][acked & self._committed(rows)]
             one.last_offset = max(one.last_offset, int(kept.max(initial=-1)))
+            one.nameless |= bool((kept < 0).any())
             waited = ~acked & ~np.isin(rows["error"], _TAKEN_BACK)
+            one.begun_ns = min(one.begun_ns, int(rows["sent_ns"].min(initial=_NEVER, where=acked | waited)))
             if waited.any():
                 latest = np.maximum(rows["sent_ns"], rows["done_ns"])[waited]
                 one.waiting_ns = max(one.waiting_ns, int(latest.max()))

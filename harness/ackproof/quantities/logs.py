@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence
@@ -96,14 +97,15 @@ def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _apart(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
-    """Batches, as `_COPY` names them, that one log has and another has not, though both were there."""
-    begin, end = max(one.log_start for one in replicas), min(one.log_end for one in replicas)
-    logs: list[set[tuple[int, ...]]] = []
+    """Batches, as `_COPY` names them, that one log has and another has not, though both were there: of any two, so
+    that a log that is short hides nothing of the others."""
+    logs = []
     for one in replicas:
         table = _batches(evidence, one)
-        rows = zip(*(table[name].to_pylist() for name in _COPY), strict=True)
-        logs.append({row for row in rows if begin <= row[0] and row[1] < end})
-    yield from logs[0].union(*logs) - logs[0].intersection(*logs)
+        logs.append((one, set(zip(*(table[name].to_pylist() for name in _COPY), strict=True))))
+    for (one, mine), (other, theirs) in combinations(logs, 2):
+        begin, end = max(one.log_start, other.log_start), min(one.log_end, other.log_end)
+        yield from (row for row in mine ^ theirs if begin <= row[0] and row[1] < end)
 
 
 _FOLDERS: Final = "observed/replicas.json"

@@ -107,13 +107,17 @@ def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> V
     if not told:
         return Value.unknown(str(found[0].hole(-math.inf, math.inf) or f"no scrape told {metric.name}"))
     for begin, end in found[1]:
-        inside = found[0].inside(begin, end)
-        hole = found[0].hole(begin, end)
+        inside = [one for one in found[0].inside(begin, end) if one.done_ns < end]
         least = (inside[-1].number or 0.0) - (inside[0].number or 0.0) if inside else 0.0
-        before = [one for one in told if one.t_ns < begin] or told[:1]
-        behind = [one for one in told if one.t_ns >= end] or told[-1:]
-        most = (behind[0].number or 0.0) - (before[-1].number or 0.0)
-        values.append(Value(least, math.inf if hole else most, str(hole or "")))
+        before = [one for one in told if one.done_ns <= begin]
+        behind = [one for one in told if one.t_ns >= end]
+        if hole := found[0].hole(begin, end):
+            values.append(Value(least, math.inf, str(hole)))
+        elif not before or not behind:
+            edge = f"before {begin / 1e9:.3f} s" if not before else f"after {end / 1e9:.3f} s"
+            values.append(Value(least, math.inf, f"no scrape told {metric.name} {edge}"))
+        else:
+            values.append(Value(least, (behind[0].number or 0.0) - (before[-1].number or 0.0)))
     return total(values) if values else Value.unknown(f"no scrape told {metric.name} then")
 
 
@@ -173,8 +177,8 @@ QUANTITIES: Final = (
         "time_to",
         Shape,
         _time_to,
-        "From when fault N began until a scrape showed M so; of a counter, how much it had risen since the fault. It "
-        "began between being asked for and being confirmed.",
+        "From when fault N began until a scrape showed M so; of a counter, how much it had risen since the last scrape "
+        "before. It began between being asked for and being confirmed.",
         "Between two scrapes; open above where no scrape showed it, or it was not told; unknown where it was so before "
         "the fault, or that was not confirmed. Wide",
         prefix="metric ",
@@ -203,6 +207,6 @@ QUANTITIES: Final = (
         (Shape.COUNTER,),
         _increase,
         "By how much M rose under load, or in the window; a node that starts anew counts from 0.",
-        "Between what scrapes within the window and those around it show; open above",
+        "Between what scrapes within the window and those around it show; open above where there is none there, and",
     ),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.evidence import Evidence, Spans
 from ackproof.quantities.quantity import Ask, State
 from ackproof.rundir.bounds import WHOLE, Bound, Mode
 from ackproof.rundir.partition import TopicPartition
@@ -106,8 +105,7 @@ def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided
     if isinstance(spans, str):
         return Seen(None, "nothing", spans)
     if bound.mode is Mode.EVENTUALLY:
-        begin = evidence.load_begins if bound.window == WHOLE else spans[0][0]
-        return _eventually(evidence, bound, looks, name, begin, spans[-1][1])
+        return _eventually(evidence, bound, looks, name, spans)
     within = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
     return _without_holes(bound, looks, name, within, decided)
 
@@ -143,15 +141,24 @@ def _without_holes(
     )
 
 
-def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float) -> Seen:
-    last = max(looks.times[-1] if looks.times else 0, evidence.load_ends)
+def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Seen:
+    """In some span of the window; what is so between two of them is so outside of it."""
+    whole = bound.window == WHOLE
+    each = [
+        _within(bound, looks, name, evidence.load_begins if whole else begin, end, evidence.load_ends)
+        for begin, end in spans
+    ]
+    return next((one for holds in (True, None) for one in each if one.holds is holds), each[-1])
+
+
+def _within(bound: Bound, looks: Looks, name: str, begin: float, end: float, load_ends: int) -> Seen:
+    last = max(looks.times[-1] if looks.times else 0, load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
-    for at, number in looks.inside(begin, until + 1):
+    for at, number in looks.inside(begin, min(end, until + 1)):
         if bound.holds(number):
             return Seen(True, f"{number:.0f} at {at / 1e9:.3f} s")
     if until > last:
         return Seen(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
     if hole := looks.hole(begin, until, first_ns=FIRST_NS if bound.window == WHOLE else HOLE_NS):
         return Seen(None, "not", f"{name}: {hole}")
-    begun = "" if math.isinf(begin) else f" since {begin / 1e9:.3f} s"
-    return Seen(False, f"{name} was not so{begun} until {until / 1e9:.3f} s")
+    return Seen(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")

@@ -47,7 +47,7 @@ def _partners(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[str, float]:
     racks = evidence.racks
-    if not all(racks.values()):
+    if not all(racks.values()) or any(node not in racks for replicas in assigned for node in replicas):
         return {}
     return {
         f"rack {rack}": sum(racks.get(node) == rack for replicas in assigned for node in replicas)

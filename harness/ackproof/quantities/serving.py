@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
+from ackproof.quantities.quantity import Argument, Ask, State, Witness
 from ackproof.quantities.value import Value
-from ackproof.quantities.viewers import NOT_ASKED, each_place, of_rounds
-from ackproof.rundir.bounds import Unit, Window
+from ackproof.quantities.viewers import NOT_ASKED, SILENT, each_place, of_brokers, of_rounds
+from ackproof.rundir.bounds import Window
 from ackproof.rundir.brokers import Round, Served
 from ackproof.rundir.partition import TopicPartition
 
@@ -70,10 +70,12 @@ def _beyond(evidence: Evidence, ask: Ask, window: Window) -> Value:
     found = _answers(evidence, ask, window)
     if isinstance(found, str):
         return Value.unknown(found)
-    tempted = [one for one in found if one.fetch == 0 and 0 <= one.high_watermark < one.log_end]
-    if not tempted:
+    answers = [one for one in found if one.fetch == 0]
+    count = sum(one.beyond for one in answers)
+    # A log end is asked before the Fetch: a record that came in between is beyond the mark, too.
+    if not count and not any(0 <= one.high_watermark < one.log_end for one in answers):
         return Value.unknown("no broker that answered had a record beyond its high watermark then")
-    return Value.exactly(sum(one.beyond for one in tempted))
+    return Value.exactly(count)
 
 
 def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
@@ -106,7 +108,6 @@ def _sum(sources: Sources, ask: Ask, spans: tuple[tuple[float, float], ...]) -> 
     return Value(certain, possible, why)
 
 
-_FROM: Final = "observed/brokers.jsonl"
 _WINDOW: Final = (
     "Unknown where the window never was, and where the node was not asked in it, or never answered."
 )
@@ -132,66 +133,48 @@ _DEFINED: Final = {
 }
 _ALL: Final = "Without node N: at every replica."
 
+
 QUANTITIES: Final = (
     *(
-        Quantity(
-            name=name,
-            variant=variant,
-            unit=Unit.COUNT,
-            definition=f"{_DEFINED[name, variant]} {_ALL}",
-            source=_FROM,
-            unknown=_WINDOW,
+        of_brokers(
+            name,
+            variant,
+            f"{_DEFINED[name, variant]} {_ALL} Within a window: in rounds that lie whole in it.",
+            _WINDOW,
             optional=(Argument.NODE, Argument.PLACE),
-            needs=Witness.BROKERS,
-            windows=True,
-            takes_time=False,
             measure=partial(_count, counts),
         )
         for (name, variant), counts in _ASKED.items()
     ),
-    Quantity(
-        name="beyond",
-        variant="",
-        unit=Unit.COUNT,
-        definition="How many records a consumer's Fetch was given whose offset was not below the high watermark of "
-        f"that same answer. {_ALL}",
-        source=_FROM,
-        unknown="Unknown where no broker that was asked had a record beyond its high watermark: an absence would say "
-        "nothing.",
+    of_brokers(
+        "beyond",
+        "",
+        "How many records a consumer's Fetch was given whose offset was not below the high watermark of that same "
+        f"answer. {_ALL} Within a window: in rounds that lie whole in it.",
+        "Unknown where no broker that was asked had a record beyond its high watermark: an absence would say nothing.",
         optional=(Argument.NODE, Argument.PLACE),
-        needs=Witness.BROKERS,
-        windows=True,
-        takes_time=False,
         measure=_beyond,
     ),
-    Quantity(
-        name="behind",
-        variant="",
-        unit=Unit.NUMBER,
-        definition="By how much the high watermark that node N tells consumers is below the highest that any broker "
-        "tells at the same time. Without t/p: of every partition.",
-        source=_FROM,
-        unknown="Unknown while it does not answer. An absence holds where no two answers are further apart than 1 s.",
+    of_brokers(
+        "behind",
+        "",
+        "By how much the high watermark that node N tells consumers is below the highest that any broker tells at the "
+        "same time. Without t/p: of every partition.",
+        f"Unknown while it does not answer. {SILENT}",
         required=(Argument.NODE,),
         optional=(Argument.PLACE,),
-        needs=Witness.BROKERS,
-        windows=True,
-        takes_time=False,
         state=State(among=partial(each_place, _behind)),
     ),
-    Quantity(
-        name="reads",
-        variant="",
-        unit=Unit.COUNT,
-        definition="How many records live readers were handed that they had fetched from node N, as their client "
-        "library says five times a second: the only broker that it named from a second before until just after.",
-        source="ledger/consumed, clients/r*/served.jsonl",
-        unknown="At most those, too, around which it named others, or was silent for more than a second.",
+    of_brokers(
+        "reads",
+        "",
+        "How many records live readers were handed that they had fetched from node N, as their client library says "
+        "five times a second: the only broker that it named from a second before until just after.",
+        "At most those, too, around which it named others, or was silent for more than a second.",
         required=(Argument.NODE,),
         optional=(Argument.PLACE,),
+        source="ledger/consumed, clients/r*/served.jsonl",
         needs=Witness.SOURCES,
-        windows=True,
-        takes_time=False,
         measure=_reads,
     ),
 )

@@ -40,6 +40,7 @@ class _Named:
         others = self._some((self.brokers != node) & (self.brokers != _NOBODY), first, end)
         silent = self._some(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
         silent |= (behind > last) & (read_ns - self.times[last] > QUEUED_NS)
+        silent |= self.times[0] - read_ns > QUEUED_NS
         return mine & ~others & ~silent, mine | silent | ~others
 
     @staticmethod

@@ -122,9 +122,8 @@ LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
 def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
     log = evidence.metadata_log
     places = [place for place in log.states if ask.place in (None, place)]
-    count = sum(
-        kind in ("", "clean" if clean else "unclean") for place in places for _, clean in log.elections(place)
-    )
+    wanted = {"": (True, False, None), "clean": (True,), "unclean": (False,)}[kind]
+    count = sum(clean in wanted for place in places for _, clean in log.elections(place))
     hole = log.hole or ("" if places else f"the metadata log says nothing of {ask.place or 'any partition'}")
     return Value(count, math.inf, hole) if hole else Value.exactly(count)
 
@@ -173,7 +172,8 @@ def _of(kind: str) -> Quantity:
         definition=f"How often a leader{whom} was named in a new leader epoch, on all partitions; that of a topic's "
         "creation does not count.",
         source="observed/metadata.jsonl",
-        unknown="At least as many as are seen where the metadata log has a hole.",
+        unknown="At least as many as are seen where the metadata log has a hole"
+        + ("." if not kind else "; what the leader was is not seen where that lies just before."),
         optional=(Argument.PLACE,),
         needs=Witness.METADATA_LOG,
         takes_time=False,

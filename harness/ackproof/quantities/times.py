@@ -12,6 +12,7 @@ from ackproof.quantities.evidence import Evidence, Life
 from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value, longest, shortest
 from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.metadata import LogEnded
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 
@@ -158,13 +159,13 @@ def _equal(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
         apart = next((number for number, (one, two) in enumerate(looks) if not _caught_up(one, two)), None)
         if apart is None:
             continue
-        equal = next((two for one, two in looks[apart:] if _caught_up(one, two)), None)
+        behind = looks[apart:]
+        equal = next((number for number, (one, two) in enumerate(behind) if _caught_up(one, two)), None)
         what = f"the replicas of {place} were not equal"
         if equal is None:
-            values.append(not_until(life, looks[-1][1].t_ns, what))
+            values.append(not_until(life, behind[-1][1].t_ns, what))
         else:
-            last = max(two.t_ns for one, two in looks[apart:] if two.t_ns < equal.t_ns)
-            values.append(between(life, last, equal.t_ns))
+            values.append(between(life, behind[equal - 1][1].t_ns, behind[equal][1].t_ns))
     return longest(values) if values else why
 
 
@@ -181,16 +182,23 @@ def _controller(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
     hole, slack = evidence.metadata_log.hole, _wall(evidence)
     if hole or isinstance(slack, str):
         return hole or str(slack)
-    epoch = None
+    epoch, unsure = None, False
     for record in evidence.metadata_log.records:
+        if isinstance(record, LogEnded):
+            break
+        # the timestamp is a whole millisecond, cut off
         at = record.timestamp_ms * MS - evidence.wall_ns
-        if at <= life.asked - slack:
+        first, last = at - slack, at + MS + slack
+        if last <= life.asked:
             epoch = record.epoch
         elif epoch is None:
             return "the metadata log begins after the fault"
+        elif record.epoch > epoch and first < life.asked:
+            epoch, unsure = record.epoch, True
         elif record.epoch > epoch:
-            # the timestamp is a whole millisecond, cut off
-            return between(life, max(life.asked, at - slack), at + MS + slack)
+            return between(life, life.asked if unsure else first, last)
+    if unsure:
+        return Value(0, math.inf, "a controller began within a moment of when the fault was asked for")
     return not_until(life, evidence.load_ends, "no controller began")
 
 
@@ -214,23 +222,23 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
         "first refused",
         partial(_request, lambda one: one.refused, shortest, "nothing was refused"),
-        "the first record that was sent since was told not to be acknowledged (it failed, or its outcome is unknown); "
-        "of all partitions the earliest",
+        "the first record that was sent once it was confirmed was told not to be acknowledged (it failed, or its "
+        "outcome is unknown); of all partitions the earliest",
         _PRODUCED,
         f"{_OPEN}.",
     ),
     (
         "first accepted",
         partial(_request, lambda one: one.accepted, longest, "nothing was accepted"),
-        "the first record was sent that was acknowledged in the end; of all partitions the latest. What waits in a "
-        "producer until it can be acknowledged counts from when it was handed to that",
+        "the first record was sent, once it was confirmed, that was acknowledged in the end; of all partitions the "
+        "latest. What waits in a producer until it can be acknowledged counts from when it was handed to that",
         _PRODUCED,
         f"{_OPEN}.",
     ),
     (
         "first ack",
         partial(_request, lambda one: one.acked, longest, "nothing was acknowledged"),
-        "the first acknowledgement came of a record that was sent since; of all partitions the latest",
+        "the first acknowledgement came of a record that was sent once it was confirmed; of all partitions the latest",
         _PRODUCED,
         f"{_OPEN}.",
     ),
@@ -245,15 +253,16 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
         "isr shrunk",
         _shrunk,
-        "a look showed an ISR that lacks a replica which was in it before; of all partitions the earliest",
+        "a look showed an ISR that lacks a replica which was in it at the last look before; of all partitions the "
+        "earliest",
         _SAMPLED,
         "Between two looks; open above where no look showed it.",
     ),
     (
         "isr full",
         _full,
-        "a look showed an ISR with all replicas again, after one that lacked some; of all partitions whose ISR shrank "
-        "the latest",
+        "a look showed an ISR with all replicas again, after one that lacked some it had before; of all partitions "
+        "whose ISR shrank the latest",
         _SAMPLED,
         "Between two looks; open above where no look showed it; unknown where no ISR shrank.",
     ),
@@ -261,7 +270,7 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "replicas equal",
         _equal,
         "a look showed each replica with all that the leader had at the look before, by their log ends, after one that "
-        "showed some without it; of all partitions where one was behind the latest",
+        "showed some without it, or not at all; of all partitions where one was behind the latest",
         _SAMPLED,
         "Between two looks; open above where no look showed it; unknown where no replica was behind.",
     ),
@@ -270,7 +279,8 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         _controller,
         "a controller of a later epoch wrote its first record",
         "observed/metadata.jsonl, timeline.jsonl",
-        "As wide as the wall clock moved; unknown where a fault moves clocks, and where the metadata log has a hole.",
+        "As wide as the wall clock moved, and a millisecond; unknown where a fault moves clocks, "
+        "and where the metadata log has a hole.",
     ),
 )
 

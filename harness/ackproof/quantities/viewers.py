@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
@@ -93,28 +92,46 @@ def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
     found = each_place(_views, evidence, ask)
     if isinstance(found, str):
         return Value.unknown(found)
+    done = {one.t_ns: one.done_ns for one in evidence.rounds}
     least, most, why = 0.0, 0.0, ""
     for name, looks in found.items():
-        inside = list(looks.inside(evidence.load_begins, evidence.load_ends))
+        inside = [
+            (at, done[at], number > 1)
+            for at, number in looks.inside(evidence.load_begins, evidence.load_ends)
+        ]
         if not inside:
             return Value.unknown(f"{name}: nobody spoke of it under load")
-        last: float = inside[0][0]
-        for agree, group in groupby(inside, key=lambda look: look[1] <= 1):
-            times = [time for time, _ in group]
-            if agree:
-                edges = [last, *times]
-                most = max(most, *(two - one for one, two in zip(edges, times, strict=False)))
-            else:
-                least = max(least, times[-1] - times[0])
-            last = times[-1] if agree else last
-        most = max(most, evidence.load_ends - last)
+        least, most = max(least, _apart_ns(inside)), max(most, _apart_at_most_ns(inside, evidence.load_ends))
         if hole := looks.hole(inside[0][0], evidence.load_ends):
             why = f"{name}: {hole}"
     return Value(least / 1e9, max(least, most) / 1e9, why or "between two rounds")
 
 
+def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
+    """For how long rounds (asked, answered, whether viewers differed) show a disagreement one after the other, with no
+    hole in between: from when all had answered the first until the last was asked."""
+    longest, begun, before = 0, None, rounds[0][0]
+    for asked, answered, differed in rounds:
+        if not differed or asked - before > HOLE_NS:
+            begun = None
+        if differed:
+            begun = answered if begun is None else begun
+            longest = max(longest, asked - begun)
+        before = asked
+    return longest
+
+
+def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
+    """For how long at most no round shows agreement, since the first of all and until `end`."""
+    longest, since = 0, rounds[0][0]
+    for asked, answered, differed in rounds:
+        if not differed:
+            longest, since = max(longest, answered - since), asked
+    return max(longest, end - since)
+
+
 _FROM: Final = "observed/brokers.jsonl"
-_SILENT: Final = f"An absence holds where no two answers are further apart than {HOLE_NS / 1e9:.0f} s."
+SILENT: Final = f"An absence holds where no two answers are further apart than {HOLE_NS / 1e9:.0f} s."
 _SAID: Final[tuple[tuple[str, Callable[[PartitionTold], float], str], ...]] = (
     (
         "leader",
@@ -125,76 +142,89 @@ _SAID: Final[tuple[tuple[str, Callable[[PartitionTold], float], str], ...]] = (
     ("leader epoch", lambda row: row.leader_epoch, "The leader epoch as this viewer itself says."),
 )
 
+
+def of_brokers(
+    name: str,
+    variant: str,
+    definition: str,
+    unknown: str,
+    *,
+    state: State | None = None,
+    measure: Callable[[Evidence, Ask, Window], Value] | None = None,
+    required: tuple[Argument, ...] = (),
+    optional: tuple[Argument, ...] = (),
+    unit: Unit | None = None,
+    source: str = _FROM,
+    needs: Witness = Witness.BROKERS,
+    windows: bool = True,
+) -> Quantity:
+    """What is measured of brokers that are asked by themselves: a state, or by default a count."""
+    return Quantity(
+        name=name,
+        variant=variant,
+        unit=unit or (Unit.COUNT if state is None else Unit.NUMBER),
+        definition=definition,
+        source=source,
+        unknown=unknown,
+        required=required,
+        optional=optional,
+        needs=needs,
+        windows=windows,
+        takes_time=unit is Unit.SECONDS,
+        measure=measure,
+        state=state,
+    )
+
+
 QUANTITIES: Final = (
     *(
-        Quantity(
-            name="said",
-            variant=variant,
-            unit=Unit.NUMBER,
-            definition=f"{definition} V is `node N`, or `znodes` in ZooKeeper mode. Without t/p: of every partition.",
-            source=_FROM,
-            unknown=f"Unknown while V does not answer. {_SILENT}",
+        of_brokers(
+            "said",
+            variant,
+            f"{definition} V is `node N`, or `znodes` in ZooKeeper mode. Without t/p: of every partition.",
+            f"Unknown while V does not answer. {SILENT}",
             required=(Argument.VIEWER,),
             optional=(Argument.PLACE,),
-            needs=Witness.BROKERS,
-            windows=True,
-            takes_time=False,
             state=State(among=partial(each_place, partial(_said, of))),
         )
         for variant, of, definition in _SAID
     ),
-    Quantity(
-        name="said",
-        variant="members",
-        unit=Unit.NUMBER,
-        definition="How many brokers are members as this viewer itself says: those that a broker names to clients, "
-        "those that have a znode. V as above.",
-        source=_FROM,
-        unknown=f"Unknown while V does not answer. {_SILENT}",
+    of_brokers(
+        "said",
+        "members",
+        "How many brokers are members as this viewer itself says: those that a broker names to clients, those that "
+        "have a znode. V as above.",
+        f"Unknown while V does not answer. {SILENT}",
         required=(Argument.VIEWER,),
-        needs=Witness.BROKERS,
-        windows=True,
-        takes_time=False,
         state=State(among=_members),
     ),
-    Quantity(
-        name="controller",
-        variant="",
-        unit=Unit.NUMBER,
-        definition="The id of the active controller as the metadata quorum itself says; below 0 where it says none.",
-        source=_FROM,
-        unknown=f"Unknown while the quorum does not answer. {_SILENT}",
-        needs=Witness.BROKERS,
-        windows=True,
-        takes_time=False,
+    of_brokers(
+        "controller",
+        "",
+        "The id of the active controller as the metadata quorum itself says; below 0 where it says none.",
+        f"Unknown while the quorum does not answer. {SILENT}",
         state=State(among=_controller),
     ),
-    Quantity(
-        name="views",
-        variant="",
-        unit=Unit.NUMBER,
-        definition="How many different things viewers that answer say of a partition at the same time: of its leader, "
-        "epoch, ISR or replicas. 1: all agree. Without t/p: of every partition.",
-        source=_FROM,
-        unknown=f"Unknown where one that runs does not answer. {_SILENT}",
+    of_brokers(
+        "views",
+        "",
+        "How many different things viewers that answer say of a partition at the same time: of its leader, epoch, ISR "
+        "or replicas. 1: all agree. Without t/p: of every partition.",
+        f"Unknown where one that runs does not answer. {SILENT}",
         optional=(Argument.PLACE,),
-        needs=Witness.BROKERS,
-        windows=True,
-        takes_time=False,
         state=State(among=partial(each_place, _views)),
     ),
-    Quantity(
-        name="disagreement",
-        variant="",
-        unit=Unit.SECONDS,
-        definition="The longest time under load, since the first round, in which viewers did not all say the same of a "
-        "partition (`views` above 1); of all partitions the longest.",
-        source=f"{_FROM}, timeline.jsonl",
-        unknown="Between rounds: at least from the first that shows it to the last, at most as long as none shows "
-        "agreement.",
+    of_brokers(
+        "disagreement",
+        "",
+        "The longest time under load, since the first round, in which viewers did not all say the same of a partition "
+        "(`views` above 1); of all partitions the longest.",
+        "Between rounds: at least from the first that shows it to the last, if no two are further apart than 1 s, at "
+        "most as long as none shows agreement.",
         optional=(Argument.PLACE,),
-        needs=Witness.BROKERS,
-        takes_time=True,
+        unit=Unit.SECONDS,
+        source=f"{_FROM}, timeline.jsonl",
+        windows=False,
         measure=_disagreement,
     ),
 )

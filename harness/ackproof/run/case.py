@@ -153,6 +153,9 @@ class CaseRun:
         cluster = self.cluster
         if cluster is None:
             raise AckproofError("this case was not prepared")
+        if self.spec.observe.metrics:
+            self.askers.append(Scraper(cluster, self.run.metrics, self.timeline))
+            self.askers[-1].start()
         self._phase(Phase.LOAD)
         workload, driver = self._load(cluster)
         self._phase(Phase.HEAL)
@@ -178,12 +181,9 @@ class CaseRun:
     def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
-        if self.spec.observe.metrics:
-            self.askers.append(Scraper(cluster, self.run.metrics, self.timeline))
         if self.spec.observe.brokers:
             self.askers.append(BrokerAsker(cluster, self.spec.topics, self.run.brokers, self.timeline))
-        for asker in self.askers:
-            asker.start()
+            self.askers[-1].start()
         self.workload = Workload(
             self.spec.workload,
             self.spec.topics,

@@ -84,10 +84,10 @@ def test_gaps_of_commits_beside_a_plain_walk(attempts: list[tuple[int, int, bool
             )
         )
         now += wait + takes
-    since, most = (told[0].begun_ns if not told[0].good else None), 0
+    since, most = told[0].begun_ns, 0
     for one in told:
         if one.good:
-            most = max(most, one.done_ns - since) if since is not None else most
+            most = max(most, one.done_ns - since)
             since = one.done_ns
     found = _between_commits(told, 0)
     assert max((gap.end - gap.begin for gap in found if not gap.cut), default=0) == most

@@ -1,0 +1,194 @@
+"""Availability, by its words."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+from ackproof.quantities.quantity import Ask
+from ackproof.rundir.bounds import Window
+from ackproof.rundir.brokers import Round
+
+from .facts import MS, Bounds, Count, Facts, asked_for, spans
+
+APART = 10 * MS
+"""Shorter gaps are not told apart."""
+TAKEN_BACK = (-152, -151)
+
+
+class Gap(NamedTuple):
+    """From one success to the next, in ns, and how long it is at least and at most."""
+
+    begin: float
+    end: float
+    low: float
+    high: float
+
+
+class Watched(NamedTuple):
+    """Something that is asked for, from when to when there was anything to see of it."""
+
+    since: float
+    until: float
+    gaps: list[Gap]
+
+
+def between(times: list[int], least: int = APART) -> list[Gap]:
+    found = []
+    for one, two in itertools.pairwise(times):
+        if two - one > least:
+            found.append(Gap(one, two, two - one, two - one))
+    return found
+
+
+def produced(facts: Facts, ask: Ask) -> list[Watched]:
+    found = []
+    for partition in asked_for(ask, [one.partition for one in facts.attempts]):
+        mine = [
+            one
+            for one in facts.attempts
+            if one.partition == partition and not (one.outcome != 0 and one.error in TAKEN_BACK)
+        ]
+        if not mine:
+            continue
+        acks = sorted(one.done for one in mine if one.outcome == 0)
+        waiting = [max(one.sent, one.done) for one in mine if one.outcome != 0]
+        first = min(one.sent for one in mine)
+        gaps, until = between(acks), float(acks[-1]) if acks else first
+        if waiting and (not acks or max(waiting) > acks[-1]):
+            gaps.append(Gap(until, math.inf, max(facts.ends, *waiting) - until, math.inf))
+            until = math.inf
+        found.append(Watched(first, until, gaps))
+    return found
+
+
+def read(facts: Facts, ask: Ask) -> list[Watched]:
+    found = []
+    live = [one for one in facts.reads if one.phase in (0, 2)]
+    if not facts.readers and not live:
+        return []
+    every = [*[one.partition for one in facts.attempts], *[one.partition for one in live]]
+    for partition in asked_for(ask, every):
+        acked = [one for one in facts.attempts if one.partition == partition and one.outcome == 0]
+        mine = [one for one in live if one.partition == partition]
+        times = sorted(one.at for one in mine)
+        if not acked and not mine:
+            continue
+        gaps = between(times)
+        first = min([*times, *(one.done for one in acked)])
+        until: float = max([*times, *(one.done for one in acked)])
+        due = [one.offset for one in acked if one.txn < 0 or one.txn in facts.committed]
+        marks = [one.high_watermark for one in facts.samples if one.partition == partition]
+        marks = [one for one in marks if one >= 0]
+        needed = max(due, default=-1)
+        nameless = any(offset < 0 for offset in due)
+        if nameless and marks:
+            needed = max(needed, max(marks) - 1)
+        handed = max([one.offset for one in mine], default=-1)
+        begin = times[-1] if times else min(one.done for one in acked) if acked else 0
+        if needed > handed:
+            gaps.append(Gap(begin, math.inf, max(facts.ends, begin) - begin, math.inf))
+            until = math.inf
+        elif nameless and not marks:
+            gaps.append(Gap(begin, math.inf, 0, math.inf))
+            until = math.inf
+        found.append(Watched(first, until, gaps))
+    return found
+
+
+def commit(facts: Facts, ask: Ask) -> list[Watched]:
+    found = []
+    for tries in facts.tries.values():
+        mine = [one for one in tries if asked_for(ask, one.partitions)]
+        if not mine:
+            continue
+        good = [one.done for one in mine if one.done >= 0 and not one.error]
+        gaps = between([mine[0].begun, *good], 0)
+        until: float = good[-1] if good else mine[0].begun
+        if mine[-1].done < 0 or mine[-1].error:
+            gaps.append(Gap(until, math.inf, max(facts.ends, until, mine[-1].done) - until, math.inf))
+            until = math.inf
+        found.append(Watched(mine[0].begun, until, gaps))
+    return found
+
+
+def metadata(facts: Facts, ask: Ask) -> list[Watched]:
+    if not facts.rounds:
+        return []
+    gaps, failed = [], list[Round]()
+    before: float = min(facts.begins, facts.rounds[0].t_ns)
+    for number, one in enumerate(facts.rounds):
+        if _answered(one, ask):
+            sure = failed[-1].done_ns - failed[0].t_ns if failed else 0
+            if number or before < one.t_ns:
+                gaps.append(Gap(before, one.done_ns, sure, one.done_ns - before))
+            before, failed = one.t_ns, []
+        else:
+            failed.append(one)
+    if failed:
+        gaps.append(Gap(before, math.inf, failed[-1].done_ns - failed[0].t_ns, math.inf))
+    elif facts.ends > facts.rounds[-1].done_ns:
+        gaps.append(Gap(before, facts.ends, 0, facts.ends - before))
+    return [Watched(-math.inf, math.inf, gaps)]
+
+
+def _answered(one: Round, ask: Ask) -> bool:
+    for told in one.told:
+        if told.viewer == 0:
+            continue
+        if ask.place is None:
+            return True
+        for row in told.partitions:
+            if (row.topic, row.partition) == ask.place and row.leader >= 0:
+                return True
+    return False
+
+
+WATCHED = {"produce": produced, "read": read, "commit": commit, "metadata": metadata}
+
+
+def _within(facts: Facts, ask: Ask, window: Window) -> list[Gap] | None:
+    """The gaps that touch a window; None where nothing was there to see in it."""
+    found, watched = spans(facts, window), WATCHED[ask.quantity.variant](facts, ask)
+    if found is None:
+        return None
+    if not any(one.since < end and begin <= one.until for one in watched for begin, end in found):
+        return None
+    return [
+        gap
+        for one in watched
+        for gap in one.gaps
+        if any(gap.begin < end and begin < gap.end for begin, end in found)
+    ]
+
+
+def longest(facts: Facts, ask: Ask, window: Window) -> Bounds:
+    gaps = _within(facts, ask, window)
+    if gaps is None:
+        return None
+    return max([0, *(one.low for one in gaps)]) / 1e9, max([APART, *(one.high for one in gaps)]) / 1e9
+
+
+def total(facts: Facts, ask: Ask, window: Window) -> Bounds:
+    gaps = _within(facts, ask, window)
+    if gaps is None:
+        return None
+    above = (ask.above_s or 0) * 1e9
+    low = sum(one.low for one in gaps if one.low > above)
+    return low / 1e9, sum(one.high for one in gaps if one.high > above) / 1e9
+
+
+def how_many(facts: Facts, ask: Ask, window: Window) -> Bounds:
+    gaps = _within(facts, ask, window)
+    if gaps is None:
+        return None
+    above = (ask.above_s or 0) * 1e9
+    return sum(one.low > above for one in gaps), sum(one.high > above for one in gaps)
+
+
+COUNTED: dict[str, Count] = {
+    f"{name}({operation})": measure
+    for operation in WATCHED
+    for name, measure in (("longest_gap", longest), ("total_gap", total), ("gaps", how_many))
+}

@@ -1,0 +1,57 @@
+"""All of the plain second implementation, by quantity."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ackproof.quantities.quantity import Ask, Quantity
+from ackproof.rundir.bounds import Bound
+from ackproof.rundir.metadata import PartitionDecided
+
+from . import brokers, decided, demands, disks, gaps, metrics, requests, states
+from .facts import Count, Facts, Look, Looks
+
+COUNTED: dict[str, Count] = {
+    **gaps.COUNTED,
+    **requests.COUNTED,
+    **states.COUNTED,
+    **decided.COUNTED,
+    **disks.COUNTED,
+    **brokers.COUNTED,
+    **metrics.COUNTED,
+}
+LOOKED: dict[str, object] = {**states.LOOKED, **brokers.LOOKED, **metrics.LOOKED}
+
+
+def name_of(quantity: Quantity) -> str:
+    """What it is called here: `time_to(metric M)` for all metrics."""
+    return f"{quantity.name}({quantity.stands_for})" if quantity.stands_for else quantity.key
+
+
+def all_looks(facts: Facts, ask: Ask) -> Looks:
+    """What was known of a state, and when, of each thing that is asked about."""
+    of = LOOKED[name_of(ask.quantity)]
+    if of is metrics.looks:
+        found = cast("list[Look] | None", metrics.looks(facts, ask))
+        return {} if found is None else {"": found}
+    assert callable(of)
+    return cast("Looks", of(facts, ask))
+
+
+def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
+    """Whether what is demanded of a state holds; None: it cannot be told."""
+    if ask.quantity.name == "metric":
+        return metrics.demanded(facts, ask, bound)
+    told: dict[str, list[float]] = {}
+    for one in facts.records:
+        if isinstance(one, PartitionDecided):
+            number = {
+                "isr": len(one.isr),
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "placement(brokers)": len(set(one.replicas)),
+                "placement(first replica)": one.replicas[0],
+            }.get(ask.quantity.key)
+            if number is not None:
+                told.setdefault(str(one.partition), []).append(number)
+    return demands.demanded(facts, all_looks(facts, ask), bound, told, decided.whole(facts))
