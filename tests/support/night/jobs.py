@@ -1,5 +1,4 @@
-"""The jobs of a night: every experiment against every release on every backend, storms, slow tests, and how evenly the
-audit shares its work."""
+"""The jobs of a night: every experiment against every release on every backend, storms, and the slow tests."""
 
 from __future__ import annotations
 
@@ -18,7 +17,6 @@ STORM = "storm"
 SLOW_TESTS = "tests marked nightly"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
-SCALE = "the audit's work on one worker and on two"
 ROOMS = ("audit", "faults", "judge", "predict", "reference", "replay", "rundir")
 """What tests/mutation changes."""
 TESTS = Path(__file__).resolve().parents[2]
@@ -94,7 +92,6 @@ def plan_night(
         slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in BITES))
         jobs.append(Job(SLOW_TESTS, share, words=slow))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
-        jobs.append(Job(SCALE, share, words=("--rounds", "3"), module="tests.bench.scale"))
         jobs += [Job(MUTANTS + room, share, words=(room,), module="tests.mutation.mutate") for room in ROOMS]
     return Night(tuple(jobs), tuple(refused))
 
