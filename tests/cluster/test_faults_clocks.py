@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -26,17 +27,20 @@ def bench(
 
 
 @pytest.mark.parametrize(
-    ("fault", "seen"),
+    ("fault", "by_s"),
     [
-        ("clock_jump: {target: leader(t/0), by: 1h}", "off by +3600."),
-        ("clock_jump: {target: broker(1), by: -90s}", "off by -90."),
-        pytest.param("clock_jump: {target: controller, by: 24h}", "off by +86", marks=pytest.mark.nightly),
+        ("clock_jump: {target: leader(t/0), by: 1h}", 3600),
+        ("clock_jump: {target: broker(1), by: -90s}", -90),
+        pytest.param("clock_jump: {target: controller, by: 24h}", 86_400, marks=pytest.mark.nightly),
     ],
 )
-def test_it_bites_and_is_healed(bench: Bench, fault: str, seen: str) -> None:
+def test_it_bites_and_is_healed(bench: Bench, fault: str, by_s: int) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
-    assert seen in bite.witness
+    seen = re.search(r"off by ([+-][0-9.]+) s", bite.witness)
+    assert seen is not None, bite
+    # On a busy machine a stamp is some tenths of a second old when it is read.
+    assert float(seen[1]) == pytest.approx(by_s, abs=1.0)
     assert "off by +0." in bite.recovery or "off by -0." in bite.recovery
 
 

@@ -67,6 +67,7 @@ class Musicians:
             ("Sampler", self._of("sampler", isr_text=lambda: "", looks=0)),
             ("Workload", self._workload),
             ("PulseTaker", self._of("pulse")),
+            ("Gauges", lambda *_: None),
             ("FaultDriver", self._driver),
             ("final_read", self._final_read),
             ("ends_of", lambda cluster: None),

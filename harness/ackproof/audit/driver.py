@@ -36,7 +36,7 @@ _MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 """Of the workers: one heap for numpy and Arrow, in huge pages, that keeps what it was given. Otherwise the kernel takes
-each large array back and clears its pages for the next: a third of their processor time."""
+each large array back, and clears its pages for the next."""
 
 
 def home() -> Path:
