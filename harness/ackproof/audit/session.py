@@ -212,9 +212,8 @@ class Starting:
     """
 
     def __init__(self, where: Where, progress: Progress, given: SparkSession | None) -> None:
-        asked = in_background(
-            find_java, "java"
-        )  # which remembers the answer, and what it raises is raised again
+        # It remembers the answer, and what it raises is raised again.
+        asked = in_background(find_java, "java")
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
         wait_for([asked])

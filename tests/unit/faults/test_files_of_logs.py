@@ -187,6 +187,19 @@ def test_a_disk_comes_back_as_it_was_copied(node: Node, how: str, ends: str) -> 
     assert node.laid == []
 
 
+def test_a_live_copy_is_as_old_as_is_asked(node: Node) -> None:
+    data = node.disk.data  # type: ignore[attr-defined]
+    emptied = _done(node, EmptyDisk, restore="live", age=0.5)
+    later = threading.Timer(0.2, (data / "written-since").touch)
+    later.start()
+    emptied.inject()
+    later.join()
+    assert list(data.iterdir()) == []
+    emptied.heal()
+    assert (data / "t-0").exists()
+    assert not (data / "written-since").exists()
+
+
 @pytest.mark.parametrize("when", ["never made", "not put back"])
 def test_a_copy_that_is_not_whole_is_told(node: Node, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     emptied = _done(node, EmptyDisk, restore="live")

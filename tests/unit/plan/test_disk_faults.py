@@ -62,6 +62,7 @@ def test_what_there_is_and_what_it_needs(load_text: Load, fault: str, needs: set
         ("empty_disk: {target: controller}", "faults[1].empty_disk.target", "the only controller"),
         ("empty_disk: {target: controller(101)}", "faults[1].empty_disk.target", "the only controller"),
         ("empty_disk: {target: brokers, restore: tape}", "faults[1].empty_disk.restore", "stopped"),
+        ("empty_disk: {target: brokers, age: 1s}", "faults[1].empty_disk", "restore: live only"),
         ("power_loss: {target: brokers, keep: 1}", "faults[1].power_loss", "goes with how: cut"),
         ("power_loss: {target: brokers, how: cut}", "faults[1].power_loss.how", "cannot honour flush.messages"),
         ("flip_bits: {target: brokers}", "faults[1].flip_bits", "which partition"),

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ackproof.base.errors import AckproofError
+from ackproof.base.units import Duration, wrong
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
@@ -26,7 +27,7 @@ from ackproof.faults.processes import GONE_WITHIN_S, STOPPED_WITHIN_S
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day.
 
-    `restore: live` puts back a copy of its folders that was made while it ran, just before its end; `stopped` one that
+    `restore: live` puts back a copy of its folders that was made while it ran, `age` before its end; `stopped` one that
     was made when it had shut down (SIGTERM).
     """
 
@@ -45,6 +46,15 @@ class EmptyDisk(DiskFault):
         "nothing",
         description="What it returns with: nothing, or a copy made while it ran, or when it had stopped.",
     )
+    age: Duration = Field(
+        0.0, ge=0, le=60, description="How long the node runs on after a live copy of it was made."
+    )
+
+    @model_validator(mode="after")
+    def _only_a_live_copy_is_older(self) -> Self:
+        if self.age and self.restore != "live":
+            raise wrong("'age' goes with restore: live only; another copy is none of a running node")
+        return self
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """A cluster forgets everything with its only controller."""
@@ -75,6 +85,12 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._copied: dict[int, Counted] = {}
 
     def inject(self) -> str:
+        if self._restore == "live":
+            with self._alone():
+                self._must_live()
+                for node in self.nodes:
+                    self._copy(node)
+            self.context.stop.wait(self.fault.age)
         how = self._strike(self._end, "SIGTERM" if self._restore == "stopped" else "SIGKILL")
         self._until(NodeState.GONE, STOPPED_WITHIN_S)
         for node in self.nodes:
@@ -92,10 +108,8 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     def _end(self, node: LocalNode) -> None:
         if self._restore == "stopped":
             node.terminate()
-            return
-        if self._restore == "live":
-            self._copy(node)
-        node.kill()
+        else:
+            node.kill()
 
     def _copy(self, node: LocalNode) -> None:
         for folder, copy in node.disk.copies.items():
