@@ -126,8 +126,8 @@ def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
                 fault.nodes, fault.trigger = nodes, trigger
             case FaultConfirmed(witness=witness):
                 fault.confirmed, fault.witness = event.t_ns, witness
-            case FaultHealed():
-                fault.healed = event.t_ns
+            case FaultHealed(begun_ns=begun_ns):
+                fault.healed = begun_ns or event.t_ns
             case FaultRecovered(witness=witness):
                 fault.recovered, fault.healing_witness = event.t_ns, witness
             case FaultFailed(reason=reason):

@@ -248,7 +248,8 @@ class FaultDriver:
 
     def _heal(self, number: int, injection: Injection[Any]) -> None:
         try:
-            self._go(self._lives[number].healed(injection.heal()))
+            begun_ns = self._timeline.clock.now()
+            self._go(self._lives[number].healed(injection.heal(), begun_ns))
             if self._field.stop.is_set():
                 raise Interrupted("the run was stopped, so healing was not awaited")
             self._go(self._lives[number].recovered(injection.confirm_healed()))

@@ -142,9 +142,9 @@ class Life:
         said = FaultConfirmed(did=did, witness=witness)
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
-    def healed(self, did: str) -> Step:
-        """It was undone."""
-        return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did),))
+    def healed(self, did: str, begun_ns: int = 0) -> Step:
+        """It was undone, which began at `begun_ns` (0: now)."""
+        return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recovered(self, witness: str) -> Step:
         """A witness saw that it is undone, which does not make good that it had failed before."""

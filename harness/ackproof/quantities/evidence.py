@@ -20,7 +20,17 @@ from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemo
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample, read_samples
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked, PhaseBegan, read_timeline
+from ackproof.rundir.timeline import (
+    Event,
+    FaultAsked,
+    FaultConfirmed,
+    FaultFailed,
+    FaultHealed,
+    FaultMissed,
+    FaultRecovered,
+    PhaseBegan,
+    read_timeline,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,12 +248,12 @@ def by_zookeeper(file: CaseFile) -> bool:
 
 
 def _later(life: Life, event: Event) -> Life:
-    match event.kind:
-        case EventKind.FAULT_CONFIRMED:
+    match event.what:
+        case FaultConfirmed():
             return replace(life, confirmed=event.t_ns)
-        case EventKind.FAULT_HEALED:
-            return replace(life, healed=event.t_ns)
-        case EventKind.FAULT_RECOVERED | EventKind.FAULT_MISSED | EventKind.FAULT_FAILED:
+        case FaultHealed(begun_ns=begun_ns):
+            return replace(life, healed=begun_ns or event.t_ns)
+        case FaultRecovered() | FaultMissed() | FaultFailed():
             return replace(life, over=event.t_ns)
     return life
 

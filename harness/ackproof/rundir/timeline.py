@@ -101,10 +101,11 @@ class FaultConfirmed(Happening):
 
 
 class FaultHealed(Happening):
-    """Healing was asked for."""
+    """Healing was asked for. `begun_ns`: when that began, for it takes its time; 0: at this moment."""
 
     KIND = EventKind.FAULT_HEALED
     did: str = ""
+    begun_ns: int = 0
 
 
 class FaultRecovered(Happening):
@@ -390,9 +391,8 @@ def read_timeline(path: Path) -> tuple[list[Event], bool]:
         for line in filter(str.strip, file):
             try:
                 event = Event.model_validate_json(line)
-                _ = (
-                    event.what
-                )  # so that a detail of another shape makes the line unreadable, not its reader fail
+                # So that a detail of another shape makes the line unreadable, not its reader fail.
+                _ = event.what
             except ValidationError:
                 whole = False
             else:

@@ -322,9 +322,9 @@ class KafkaCluster:
         """A fault has healed when it holds no node any more; what no fault did, 0, is no event of a fault."""
         healed = []
         for number, injection in injections.items():
-            did = injection.heal()
+            begun_ns, did = self.clock.now(), injection.heal()
             if number and number not in self._holders(self._cluster.nodes):
-                self._go(self._lives[number].healed(did))
+                self._go(self._lives[number].healed(did, begun_ns))
                 healed.append(number)
         for number, injection in injections.items():
             try:

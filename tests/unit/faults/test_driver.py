@@ -24,7 +24,7 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import Sample
-from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
+from ackproof.rundir.timeline import Event, EventKind, FaultHealed, Timeline, read_timeline
 from fake_nodes import FakeCluster, FakeNode
 
 
@@ -303,6 +303,24 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
     assert EventKind.FAULT_CONFIRMED in stand.kinds()
     assert EventKind.FAULT_RECOVERED not in stand.kinds()
     assert "unfenced" in stand.driver.failures()[0]
+
+
+def test_healing_is_told_from_when_it_began(make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its window shows of the fault ends there: a link may be whole long before all that heals is done."""
+    stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
+    start = KillInjection.heal
+
+    def heal(injection: KillInjection) -> str:
+        did = start(injection)
+        time.sleep(0.2)
+        return did
+
+    monkeypatch.setattr(KillInjection, "heal", heal)
+    stand.driver.start()
+    stand.until(Stage.RECOVERED)
+    (told,) = (event for event in stand.events() if event.kind is EventKind.FAULT_HEALED)
+    assert isinstance(told.what, FaultHealed)
+    assert 0 < told.what.begun_ns <= told.t_ns - 0.2e9
 
 
 def test_what_does_not_heal_holds_no_node_any_more(

@@ -19,7 +19,7 @@ from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED, TRANSACTIONS
 from ackproof.rundir.timeline import Event, EventKind
 
-from .facts import SECOND, TOPIC, Facts
+from .facts import MS, SECOND, TOPIC, Facts
 
 WALL_NS = 1_700_000_000 * SECOND
 EMPTY: dict[str, Any] = {
@@ -75,12 +75,12 @@ def _events(facts: Facts) -> list[Event]:
     for number, one in enumerate(facts.faults, start=1):
         asked: Any = {"kind": one.kind, "nodes": list(one.nodes)}
         found.append(event(EventKind.FAULT_ASKED, one.asked, fault=number, detail=asked))
-        for kind, at in (
-            (EventKind.FAULT_CONFIRMED, one.confirmed),
-            (EventKind.FAULT_HEALED, one.healed),
-            (EventKind.FAULT_RECOVERED, one.over),
-        ):
+        for kind, at in ((EventKind.FAULT_CONFIRMED, one.confirmed), (EventKind.FAULT_RECOVERED, one.over)):
             found += [] if at is None else [event(kind, at, fault=number)]
+        if one.healed is not None:
+            # It is told once it is done.
+            begun: Any = {"begun_ns": one.healed}
+            found.append(event(EventKind.FAULT_HEALED, one.healed + 7 * MS, fault=number, detail=begun))
     for at, node, began in facts.lives:
         found.append(event(EventKind.NODE_STARTED if began else EventKind.NODE_ENDED, at, node=node))
     found += [event(EventKind.NOTE, at, ahead) for at, ahead in facts.steps]
