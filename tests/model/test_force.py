@@ -94,6 +94,15 @@ def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
     assert isinstance(case.faults[0], Script) and len(case.faults[0].steps) == len(forced)
 
 
+@pytest.mark.parametrize(("asked", "backend"), [(None, "process"), ("docker", "docker")])
+def test_it_is_forced_where_it_is_asked_for(tmp_path: Path, asked: str | None, backend: str) -> None:
+    """The file that is kept says so, too."""
+    found = story(TAIL)
+    file = tmp_path / "e.yaml"
+    file.write_text(file_text(found, translated(found), Ground.of("4.3", backend=asked)))
+    assert load(file).spec.backend == backend
+
+
 def test_a_smaller_isr_is_made_first() -> None:
     forced = translated(
         story(
@@ -252,6 +261,8 @@ def test_what_no_script_sees_has_not_happened(tmp_path: Path) -> None:
         ("explore --rules 3.9-zk --force", "a story of ZooKeeper mode cannot be forced"),
         ("explore --force --kafka 4.9.9", "--kafka: Kafka 4.9.9 does not run here (did you mean"),
         ("explore --repeat 3", "--repeat says how a story is forced; it goes with --force"),
+        ("explore --backend docker", "--backend says how a story is forced; it goes with --force"),
+        ("explore --force --backend model", "'model' is not one of 'process', 'docker', 'auto'"),
         ("predict {file} --force", "say which class"),
     ],
 )

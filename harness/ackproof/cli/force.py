@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackproof.cli.options import FILES, examples, out_option
+from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -23,12 +24,17 @@ _KAFKA: Final = click.option(
     metavar="RELEASE",
     help="Force it on this release, not on the newest of the line that the rules name.",
 )
+_BACKEND: Final = click.option(
+    "--backend",
+    type=click.Choice([name for name, row in BACKENDS.items() if row.lays]),
+    help="Force it on this backend, not on processes.",
+)
 
 
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
     """For commands that find a story: `--force`, and how."""
     flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is told.")
-    return flag(_KAFKA(_REPEAT(out_option(command))))
+    return flag(_KAFKA(_BACKEND(_REPEAT(out_option(command)))))
 
 
 def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
@@ -39,7 +45,7 @@ def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
     if force and rules is not None:
         Ground.of(rules, kafka)
     source = click.get_current_context().get_parameter_source
-    for name in () if force else ("kafka", "repeat", "out"):
+    for name in () if force else ("kafka", "backend", "repeat", "out"):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
             raise BadInput(f"--{name} says how a story is forced; it goes with --force")
 
@@ -50,9 +56,12 @@ def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
 @click.argument("file", metavar="STORY.json", type=FILES)
 @click.option("--find", "wanted", metavar="CLASS", help="Which story, where the file holds several.")
 @_KAFKA
+@_BACKEND
 @_REPEAT
 @out_option
-def force(file: Path, wanted: str | None, kafka: str | None, repeat: int, out: Path) -> int:
+def force(
+    file: Path, wanted: str | None, kafka: str | None, backend: str | None, repeat: int, out: Path
+) -> int:
     """Walk real brokers through a story that `ackproof explore --json` found, and compare each step.
 
     Exit code 0: it HAPPENED each time. 1: it DIVERGED, and what Kafka did instead is told. 2: no script can do one of
@@ -62,10 +71,19 @@ def force(file: Path, wanted: str | None, kafka: str | None, repeat: int, out: P
     from ackproof.reference.force.story import read_story
 
     story, rules = read_story(file, wanted)
-    return forced(story, rules, Console(), kafka=kafka, repeat=repeat, out=out)
+    return forced(story, rules, Console(), kafka=kafka, backend=backend, repeat=repeat, out=out)
 
 
-def forced(story: Story, rules: str, console: Console, *, kafka: str | None, repeat: int, out: Path) -> int:
+def forced(
+    story: Story,
+    rules: str,
+    console: Console,
+    *,
+    kafka: str | None,
+    backend: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
     """Force a story so often, and tell what came of it. The exit code."""
     from ackproof.reference.force.experiment import Ground, file_text
     from ackproof.reference.force.outcome import Outcome, Word, outcome_of
@@ -74,7 +92,7 @@ def forced(story: Story, rules: str, console: Console, *, kafka: str | None, rep
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically
 
-    ground = Ground.of(rules, kafka)
+    ground = Ground.of(rules, kafka, backend)
     try:
         steps = translated(story)
     except NotForceable as error:

@@ -45,6 +45,7 @@ def predict(
     machine: bool,
     force: bool,
     kafka: str | None,
+    backend: str | None,
     repeat: int,
     out: Path,
 ) -> int:
@@ -96,7 +97,11 @@ def predict(
     if not force:
         return 0
     return max(
-        [_forced(console, case, name, max_states, kafka, repeat, out) for case in planned for name in story]
+        [
+            _forced(console, case, name, max_states, kafka, backend, repeat, out)
+            for case in planned
+            for name in story
+        ]
     )
 
 
@@ -106,6 +111,7 @@ def _forced(
     anomaly: str,
     max_states: int | None,
     kafka: str | None,
+    backend: str | None,
     repeat: int,
     out: Path,
 ) -> int:
@@ -118,7 +124,8 @@ def _forced(
         console.line(f"    nothing to force: {found}")
         return 0 if found == IMPOSSIBLE else INCONCLUSIVE
     story, rules = found
-    return forced(story, rules, console, kafka=kafka or case.experiment.cluster.kafka, repeat=repeat, out=out)
+    kafka = kafka or case.experiment.cluster.kafka
+    return forced(story, rules, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
 
 
 def _known_classes(names: Sequence[str]) -> None:
@@ -237,6 +244,7 @@ def explore(
     machine: bool,
     force: bool,
     kafka: str | None,
+    backend: str | None,
     repeat: int,
     out: Path,
 ) -> int:
@@ -315,5 +323,8 @@ def explore(
     stories = [
         Story(one.anomaly, one.text, world.scope, one.way, without) for one in result.found if world.scope
     ]
-    every = [forced(story, version, console, kafka=kafka, repeat=repeat, out=out) for story in stories]
+    every = [
+        forced(story, version, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
+        for story in stories
+    ]
     return max([code, *every])

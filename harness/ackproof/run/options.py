@@ -129,6 +129,24 @@ class PlannedBatch:
         return self.plans[file].spec.seed if self.options.seed is None else self.options.seed
 
 
+def plan_here(
+    file: Path,
+    settings: tuple[str, ...] = (),
+    *,
+    backend: str | None = None,
+    repeat: int | None = None,
+    soak: Soak | None = None,
+) -> Plan:
+    """A file as `load` reads it, with what `backend: auto` is on this machine now."""
+    plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
+    if plan.spec.backend != "auto":
+        return plan
+    # All that makes clusters takes as long to load as the rest of a plan.
+    from ackproof.cluster.backends.choice import resolve
+
+    return load(file, settings, backend=resolve(plan.spec.backend), repeat=repeat, soak=soak)
+
+
 def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
     """All cases of all files. Raises `BadInput` before anything is started. `warn` is told of what is doubtful."""
     found: list[tuple[Path, Case]] = []
@@ -136,13 +154,9 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
     if options.attachment is not None:
         options.attachment.check()
     for file in options.files:
-        plan = load(file, options.settings, backend=options.backend, repeat=options.repeat, soak=options.soak)
-        if plan.spec.backend == "auto":
-            # All that makes clusters takes as long to load as the rest of a plan.
-            from ackproof.cluster.backends.choice import resolve
-
-            where = resolve(plan.spec.backend)
-            plan = load(file, options.settings, backend=where, repeat=options.repeat, soak=options.soak)
+        plan = plan_here(
+            file, options.settings, backend=options.backend, repeat=options.repeat, soak=options.soak
+        )
         for warning in plan.warnings:
             warn(str(warning))
         plans[file] = plan

@@ -15,8 +15,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import cases, load
+from ackproof.plan.cases import cases
 from ackproof.run.batch import PlannedCase
+from ackproof.run.options import plan_here
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing.current import session_of, shown
@@ -30,7 +31,7 @@ class ExperimentFile(pytest.File):
         """A test per case."""
         file = Path(shown(self.path))
         try:
-            plan = load(file)
+            plan = plan_here(file)
             found = cases(plan, seed=self.config.getoption("ackproof_seed"))
         except BadInput as error:
             raise self.CollectError(str(error)) from None

@@ -21,6 +21,10 @@ from ackproof.plan.matrix import Plan, analyse
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3
+_ON_DEMAND: Final = (
+    "it asks the producers of an experiment for each record, and the producers are yours here; write it into an "
+    "experiment file, which pytest runs as a test"
+)
 _SHOWN: Final = re.compile(r"cluster\.|faults\[1\]\.")
 """How the paths of problems begin, which nobody wrote."""
 
@@ -67,6 +71,8 @@ def read_fault(
     Raises `BadInput` for what an experiment may not say either, and for what was not laid.
     """
     what = f"fault({kind!r})"
+    if (known := fault_kinds().get(kind)) is not None and known.SENDS:
+        raise BadInput(f"{what}: {_ON_DEMAND}")
     said: dict[str, object] = {name.removesuffix("_"): value for name, value in fields.items()}
     if len(whom) > 1:
         raise BadInput(f"{what}: whom it hits is one value; all else is said by name")
@@ -107,6 +113,8 @@ def _needs(what: str, kinds: object) -> frozenset[Need]:
             raise BadInput(
                 f"{what}: faults: unknown kind {kind!r}{hint(str(kind), list(fault_kinds()), 'expected one of')}"
             )
+        if fault_kinds()[kind].SENDS:
+            raise BadInput(f"{what}: faults: {kind}: {_ON_DEMAND}")
     return frozenset().union(*(fault_kinds()[kind].NEEDS for kind in kinds))
 
 

@@ -84,7 +84,6 @@ def test_what_a_step_lets_through_is_held(
         ("fetch: 2", {"timing": "chaos"}, 7, "write cluster: {timing: script}"),
         ("kill: 1", {"controllers": 3}, 7, "one controller of its own"),
         ("kill: 1", {"partitions": 2}, 7, "one topic with one partition"),
-        ("kill: 1", {"backend": "docker"}, 7, "write backend: process"),
         ("kill: 1", {"backend": "model"}, 7, "nothing stands between"),
     ],
 )
@@ -97,6 +96,13 @@ def test_what_is_wrong_is_said_where_it_stands(
         caught.value
     )
     assert {problem.line for problem in caught.value.problems} == {line}
+
+
+@pytest.mark.parametrize("backend", ["process", "docker", "auto"])
+def test_where_it_can_be_played(load_text: Load, backend: str) -> None:
+    """Brokers as processes and in containers alike, whatever its steps do."""
+    every = "fetch: 2\n        - power_loss: 1\n        - pause: 2\n        - end_session: 1"
+    assert load_text(text(every, backend=backend)).spec.backend == backend
 
 
 def test_its_steps_are_what_goes_wrong_in_it(load_text: Load) -> None:

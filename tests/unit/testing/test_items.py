@@ -40,10 +40,12 @@ class Backend:
         self.verdicts: dict[str, Verdict] = {}
         self.errors: dict[str, BaseException] = {}
         self.ran: list[tuple[str, int, bool]] = []
+        self.where: set[str] = set()
         self.spark = 0
 
     def run_case(self, case, run, orders, watcher) -> None:
         self.ran.append((case.id, case.experiment.seed, orders.keep_data))
+        self.where.add(case.experiment.backend)
         if error := self.errors.get(case.id):
             raise error
         run.ledger.mkdir(parents=True)
@@ -113,6 +115,18 @@ def test_what_is_expected_over_repeats_is_refused_and_not_passed_over(
         ["*latency(p99) p95 < 6s, acks=0: what is expected over repeats is judged by*"]
     )
     assert backend.ran == []
+
+
+@pytest.mark.parametrize(
+    ("said", "where"), [("process", "process"), ("docker", "docker"), ("auto", "process")]
+)
+def test_a_case_runs_where_its_file_says(
+    project: pytest.Pytester, backend: Backend, monkeypatch: pytest.MonkeyPatch, said: str, where: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{project.path}/no.sock")
+    (project.path / "experiments" / "acks.yaml").write_text(f"{EXPERIMENT}backend: {said}\n")
+    project.runpytest("experiments").assert_outcomes(passed=3)
+    assert backend.where == {where}
 
 
 def test_outcomes(project: pytest.Pytester, backend: Backend) -> None:

@@ -30,7 +30,6 @@ FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     "slow_disk": ({"target": "broker(1)"},),
     "full_disk": ({"target": "broker(1)"},),
     "fail_log_dir": ({"target": "broker(1)"},),
-    "script": ({"steps": [{"kill": 1}]},),
     "power_loss": ({"target": "broker(1)"}, {"target": "broker(1)", "how": "device"}),
 }
 
@@ -73,6 +72,7 @@ def test_all_of_it() -> None:
         ({"config": {"a": object()}}, "expected text"),
         ({"faults": ["isolat"]}, "did you mean 'isolate'"),
         ({"faults": "isolate"}, "expected kinds of faults"),
+        ({"faults": ["isolate", "script"]}, "faults: script: it asks the producers of an experiment"),
     ],
 )
 def test_what_is_wrong_is_told(options: dict[str, object], said: str) -> None:
@@ -104,7 +104,7 @@ def test_a_storm_is_drawn_from_its_seed() -> None:
     assert {one.kind for one in case.faults} == {"storm", "pause", "isolate"}
 
 
-@pytest.mark.parametrize("kind", [kind for kind, one in fault_kinds().items() if one.NEEDS])
+@pytest.mark.parametrize("kind", [kind for kind, one in fault_kinds().items() if one.NEEDS and not one.SENDS])
 def test_what_a_kind_asks_for_is_laid_when_it_is_named(kind: str) -> None:
     """Whatever its fields say: those of `sample` are the least that each takes."""
     for fields in FIELDS[kind]:
@@ -125,6 +125,11 @@ def test_what_a_kind_asks_for_is_laid_when_it_is_named(kind: str) -> None:
 def test_a_fault_that_is_none_is_told(whom: tuple[object, ...], fields: dict[str, object], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         _fault(*whom, laid=("isolate",), **fields)
+
+
+def test_a_script_needs_producers_that_it_can_ask() -> None:
+    with pytest.raises(BadInput, match=r"fault\('script'\): .* write it into an experiment file"):
+        _fault(kind="script", steps=[{"kill": 1}])
 
 
 def test_positional_arguments_mean_nothing() -> None:

@@ -42,7 +42,7 @@ class Decided:
 
 
 class Looks:
-    """Looks at one partition of a cluster of processes. `base`: what counts as the beginning."""
+    """Looks at one partition of a cluster on this machine. `base`: what counts as the beginning."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:
         self._cluster = cluster

@@ -118,10 +118,6 @@ class Script(FaultSpec):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:
             say.report((), "a script needs one controller of its own (controllers: 1)", key=True)
-        if spec.backend == "docker":
-            say.report(
-                (), "scripts were seen to go on brokers as processes alone; write backend: process", key=True
-            )
         if self.gates and spec.cluster.timing != "script":
             say.report(
                 (),

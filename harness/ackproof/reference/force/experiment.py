@@ -36,10 +36,12 @@ class Ground:
 
     rules: str
     release: str
+    backend: str = "process"
 
     @classmethod
-    def of(cls, rules: str, release: str | None = None) -> Ground:
-        """The newest release of the line that the rules name, or this one. Raises `BadInput`."""
+    def of(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
+        """The newest release of the line that the rules name, or this one; processes, or this backend. Raises
+        `BadInput`."""
         if rules.endswith("-zk"):
             raise BadInput(
                 "a story of ZooKeeper mode cannot be forced: which requests are sent where is known of KRaft"
@@ -53,7 +55,7 @@ class Ground:
         if release is None and found is None:
             there = ", ".join(map(str, LINES))
             raise BadInput(f"no release of Kafka {rules} runs here (there are {there}); say one with --kafka")
-        return cls(rules, release or found or "")
+        return cls(rules, release or found or "", backend or cls.backend)
 
 
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
@@ -103,6 +105,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
     return {
         "name": f"forced-{story.kind.replace(' ', '-')}",
         "description": f"{story.kind}: {story.text}"[:900],
+        "backend": ground.backend,
         "cluster": cluster,
         "topics": {TOPIC: {"assignment": [list(scope.assigned or scope.ids)], "config": topic}},
         "workload": {"producers": producers, "consumers": {"live": 0}, "duration": "1s"},

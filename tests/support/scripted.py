@@ -1,0 +1,130 @@
+"""A script played on real brokers, and the duds that must not pass for one: of both backends."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ackproof.cluster.network.requests.rules import Side
+from ackproof.faults.script.acts import Acts
+from ackproof.faults.script.steps import Gate, StepSpec
+from ackproof.plan import load
+from ackproof.plan.cases import cases
+from ackproof.run.batch import Silent
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import CaseOptions
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import (
+    FaultConfirmed,
+    FaultFailed,
+    FaultRecovered,
+    ScriptStep,
+    Seen,
+    read_timeline,
+)
+from faultbench.spoilt import Spoilt, of_another_api
+
+CATALOGUE: Final = Path(__file__).parents[2] / "experiments"
+_SHORT: Final = """\
+name: dud
+cluster: {controllers: 1, timing: script}
+topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 1}}}
+workload: {duration: 1s, producers: {acks: 1}}
+faults:
+  - script:
+      steps:
+        - {send: 0, then: {acked: 1}}
+        - {fetch: 2, then: {ends: {1: 1, 2: 1}}}
+        - {kill: 3, within: 3s}
+    at: 0s
+"""
+
+
+def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[ScriptStep], str]:
+    """The steps that were told, and why the script failed; '' where it did not."""
+    (case,) = cases(load(file, backend=backend))
+    run = CaseDir(folder)
+    with CaseRun(case, run, CaseOptions(batch=str(folder), replay=""), Silent()) as one:
+        one.prepare()
+        one.go()
+    events, whole = read_timeline(run.timeline)
+    assert whole
+    failed = [event.what.reason for event in events if isinstance(event.what, FaultFailed)]
+    if not failed:
+        assert {FaultConfirmed, FaultRecovered} <= {type(event.what) for event in events}
+    return [event.what for event in events if isinstance(event.what, ScriptStep)], "; ".join(failed)
+
+
+def last(steps: list[ScriptStep]) -> Seen:
+    """What was seen after the last of them."""
+    assert steps[-1].seen is not None
+    return steps[-1].seen
+
+
+def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
+    """A step that lets more through than it says."""
+
+    def spoilt(self: Acts, step: StepSpec) -> str:
+        self._on.gates.release(Gate.FETCHES, 3, Side.REQUEST)
+        done = act(self, step)
+        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, Side.RESPONSE), "3 to be answered")
+        self._on.gates.release(Gate.FETCHES, 3, Side.RESPONSE)
+        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, Side.REQUEST), "3 to ask anew")
+        return done
+
+    return spoilt
+
+
+def not_at_first(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The first time nothing happens; whoever cleans up is obeyed."""
+    asked: list[object] = []
+
+    def call(*given: Any, **named: Any) -> Any:
+        asked.append(given)
+        return real(*given, **named) if len(asked) > 1 else None
+
+    return call
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A call of the harness that is spoilt; so many steps are told then, and these words."""
+
+    call: str
+    spoilt: Spoilt
+    told: int
+    words: str
+
+
+LIES: Final = (
+    Lie(
+        "cluster.network.requests.links.RequestLinks.lay",
+        of_another_api,
+        0,
+        "the fetches of broker 2 to be held",
+    ),
+    Lie(
+        "faults.script.acts.Acts._fetch",
+        with_a_fetch_of_3,
+        2,
+        "beside it the log of broker 3 also went from 0",
+    ),
+    Lie("cluster.backends.process.node.ProcessNode.kill", not_at_first, 3, "broker-3 to be gone"),
+)
+
+
+def found_out(lie: Lie, patch: pytest.MonkeyPatch, folder: Path, backend: str = "process") -> None:
+    """Play a short script with it, and see that it is told."""
+    name = f"ackproof.{lie.call}"
+    patch.setattr(name, lie.spoilt(pkgutil.resolve_name(name)))
+    patch.setattr("ackproof.faults.script.play.SETTLED_WITHIN_S", 10.0)
+    file = folder / "dud.yaml"
+    file.write_text(_SHORT, encoding="utf-8")
+    steps, failed = played(file, folder / "run", backend)
+    assert lie.words in failed
+    assert len(steps) == lie.told and (not steps or steps[-1].wrong)
