@@ -152,6 +152,8 @@ def test_times_count_from_between_asked_and_confirmed(make: Make) -> None:
     assert answer(run, "time_to(first ack, fault 1)", "< 3100ms").holds is True
     assert answer(run, "time_to(first ack, fault 1)", "< 2900ms").holds is None
     assert answer(run, "time_to(first ack, fault 1)", "< 2700ms").broken
+    at_once = make(produced=[attempt(2.2, 2.25), attempt(3, 3.1)], events=life(2, 2.2, 4))
+    assert value(at_once, "time_to(first ack, fault 1)").high == pytest.approx(0.25)
 
 
 def test_a_fault_that_was_not_confirmed_has_no_times(make: Make) -> None:

@@ -180,7 +180,7 @@ def looks(draw: st.DrawFn) -> Facts:
     state = st.tuples(
         steps, st.sampled_from([0, 0, 0, 1]), st.sampled_from([1, 1, 2, 0, -1]), some_nodes, st.integers(-1, 3),
         st.dictionaries(nodes, st.integers(0, 5), max_size=3), st.sampled_from([(0, 1), (0, 1), (0,), (1,)]),
-        st.sampled_from([replicas, replicas, (2, 3), (1, 4)]), st.integers(1, 6),
+        st.sampled_from([replicas, replicas, (2, 3), (1, 4), ()]), st.integers(1, 6),
     )  # fmt: skip
     for step, bump, leader, isr, mark, ends, seen, where, times in draw(st.lists(state, max_size=9)):
         epoch += bump
