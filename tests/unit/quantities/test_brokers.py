@@ -224,6 +224,13 @@ def test_reads_belong_to_whom_the_reader_named_around_them(make: Make) -> None:
     assert value(run, "reads(node 2)", Window(Span.DURING_FAULTS)).low == -math.inf
 
 
+def test_a_second_is_not_silent(make: Make) -> None:
+    """Neither before the first that the reader told, nor in between, nor after the last."""
+    records = [read(1, 0), read(2.5, 1), read(4, 2)]
+    run = fetched(make(consumed=records), (2, 1), (3, 1))
+    assert value(run, "reads(node 1)") == Value.exactly(3)
+
+
 def test_a_silent_reader_may_have_read_from_anybody(make: Make) -> None:
     records = [read(1, 0), read(4, 1), read(9, 2)]
     run = fetched(make(consumed=records), *every(0, 2, 1), *every(6, 7, 1))
