@@ -91,7 +91,7 @@ _WHERE: Final = {
 }
 
 
-def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block: makes constants of the module
+def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
     found = []
     for operation, (each, between, source, unknown, needs) in _WHERE.items():
         for name, unit, definition, required, measure in (

@@ -152,6 +152,9 @@ def test_times_count_from_between_asked_and_confirmed(make: Make) -> None:
     assert answer(run, "time_to(first ack, fault 1)", "< 3100ms").holds is True
     assert answer(run, "time_to(first ack, fault 1)", "< 2900ms").holds is None
     assert answer(run, "time_to(first ack, fault 1)", "< 2700ms").broken
+    refused = [attempt(3, 3.1, outcome=1, error=7), attempt(3, 4, outcome=1, error=7)]
+    run = make(produced=refused, events=life(2, 2.2, 4), parts=2)
+    assert value(run, "time_to(first refused, fault 1)").high == pytest.approx(1.1)  # it is in the first part
     at_once = make(produced=[attempt(2.2, 2.25), attempt(3, 3.1)], events=life(2, 2.2, 4))
     assert value(at_once, "time_to(first ack, fault 1)").high == pytest.approx(0.25)
 
