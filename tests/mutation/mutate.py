@@ -1,4 +1,4 @@
-"""Is each small change of the audit, the judge, the faults or the reference's core noticed by the tests? By mutmut.
+"""Is each small change of the audit, the quantities, the judge, the faults or the reference's core noticed? By mutmut.
 
     python -m tests.mutation.mutate judge                    all of it; a run that was broken off goes on
     python -m tests.mutation.mutate reference --only log.py  one module of it
@@ -86,6 +86,11 @@ ROOMS = {
             "tests/unit/judge",
         ),
         ("--confcutdir=tests",),
+    ),
+    "quantities": Room(
+        ("ackproof/quantities/*",),
+        ("tests/unit/quantities",),
+        ("--confcutdir=tests/unit", "--hypothesis-profile=mutants"),
     ),
     "rundir": Room(("ackproof/rundir/*",), ("tests/unit/rundir",), ("--confcutdir=tests/unit",)),
     "faults": Room(("ackproof/faults/*",), ("tests/unit/faults",), ("--confcutdir=tests/unit",)),

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import SMALLEST, FileSystem
+
+# That a mutant is noticed is all that is asked: its example need not be made small.
+settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 
 
 @pytest.fixture

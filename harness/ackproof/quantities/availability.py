@@ -44,13 +44,13 @@ def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Va
     each = _each(evidence, ask, window)
     if isinstance(each, str):
         return Value.unknown(each)
-    above = ask.above_s or 0.0
+    assert ask.above_s is not None
     values = [Value.exactly(0)]
     for gap, why in each:
         low, high = (gap.low_s, gap.high_s) if lengths else (1.0, 1.0)
-        if gap.low_s > above:
+        if gap.low_s > ask.above_s:
             values.append(Value(low, high, why if lengths else ""))
-        elif gap.high_s > above:
+        elif gap.high_s > ask.above_s:
             values.append(Value(0, high, why))
     return total(values)
 
@@ -91,7 +91,7 @@ _WHERE: Final = {
 }
 
 
-def _family() -> tuple[Quantity, ...]:
+def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
     found = []
     for operation, (each, between, source, unknown, needs) in _WHERE.items():
         for name, unit, definition, required, measure in (

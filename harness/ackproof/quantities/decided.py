@@ -45,7 +45,7 @@ class MetadataLog:
         """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
         that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
         it was."""
-        for life in self.states.get(place, ()):
+        for life in self.states[place]:
             for before, record in pairwise(life):
                 if record.leader >= 0 and record.leader_epoch > before.leader_epoch:
                     known = not self.hole or record.partition_epoch == before.partition_epoch + 1

@@ -119,7 +119,7 @@ def _of(
     optional: tuple[Argument, ...],
     measure: Callable[[Evidence, Ask, Window], Value],
     unknown: str = "At least as many as were seen",
-) -> Quantity:
+) -> Quantity:  # pragma: no mutate block, makes constants of the module
     return Quantity(
         name="logs",
         variant=variant,

@@ -146,7 +146,7 @@ def _of(
     required: tuple[Argument, ...] = (),
     unit: Unit | None = None,
     windows: bool = True,
-) -> tuple[Quantity, ...]:
+) -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
     """One quantity for each metric of these shapes."""
     return tuple(
         Quantity(

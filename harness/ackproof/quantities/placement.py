@@ -105,7 +105,7 @@ def _of(
     argument: Argument | None = None,
     needs: Witness | None = None,
     unknown: str = "",
-) -> Quantity:
+) -> Quantity:  # pragma: no mutate block, makes constants of the module
     return Quantity(
         name="placement",
         variant=variant,

@@ -34,20 +34,19 @@ class _Named:
         """Whether each record is certainly of this broker; whether it may be."""
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
-        behind = np.searchsorted(self.times, read_ns, "left")
-        end = np.minimum(behind, last)
+        end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
         mine = self._some(self.brokers == node, first, end)
         others = self._some((self.brokers != node) & (self.brokers != _NOBODY), first, end)
         silent = self._some(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
-        silent |= (behind > last) & (read_ns - self.times[last] > QUEUED_NS)
+        silent |= read_ns - self.times[last] > QUEUED_NS
         silent |= self.times[0] - read_ns > QUEUED_NS
         return mine & ~others & ~silent, mine | silent | ~others
 
     @staticmethod
     def _some(what: Bools, first: Ints, last: Ints) -> Bools:
-        """Whether it is so of any from `first` to `last`, both included."""
+        """Whether it is so of any from `first` to `last`, both included; none, where `first` is the one behind."""
         sums = np.concatenate([[0], np.cumsum(what)])
-        found: Bools = sums[last + 1] > sums[np.minimum(first, last + 1)]
+        found: Bools = sums[last + 1] > sums[first]
         return found
 
 

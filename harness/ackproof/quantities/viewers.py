@@ -157,7 +157,7 @@ def of_brokers(
     source: str = _FROM,
     needs: Witness = Witness.BROKERS,
     windows: bool = True,
-) -> Quantity:
+) -> Quantity:  # pragma: no mutate block, makes constants of the module
     """What is measured of brokers that are asked by themselves: a state, or by default a count."""
     return Quantity(
         name=name,

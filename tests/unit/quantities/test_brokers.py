@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ackproof.quantities.answer import Answer, answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.rows import rows
-from ackproof.quantities.sources import QUEUED_NS, _by_place
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
-from ackproof.rundir.brokers import ZNODES, Fetching, PartitionTold, Round, Served, Told
+from ackproof.rundir.brokers import ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered
 from ackproof.rundir.partition import TopicPartition
@@ -228,38 +224,18 @@ def test_reads_belong_to_whom_the_reader_named_around_them(make: Make) -> None:
     assert value(run, "reads(node 2)", Window(Span.DURING_FAULTS)).low == -math.inf
 
 
+def test_a_second_is_not_silent(make: Make) -> None:
+    """Neither before the first that the reader told, nor in between, nor after the last."""
+    records = [read(1, 0), read(2.5, 1), read(4, 2)]
+    run = fetched(make(consumed=records), (2, 1), (3, 1))
+    assert value(run, "reads(node 1)") == Value.exactly(3)
+
+
 def test_a_silent_reader_may_have_read_from_anybody(make: Make) -> None:
     records = [read(1, 0), read(4, 1), read(9, 2)]
     run = fetched(make(consumed=records), *every(0, 2, 1), *every(6, 7, 1))
     assert (value(run, "reads(node 1)").low, value(run, "reads(node 1)").high) == (1, 3)
     assert (value(run, "reads(node 2)").low, value(run, "reads(node 2)").high) == (0, 2)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 5), st.sampled_from([-1, 1, 1, 1, 2])), min_size=1, max_size=25),
-    st.lists(st.integers(0, 60), min_size=1, max_size=20),
-)
-def test_reads_beside_a_plain_second_implementation(steps: list[tuple[int, int]], reads: list[int]) -> None:
-    import numpy as np
-
-    unit = QUEUED_NS // 4
-    at, lines = 0, []
-    for step, broker in steps:
-        at += step
-        lines.append((at * unit, broker))
-    told_ = [Fetching(t_ns=time, sources=(("orders", 0, broker),)) for time, broker in lines]
-    surely, maybe = _by_place(told_)[PLACE].of(1, np.array([one * unit for one in reads], np.int64))
-    for number, one in enumerate(reads):
-        when = one * unit
-        before = [index for index, (time, _) in enumerate(lines) if time <= when - QUEUED_NS]
-        behind = [index for index, (time, _) in enumerate(lines) if time >= when]
-        first, last = (before or [0])[-1], (behind or [len(lines) - 1])[0]
-        named = lines[first : last + 1]
-        silent = any(two[0] - one[0] > QUEUED_NS for one, two in pairwise(named))
-        silent |= (not behind and when - lines[-1][0] > QUEUED_NS) or lines[0][0] - when > QUEUED_NS
-        brokers = {broker for _, broker in named} - {-1}
-        assert bool(surely[number]) is (brokers == {1} and not silent)
-        assert bool(maybe[number]) is (1 in brokers or silent or not brokers)
 
 
 def test_registrations(make: Make) -> None:

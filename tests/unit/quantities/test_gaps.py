@@ -1,19 +1,15 @@
-"""Times without a success of commits and metadata, replicas that are equal again, controllers that change: planted."""
+"""Times without a success of commits and metadata, and replicas that are equal again: planted."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ackproof.experiment.spec import ConsumerSpec
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.gaps import _between_commits
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Span, Window
@@ -21,7 +17,7 @@ from ackproof.rundir.brokers import PartitionTold, Round, Told
 from ackproof.rundir.commits import Commit
 from ackproof.rundir.documents import CaseFile, Client
 
-from .conftest import SECOND, Make, decided, ended, life, look
+from .conftest import SECOND, Make, attempt, life, look, read
 
 OFFSETS = (("orders", 0, 7),)
 
@@ -65,33 +61,14 @@ def test_a_commit_that_nobody_answered_is_open_and_never_short(make: Make) -> No
         8.9, math.inf, "the end cut a gap on r0 at 8.900 s"
     )
     assert value(evidence, "gaps(commit, above 60s)") == Value(0, 1, "the end cut a gap on r0 at 8.900 s")
+    late = with_reader(make(ends_s=10), [*commit(9, 11), *commit(12, None)])
+    assert value(late, "gaps(commit, above 1s)") == Value(1, 2, "the end cut a gap on r0 at 0.000 s")
 
 
 def test_who_never_commits_is_unknown(make: Make) -> None:
     evidence = make()
-    assert value(evidence, "longest_gap(commit)").why == "no reader committed an offset"
+    assert not value(evidence, "longest_gap(commit)").known
     assert ConsumerSpec().commit_every is None
-
-
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), min_size=1, max_size=12))
-def test_gaps_of_commits_beside_a_plain_walk(attempts: list[tuple[int, int, bool]]) -> None:
-    """The longest time that a clock which is set back by each success shows."""
-    now, told = 0, []
-    for wait, takes, good in attempts:
-        told.append(
-            Commit(
-                begun_ns=now + wait, offsets=OFFSETS, done_ns=now + wait + takes, error="" if good else "X"
-            )
-        )
-        now += wait + takes
-    since, most = told[0].begun_ns, 0
-    for one in told:
-        if one.good:
-            most = max(most, one.done_ns - since)
-            since = one.done_ns
-    found = _between_commits(told, 0)
-    assert max((gap.end - gap.begin for gap in found if not gap.cut), default=0) == most
-    assert any(gap.cut for gap in found) is not told[-1].good
 
 
 def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list[Round]:
@@ -114,6 +91,51 @@ def test_metadata_that_no_broker_gives_make_a_gap(make: Make, viewers: tuple[int
     assert value(evidence, "gaps(metadata, above 2s)") == Value(0, 1, "between two rounds")
     of_place = value(evidence, "longest_gap(metadata, orders/0)")  # nobody names a leader from 8 s on
     assert of_place.low == pytest.approx(1.81) and of_place.high == math.inf and "on orders/0" in of_place.why
+
+
+def test_metadata_that_was_asked_for_once(make: Make) -> None:
+    """Nobody knows what was before, and after."""
+    evidence = make()
+    evidence.run.brokers.write_text(rounds(4, 4.2, 1)[0].model_dump_json())
+    found = value(Evidence.of_run(evidence.run), "longest_gap(metadata)")
+    assert found == Value(0, 6, "between two rounds")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("longest_gap(produce)", "nothing was sent"),
+        ("longest_gap(produce, orders/1)", "nothing was sent to orders/1"),
+        ("longest_gap(read)", "nothing was acknowledged or read"),
+        ("longest_gap(read, orders/1)", "nothing was acknowledged or read on orders/1"),
+        ("longest_gap(commit)", "no reader committed an offset"),
+        ("longest_gap(commit, orders/1)", "no reader committed an offset of orders/1"),
+        ("gaps(commit, above 1s)", "no reader committed an offset"),
+    ],
+)
+def test_why_nothing_is_known(make: Make, text: str, why: str) -> None:
+    assert value(with_reader(make(), []), text) == Value.unknown(why)
+
+
+def test_who_reads_nothing_and_what_came_later_is_unknown(make: Make) -> None:
+    acked = [attempt(1, 1.1)]
+    assert value(make(produced=acked), "longest_gap(read)").why == "there was no live reader"
+    later = value(
+        make(produced=acked, events=life(0.1, 0.2, 0.5)), "longest_gap(produce)", Window(Span.DURING, 1)
+    )
+    assert later.why == "nothing was there to be seen within that time"
+
+
+def test_records_without_offsets_of_which_nobody_saw_how_many(make: Make) -> None:
+    evidence = with_reader(make(produced=[attempt(1, 1.1, offset=-1)]), [])
+    why = "nobody saw how many records of orders/0 live readers should have been handed"
+    assert value(evidence, "longest_gap(read)") == Value(0, math.inf, why)
+    for mark, expected in ((1, Value(0, 0.01)), (2, Value(8, math.inf))):
+        seen = make(
+            produced=[attempt(1, 1.1, offset=-1)], consumed=[read(2, 0)], samples=[look(9, mark=mark)]
+        )
+        found = value(seen, "longest_gap(read)")
+        assert (found.low, found.high) == (expected.low, expected.high)
 
 
 def test_metadata_that_nobody_asked_for_are_unknown(make: Make) -> None:
@@ -144,11 +166,3 @@ def test_replicas_are_equal_when_each_has_what_the_leader_had_at_the_look_before
     assert open_.high == math.inf and "were not equal" in open_.why
     never = value(make(samples=samples[5:], events=life(6.4, 6.5, 7)), "time_to(replicas equal, fault 1)")
     assert never.why == "no replica was seen to be behind its leader after the fault"
-
-
-def test_controllers_that_change_are_counted_by_their_epochs(make: Make) -> None:
-    records = [decided(0, epoch=1), decided(1, epoch=3), decided(2, epoch=3)]
-    assert value(make(metadata=ended(list(records))), "controller_changes") == Value.exactly(1)
-    cut = value(make(metadata=list(records)), "controller_changes")
-    assert (cut.low, cut.high) == (1, math.inf)
-    assert json.loads(records[1].model_dump_json())["epoch"] == 3

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ackproof.quantities.answer import Answer, answered, measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.placement import _partners
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
@@ -99,18 +96,6 @@ def test_a_move_is_seen(make: Make) -> None:
     run = make(samples=moved, metadata=registered(["", "", ""]))
     assert state(run, "placement(on a broker, node 1)", "always == 2").holds is False
     assert state(run, "placement(on a broker, node 1)", "eventually == 1").holds is True
-
-
-@given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), max_size=12))
-def test_partners_beside_a_plain_count(assigned: list[list[int]]) -> None:
-    class Known:
-        racks = dict.fromkeys(range(1, 7), "")
-
-    plain = dict.fromkeys(range(1, 7), 0)
-    for node in plain:
-        for other in plain:
-            plain[node] += other != node and any(node in row and other in row for row in assigned)
-    assert _partners(Known(), assigned) == {f"node {node}": count for node, count in plain.items()}  # type: ignore[arg-type]
 
 
 def test_how_far_a_replica_in_sync_is_behind(make: Make) -> None:

@@ -20,9 +20,8 @@ from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.end import mark_deleted
-from ackproof.rundir.timeline import EventKind
 
-from .conftest import SECOND, Make, attempt, decided, ended, event, life, look, looks, read
+from .conftest import SECOND, Make, attempt, decided, ended, life, look, looks, read
 
 DOCS = Path(__file__).parents[3] / "docs" / "quantities.md"
 ACKED = [attempt(at, at + 0.005, offset=number) for number, at in enumerate((0, 1, 2, 6, 7, 9))]
@@ -50,6 +49,7 @@ def test_gaps_between_acknowledgements(make: Make) -> None:
     run = make(produced=ACKED, parts=2)
     assert value(run, "longest_gap(produce)") == Value.exactly(4)
     assert value(run, "gaps(produce, above 1500ms)") == Value.exactly(2)
+    assert value(run, "gaps(produce, above 2s)") == Value.exactly(1)
     assert value(run, "total_gap(produce, above 1500ms)") == Value.exactly(6)
     assert not value(run, "longest_gap(produce, orders/1)").known
 
@@ -71,16 +71,36 @@ def test_a_gap_that_the_end_cuts_is_open_and_never_short(make: Make) -> None:
     assert answer(run, "longest_gap(produce)", "< 40s").holds is None
     assert "cut a gap on orders/0" in answer(run, "longest_gap(produce)", "< 40s").why
     assert value(run, "gaps(produce, above 25s)") == Value(0, 1, cut.why)
+    assert value(run, "gaps(produce, above 15s)") == Value.exactly(1)
+    assert value(run, "total_gap(produce, above 15s)") == cut
+    assert not value(run, "gaps(produce, above 15s)", Window(Span.AFTER, 1)).known
 
 
 def test_who_takes_a_record_back_does_not_wait_for_it(make: Make) -> None:
     run = make(produced=[*ACKED, attempt(9.5, 9.6, outcome=1, error=-152)], ends_s=30)
     assert value(run, "longest_gap(produce)") == Value.exactly(4)
+    at_once = make(produced=[*ACKED, attempt(9, 9.005, outcome=1, error=7)], ends_s=30)
+    assert value(at_once, "longest_gap(produce)") == Value.exactly(4)  # told with the last acknowledgement
 
 
-def test_nothing_acknowledged_is_one_gap(make: Make) -> None:
-    cut = value(make(produced=[attempt(2, outcome=2)]), "longest_gap(produce)")
-    assert (cut.low, cut.high) == (8, math.inf)
+@pytest.mark.parametrize("sent_s", [0, 2])
+def test_nothing_acknowledged_is_one_gap(make: Make, sent_s: int) -> None:
+    cut = value(make(produced=[attempt(sent_s, outcome=2)]), "longest_gap(produce)")
+    assert (cut.low, cut.high) == (10 - sent_s, math.inf)
+
+
+@pytest.mark.parametrize("apart_s", [0.008, 0.01])
+def test_gaps_below_10_ms_are_not_told_apart(make: Make, apart_s: float) -> None:
+    run = make(produced=[attempt(1, 1.009), attempt(1, 1.009 + apart_s)])
+    assert value(run, "longest_gap(produce)") == Value(0, 0.01, "gaps below 0.01 s are not told apart")
+
+
+def test_who_was_handed_nothing_waits_since_the_first_acknowledgement(make: Make) -> None:
+    run = make(produced=[attempt(1, 1.001), attempt(1, 1.004, offset=1)], consumed=[read(2, 0, phase=1)])
+    assert not value(run, "longest_gap(read)").known  # there is no live reader
+    run = make(produced=[attempt(1, 1.001), attempt(1, 1.004, offset=1), attempt(2, 2.1, partition=1)],
+               consumed=[read(3, 0) | {"partition": 1}])  # fmt: skip
+    assert value(run, "longest_gap(read, orders/0)").low == pytest.approx(8.999)
 
 
 def test_readers_that_are_behind_at_the_end_have_a_cut_gap(make: Make) -> None:
@@ -95,6 +115,8 @@ def test_within_a_window_are_the_gaps_that_touch_it(make: Make) -> None:
     run = make(produced=ACKED, events=life(7.5, 8, 8.5))
     assert value(run, "longest_gap(produce)", Window(Span.DURING, 1)) == Value.exactly(2)
     assert not value(run, "longest_gap(produce)", Window(Span.DURING, 2)).known
+    last = make(produced=ACKED, events=life(9, 9.005, 9.5))  # confirmed with the last acknowledgement
+    assert value(last, "longest_gap(produce)", Window(Span.DURING, 1)).high == 0.01
 
 
 @given(st.lists(st.integers(0, 5 * SECOND), min_size=2, max_size=60), st.integers(1, 9))
@@ -120,33 +142,6 @@ def test_a_quantile_lies_where_it_is_said(latencies: list[int], share: float) ->
     assert low <= plain <= high <= low * 1.0005 + 1
 
 
-@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 3)), min_size=1, max_size=30), st.floats(0, 9))
-def test_first_answers_beside_a_plain_search(pairs: list[tuple[float, float]], at_s: float) -> None:
-    from tempfile import TemporaryDirectory
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from ackproof.quantities.ledgers import Ledgers
-    from ackproof.rundir.layout import CaseDir
-    from ackproof.rundir.schema import PRODUCED
-
-    sent = [attempt(at, at + took, outcome=int(number % 3 > 1)) for number, (at, took) in enumerate(pairs)]
-    at_ns = round(at_s * SECOND)
-    with TemporaryDirectory() as folder:
-        run = CaseDir(Path(folder))
-        (run.produced / "client=p0").mkdir(parents=True)
-        table = pa.Table.from_pylist(sent, schema=PRODUCED)
-        pq.write_table(table, run.produced / "client=p0" / "part-000000.parquet", row_group_size=4)
-        (found,) = Ledgers(run).since(at_ns).values()
-    after = [one for one in sent if one["sent_ns"] >= at_ns]
-    acked = [one for one in after if one["outcome"] == 0]
-    refused = [one["done_ns"] for one in after if one["outcome"] != 0]
-    assert found.acked == min((one["done_ns"] for one in acked), default=None)
-    assert found.accepted == min((one["sent_ns"] for one in acked), default=None)
-    assert found.refused == min(refused, default=None)
-
-
 def test_times_count_from_between_asked_and_confirmed(make: Make) -> None:
     sent = [attempt(1, 2.15), attempt(2.05, 2.1), attempt(2.3, 5), attempt(2.4, 4.5, outcome=1, error=7)]
     run = make(produced=sent, events=life(2, 2.2, 4))
@@ -157,6 +152,11 @@ def test_times_count_from_between_asked_and_confirmed(make: Make) -> None:
     assert answer(run, "time_to(first ack, fault 1)", "< 3100ms").holds is True
     assert answer(run, "time_to(first ack, fault 1)", "< 2900ms").holds is None
     assert answer(run, "time_to(first ack, fault 1)", "< 2700ms").broken
+    refused = [attempt(3, 3.1, outcome=1, error=7), attempt(3, 4, outcome=1, error=7)]
+    run = make(produced=refused, events=life(2, 2.2, 4), parts=2)
+    assert value(run, "time_to(first refused, fault 1)").high == pytest.approx(1.1)  # it is in the first part
+    at_once = make(produced=[attempt(2.2, 2.25), attempt(3, 3.1)], events=life(2, 2.2, 4))
+    assert value(at_once, "time_to(first ack, fault 1)").high == pytest.approx(0.25)
 
 
 def test_a_fault_that_was_not_confirmed_has_no_times(make: Make) -> None:
@@ -187,16 +187,6 @@ def test_leaders_and_isrs_lie_between_two_looks(make: Make) -> None:
         assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high)), text
 
 
-def test_controllers_are_dated_by_a_wall_clock_that_must_stand(make: Make) -> None:
-    log = ended([decided(0), decided(1, 1), decided(2, 3.5, epoch=2), decided(3, 9, epoch=2)])
-    found = value(make(metadata=log, events=life(2, 2)), "time_to(controller elected, fault 1)")
-    assert (found.low, found.high) == (pytest.approx(1.5), pytest.approx(1.501))
-    jumped = make(metadata=log, events=[*life(2, 2), event(EventKind.NOTE, 5, wall_ns=5)])
-    assert "wall clock" in value(jumped, "time_to(controller elected, fault 1)").why
-    moved = make(metadata=log, events=life(2, 2, kind="clock_jump"))
-    assert "moved wall clocks" in value(moved, "time_to(controller elected, fault 1)").why
-
-
 def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
     states = [
         decided(0),
@@ -209,7 +199,10 @@ def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
     assert value(run, "elections(unclean)") == Value.exactly(1)
     assert value(make(metadata=states), "elections(unclean)").why == "the metadata log has no end"
     cut = make(metadata=states[:2] + states[3:])
-    assert value(cut, "elections(unclean)").high == math.inf
+    for text, count in (("elections(unclean)", 0), ("elections(clean)", 0), ("elections", 1)):
+        # the leader may have been in the ISR that the record which is missing told of
+        seen = value(cut, text)
+        assert (seen.low, seen.high) == (count, math.inf), text
     assert answer(cut, "elections(clean)", 0).holds is None
 
 
@@ -218,6 +211,8 @@ def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
     holed = make(samples=[*looks(0, 4), *looks(6, 11)])
     assert answer(holed, "isr", "never < 2").why == "isr(orders/0): no look tells it from 3.900 s to 6.000 s"
     assert answer(holed, "isr(orders/0)", "always >= 2").holds is None
+    around = make(samples=[*looks(0, 4), *looks(5.5, 11)], events=life(4.9, 5, 9))
+    assert answer(around, "isr", "always >= 2 during fault 1").why.endswith("from 3.900 s to 5.500 s")
     whole = make(samples=[*looks(0, 4), *looks(6, 11)], metadata=ended([decided(0)]))
     assert answer(whole, "isr(orders/0)", "never < 2").holds is True
     flicker = make(samples=looks(0, 11), metadata=ended([decided(0), decided(1, isr=(1,)), decided(2)]))

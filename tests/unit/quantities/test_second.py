@@ -72,7 +72,7 @@ def alike(found: Value, plain: Bounds, name: str) -> bool:
         return plain is None and not found.known
     if name.startswith("latency(p"):
         return found.low <= plain[0] <= found.high <= found.low * 1.0005 + 1e-8
-    return (found.low, found.high) == pytest.approx(plain, abs=1e-9)
+    return (found.low, found.high) == pytest.approx(plain, rel=1e-13, abs=1e-13)
 
 
 @pytest.mark.parametrize("family", list(MADE_OF))

@@ -81,7 +81,7 @@ def _told(viewer: int, row: tuple[int, int, tuple[int, ...]], members: int, gave
 
 
 rows = st.tuples(
-    st.sampled_from([1, 1, 2, -1]), st.sampled_from([1, 1, 2]), st.sampled_from([(1, 2, 3), (1, 2)])
+    st.sampled_from([1, 1, 2, 0, -1]), st.sampled_from([1, 1, 2]), st.sampled_from([(1, 2, 3), (1, 2)])
 )
 gave = st.tuples(
     st.sampled_from([0, 0, 0, 6]), st.integers(0, 2), st.sampled_from([0, 0, 0, 2]), st.integers(-1, 4),
