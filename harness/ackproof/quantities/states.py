@@ -20,6 +20,7 @@ from ackproof.rundir.metadata import (
     LogEnded,
     MetadataRecord,
 )
+from ackproof.rundir.partition import internal
 from ackproof.rundir.samples import Sample
 
 
@@ -121,7 +122,8 @@ LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
 
 def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
     log = evidence.metadata_log
-    places = [place for place in log.states if ask.place in (None, place)]
+    # A reader's group has Kafka make a topic of its own, led by whoever it may be.
+    places = [place for place in log.states if place == ask.place or not (ask.place or internal(place.topic))]
     wanted = {"": (True, False, None), "clean": (True,), "unclean": (False,)}[kind]
     count = sum(clean in wanted for place in places for _, clean in log.elections(place))
     hole = log.hole or ("" if places else f"the metadata log says nothing of {ask.place or 'any partition'}")
@@ -169,8 +171,8 @@ def _of(kind: str) -> Quantity:  # pragma: no mutate block, makes constants of t
         name="elections",
         variant=kind,
         unit=Unit.COUNT,
-        definition=f"How often a leader{whom} was named in a new leader epoch, on all partitions; that of a topic's "
-        "creation does not count.",
+        definition=f"How often a leader{whom} was named in a new leader epoch; that of a topic's creation does not "
+        "count. Without t/p: on all partitions but those of Kafka's own topics (`__consumer_offsets`, …).",
         source="observed/metadata.jsonl",
         unknown="At least as many as are seen where the metadata log has a hole"
         + ("." if not kind else "; what the leader was is not seen where that lies just before."),

@@ -8,6 +8,11 @@ from typing import Final, NamedTuple
 _TEXT: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 
 
+def internal(topic: str) -> bool:
+    """Whether a topic is Kafka's own: `__consumer_offsets`, `__transaction_state`, …"""
+    return topic.startswith("__")
+
+
 class TopicPartition(NamedTuple):
     """A topic and the number of one of its partitions; as text `orders/0`."""
 

@@ -206,6 +206,20 @@ def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
     assert answer(cut, "elections(clean)", 0).holds is None
 
 
+def test_elections_of_kafkas_own_topics_count_where_they_are_asked_for(make: Make) -> None:
+    first, second = ({"topic": "__consumer_offsets", "partition_epoch": epoch} for epoch in (0, 1))
+    log = [
+        decided(0),
+        decided(1).model_copy(update=first),
+        decided(2, leader=2, leader_epoch=1).model_copy(update=second),
+    ]
+    run = make(metadata=ended(list(log)))
+    assert value(run, "elections") == Value.exactly(0)
+    assert value(run, "elections(__consumer_offsets/0)") == Value.exactly(1)
+    lone = make(metadata=ended([decided(0).model_copy(update=first)]))
+    assert value(lone, "elections").why == "the metadata log says nothing of any partition"
+
+
 def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
     assert answer(make(samples=looks(0, 11)), "isr", "never < 2").holds is True
     holed = make(samples=[*looks(0, 4), *looks(6, 11)])

@@ -13,7 +13,7 @@ from ackproof.experiment.fault import WHERE_IT_LIVES, Complaints, Grip, NodeFaul
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import FaultContext, SpecT
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
-from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.partition import TopicPartition, internal
 
 _START: Final = "start again"
 BACK_WITHIN_S: Final = 60.0
@@ -102,6 +102,4 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
 
 
 def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
-    return sorted(
-        {topic for node in nodes for topic, _ in node.disk.partitions() if not topic.startswith("__")}
-    )
+    return sorted({topic for node in nodes for topic, _ in node.disk.partitions() if not internal(topic)})

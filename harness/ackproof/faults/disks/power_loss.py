@@ -27,7 +27,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
-from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.partition import TopicPartition, internal
 
 FLUSH_SETTINGS: Final = frozenset(
     {"log.flush.interval.messages", "log.flush.interval.ms", "flush.messages", "flush.ms"}
@@ -224,7 +224,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
                 now = after.get(place, 0)
                 if now < end:
                     gone += end - now
-                    if not place[0].startswith("__"):
+                    if not internal(place[0]):
                         lines.append(f"{place[0]}/{place[1]} on {node.name} ended at {end}, now at {now}")
         if not gone:
             return 0, "no log lost anything: all of it had been fsynced"
