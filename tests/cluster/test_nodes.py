@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ackproof.base.errors import BadInput, NodeDied
@@ -220,17 +220,19 @@ def test_a_death_by_itself_is_noticed_at_once_and_ends_every_wait(
     node = cluster.node(3)
     node.await_ready(10)
     assert node.pid is not None
-    process = psutil.Process(node.pid)
+    kernel, process = select.poll(), os.pidfd_open(node.pid)
+    kernel.register(process, select.POLLIN)
     gone: list[float] = []
 
     def noticed() -> NodeDied | None:
-        if not gone and (not process.is_running() or process.status() == psutil.STATUS_ZOMBIE):
+        # When the last thread has ended; the first is a zombie before, as long as the kernel takes memory apart.
+        if not gone and kernel.poll(0):
             gone.append(time.monotonic())
         return node.death
 
     os.kill(node.pid, signal.SIGKILL)
     death = wait_until(noticed, what="the death", timeout_s=5, interval_s=0.001)
-    # From the moment that the kernel has taken the JVM's memory apart, which takes it as long as it is busy.
+    os.close(process)
     assert not gone or time.monotonic() - gone[0] < 0.3
     assert "node 3 (broker-3" in str(death)
     assert "died by itself: SIGKILL; last log lines:\n[20" in str(death)
