@@ -9,27 +9,19 @@ import pytest
 
 from ackproof.cluster.containers.engine import Engine
 from faultbench.spoilt import nothing
-from scripted import CATALOGUE, LIES, Lie, found_out, last, played
+from scripted import CATALOGUE, LIES, Lie, found_out, last, played, written
 
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.skipif(os.geteuid() != 0, reason="links of containers are laid by root"),
 ]
 # Nobody dies, and no session ends: what is held is let through.
-QUICK = """\
-name: quick
-cluster: {controllers: 1, timing: script}
-topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 1}}}
-workload: {duration: 1s, producers: {acks: 1}}
-faults:
-  - script:
-      steps:
-        - {send: 0, then: {acked: 1, ends: {1: 1, 2: 0, 3: 0}}}
-        - {fetch: 2, then: {ends: {1: 1, 2: 1, 3: 0}}}
-        - {lead: 2, then: {leader: 2, epoch: 1, believed: {1: 0, 2: 0}}}
-        - {learn: 2, then: {believed: {1: 0, 2: 1, 3: 0}}}
-    at: 0s
-"""
+QUICK = (
+    "{send: 0, then: {acked: 1, ends: {1: 1, 2: 0, 3: 0}}}",
+    "{fetch: 2, then: {ends: {1: 1, 2: 1, 3: 0}}}",
+    "{lead: 2, then: {leader: 2, epoch: 1, believed: {1: 0, 2: 0}}}",
+    "{learn: 2, then: {believed: {1: 0, 2: 1, 3: 0}}}",
+)
 UNLED = Lie(
     "cluster.network.requests.spaces.SpacesRequestLinks.renew",
     nothing,
@@ -40,8 +32,7 @@ UNLED = Lie(
 
 
 def test_what_is_held_is_let_through_one_by_one(engine: Engine, tmp_path: Path) -> None:
-    file = tmp_path / "quick.yaml"
-    file.write_text(QUICK, encoding="utf-8")
+    file = written(tmp_path / "quick.yaml", *QUICK)
     steps, failed = played(file, tmp_path / "run", "docker")
     assert (failed, [step.wrong for step in steps]) == ("", ["", "", "", ""])
     seen = last(steps)

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -27,22 +27,31 @@ from ackproof.rundir.timeline import (
     Seen,
     read_timeline,
 )
-from faultbench.spoilt import Spoilt, of_another_api
+from faultbench.spoilt import Spoilt, not_at_first, of_another_api
 
 CATALOGUE: Final = Path(__file__).parents[2] / "experiments"
-_SHORT: Final = """\
-name: dud
-cluster: {controllers: 1, timing: script}
-topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 1}}}
-workload: {duration: 1s, producers: {acks: 1}}
+_FRAME: Final = """\
+name: scripted
+cluster: {{controllers: 1, timing: script}}
+topics: {{orders: {{assignment: [[1, 2, 3]], config: {{min.insync.replicas: 1}}}}}}
+workload: {{duration: 1s, producers: {{acks: 1}}}}
 faults:
   - script:
       steps:
-        - {send: 0, then: {acked: 1}}
-        - {fetch: 2, then: {ends: {1: 1, 2: 1}}}
-        - {kill: 3, within: 3s}
-    at: 0s
+{steps}    at: 0s
 """
+_SHORT: Final = (
+    "{send: 0, then: {acked: 1}}",
+    "{fetch: 2, then: {ends: {1: 1, 2: 1}}}",
+    "{kill: 3, within: 3s}",
+)
+
+
+def written(file: Path, *steps: str) -> Path:
+    """The file of a script of these steps, with three replicas and acks=1."""
+    lines = "".join(f"        - {step}\n" for step in steps)
+    file.write_text(_FRAME.format(steps=lines), encoding="utf-8")
+    return file
 
 
 def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[ScriptStep], str]:
@@ -80,17 +89,6 @@ def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
     return spoilt
 
 
-def not_at_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The first time nothing happens; whoever cleans up is obeyed."""
-    asked: list[object] = []
-
-    def call(*given: Any, **named: Any) -> Any:
-        asked.append(given)
-        return real(*given, **named) if len(asked) > 1 else None
-
-    return call
-
-
 @dataclass(frozen=True)
 class Lie:
     """A call of the harness that is spoilt; so many steps are told then, and these words."""
@@ -123,8 +121,6 @@ def found_out(lie: Lie, patch: pytest.MonkeyPatch, folder: Path, backend: str = 
     name = f"ackproof.{lie.call}"
     patch.setattr(name, lie.spoilt(pkgutil.resolve_name(name)))
     patch.setattr("ackproof.faults.script.play.SETTLED_WITHIN_S", 10.0)
-    file = folder / "dud.yaml"
-    file.write_text(_SHORT, encoding="utf-8")
-    steps, failed = played(file, folder / "run", backend)
+    steps, failed = played(written(folder / "dud.yaml", *_SHORT), folder / "run", backend)
     assert lie.words in failed
     assert len(steps) == lie.told and (not steps or steps[-1].wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeAlias
 
 from ackproof.cluster.addresses import Address
@@ -27,13 +28,17 @@ def says(word: object) -> Spoilt:
 
 def once(real: Callable[..., Any]) -> Callable[..., Any]:
     """Does it the first time alone."""
-    done: list[object] = []
+    return _where(real, lambda number: number == 1)
 
-    def call(*given: Any, **named: Any) -> Any:
-        done.append(given)
-        return real(*given, **named) if len(done) == 1 else None
 
-    return call
+def not_at_first(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The first time nothing happens; whoever cleans up is obeyed."""
+    return _where(real, lambda number: number > 1)
+
+
+def _where(real: Callable[..., Any], does: Callable[[int], bool]) -> Callable[..., Any]:
+    numbers = count(1)
+    return lambda *given, **named: real(*given, **named) if does(next(numbers)) else None
 
 
 def astray(elsewhere: str) -> Spoilt:
