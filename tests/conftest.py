@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 import traces
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
+from costs import Costs
 from faultbench import TABLE, Bite
 from spread import Spread, in_order
 
@@ -36,6 +37,7 @@ settings.load_profile("ackproof")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what is too long for every push")
+    parser.addoption("--costs", action="store_true", help="tell at the end what each file's tests cost")
     parser.addoption(
         "--whole-table",
         metavar="BACKEND,…",
@@ -48,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in a shell's background jobs. What the tests start, and then interrupt, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--costs"):
+        config.pluginmanager.register(Costs())
     if hasattr(config, "workerinput"):
         return  # a worker of xdist has its controller's
     config.stash[_STATE] = state = Path(tempfile.mkdtemp(prefix="ackproof-tests-state-"))
