@@ -121,8 +121,12 @@ class BrokerAsker(Asker[_Reply]):
         log_ends = queries.read_offsets(ends)
         refusals = _rows(produced, "index")
         served = []
-        for place, row in _rows(fetched, "partition_index").items():
-            one = _served(place, row, refusals[place].error_code, log_ends.get(place, -1))
+        rows = _rows(fetched, "partition_index")
+        marks = self._marks(link, rows)
+        for place, row in rows.items():
+            if place not in marks:
+                continue
+            one = _served(place, row, marks[place], refusals[place].error_code, log_ends.get(place, -1))
             served.append(one)
             given = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
             self._from[broker, place] = max(0, row.log_start_offset, given)
@@ -134,6 +138,25 @@ class BrokerAsker(Asker[_Reply]):
                 served=tuple(served),
             )
         )
+
+    @staticmethod
+    def _marks(link: Connection, rows: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, int]:
+        """The high watermarks below which the records of answers lay for certain.
+
+        A broker notes the mark that it tells before it reads, up to the mark of that later moment (Partition.
+        readRecords). So what is beyond the one told is held against the one that is told next; a replica that tells
+        none then is left out, as one that did not answer.
+        """
+        marks = {place: row.high_watermark for place, row in rows.items()}
+        doubted = {place: mark for place, mark in marks.items() if _past(rows[place], mark)}
+        if doubted:
+            (again,) = link.ask_all([ask_records(doubted)])
+            later = _rows(again, "partition_index")
+            for place, mark in doubted.items():
+                del marks[place]
+                if place in later and later[place].error_code == 0:
+                    marks[place] = max(mark, later[place].high_watermark)
+        return marks
 
 
 def ask_records(starts: Mapping[TopicPartition, int]) -> Question:
@@ -178,19 +201,21 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
     }
 
 
-def _served(place: TopicPartition, row: Any, produce: int, log_end: int) -> Served:  # noqa: ANN401
-    records = beyond = 0
-    for batch in _batches(bytes(row.records or b"")):
-        if not batch.control:
-            records += batch.records
-        beyond += max(0, batch.last + 1 - max(batch.first, row.high_watermark))
+def _past(row: Any, mark: int) -> int:  # noqa: ANN401
+    """How many records of an answer have offsets at or above a mark."""
+    batches = _batches(bytes(row.records or b""))
+    return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
+
+
+def _served(place: TopicPartition, row: Any, mark: int, produce: int, log_end: int) -> Served:  # noqa: ANN401
+    batches = _batches(bytes(row.records or b""))
     return Served(
         topic=place.topic,
         partition=place.partition,
         log_end=log_end,
         fetch=row.error_code,
-        records=records,
-        beyond=beyond,
+        records=sum(batch.records for batch in batches if not batch.control),
+        beyond=_past(row, mark),
         high_watermark=row.high_watermark,
         produce=produce,
     )

@@ -149,8 +149,9 @@ QUANTITIES: Final = (
     of_brokers(
         "beyond",
         "",
-        "How many records a consumer's Fetch was given whose offset was not below the high watermark of that same "
-        f"answer. {_ALL} Within a window: in rounds that lie whole in it.",
+        "How many records a consumer's Fetch was given whose offset was not below the high watermark that the broker "
+        "told right after: the one in the answer itself is noted before the records are read. "
+        f"{_ALL} Within a window: in rounds that lie whole in it.",
         "Unknown where no broker that was asked had a record beyond its high watermark: an absence would say nothing.",
         optional=(Argument.NODE, Argument.PLACE),
         measure=_beyond,

@@ -32,9 +32,10 @@ class Served(Document):
     """What a broker gave a client of one replica of its own. -1: it did not say.
 
     `log_end`: of that replica, asked just before. `fetch`: the error of a consumer's Fetch, 0 none; then `records`
-    came, `beyond` of which had offsets at or above the `high_watermark` of that answer. `produce`: the error of a
-    Produce whose batch has a broken checksum. Nothing of it is ever appended: who leads says CORRUPT_MESSAGE, who does
-    not NOT_LEADER_OR_FOLLOWER, before it looks at the batch.
+    came with `high_watermark`, `beyond` of which had offsets at or above the one that the broker told after it, for it
+    notes the mark before it reads (Partition.readRecords). `produce`: the error of a Produce whose batch has a broken
+    checksum. Nothing of it is ever appended: who leads says CORRUPT_MESSAGE, who does not NOT_LEADER_OR_FOLLOWER,
+    before it looks at the batch.
     """
 
     topic: str

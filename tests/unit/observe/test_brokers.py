@@ -38,7 +38,9 @@ class FakeLink:
 
     def __init__(self, broker: int) -> None:
         self.broker = broker
-        self.mark = 20
+        self.mark = self.later = 20
+        """The high watermark that it tells with records, and the one right after."""
+        self.refuses_later = 0
         self.given = batch(19, 1) + batch(20, 3) + batch(23, 1, attributes=0x20) + batch(24, 9)[:30]
         self.fails: Exception | None = None
         self.free = threading.Event()
@@ -50,6 +52,9 @@ class FakeLink:
         self.asked += questions
         if self.fails is not None:
             raise self.fails
+        if len(questions) == 1:
+            row = SimpleNamespace(partition_index=0, error_code=self.refuses_later, high_watermark=self.later)
+            return [SimpleNamespace(responses=[SimpleNamespace(name="t", topic="t", partitions=[row])])]
         hosted = bool(questions[2].fields["topics"])
         row = SimpleNamespace(
             partition_index=0, index=0, error_code=0, high_watermark=self.mark, log_start_offset=5, records=self.given,
@@ -120,7 +125,7 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         one.timeline.close()
 
 
-def test_what_lies_beyond_the_mark_of_the_answer_is_counted(stand: Any) -> None:
+def test_what_lies_beyond_the_mark_that_is_told_next_is_counted(stand: Any) -> None:
     one = stand()
     assert [told.served for told in one.round().told] == [(), ()]  # nobody knows yet who has what
     told = {it.viewer: it for it in one.round().told}
@@ -130,11 +135,25 @@ def test_what_lies_beyond_the_mark_of_the_answer_is_counted(stand: Any) -> None:
     assert told[2].brokers == (1, 2)
     one.round()
     fetches = [question for question in one.links[1].asked if question.name == "Fetch"]
-    assert [dict(it.fields["topics"]).get("t", [(0, 0, None)])[0][2] for it in fetches] == [None, 0, 19]
+    starts = [dict(it.fields["topics"]).get("t", [(0, 0, None)])[0][2] for it in fetches]
+    assert starts == [None, 0, 20, 19, 20]  # each answer had records beyond its mark
     within = one.links[1]
     within.given = batch(19, 1)
     (served,) = {it.viewer: it for it in one.round().told}[1].served
     assert (served.records, served.beyond) == (1, 0)
+    assert len([it for it in within.asked if it.name == "Fetch"]) == len(fetches) + 1
+
+
+def test_a_mark_that_has_risen_since_is_no_breach(stand: Any) -> None:
+    """A broker notes the mark before it reads, and reads up to the mark that there is by then."""
+    one = stand()
+    one.round()
+    one.links[1].later = 22
+    one.links[2].later = 24
+    told = {it.viewer: it.served[0] for it in one.round().told}
+    assert [(served.beyond, served.high_watermark) for served in told.values()] == [(2, 20), (0, 20)]
+    one.links[1].refuses_later = 6
+    assert {it.viewer: len(it.served) for it in one.round().told} == {1: 0, 2: 1}
 
 
 def test_who_runs_and_does_not_answer_is_silent(stand: Any) -> None:
