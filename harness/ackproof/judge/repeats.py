@@ -21,7 +21,6 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
 from ackproof.repeats.wording import span_text
-from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -73,10 +72,10 @@ def no_number(entry: BatchCase) -> str | None:
 
 
 def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """What a number shows of Kafka: on a starved machine a time would have been no longer, a rate no lower."""
+    """What a number shows of Kafka: without a starved machine a time would have been no longer, a rate no lower."""
     if not (value.known and entry.starved and quantity.takes_time):
         return value
-    if quantity.unit is Unit.PER_SECOND:
+    if quantity.falls:
         return replace(value, high=math.inf, why=_STARVED)
     return replace(value, low=0.0, why=_STARVED)
 
