@@ -86,18 +86,18 @@ def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantit
 
 def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
     """What is asked of one repeat; where its number is unknown it stands there all the same."""
-    why = no_number(entry)
+    why = None
     try:
-        if group.file is None:
+        if group.file is None and run.case_json.exists():
             group.file = CaseFile.load(run.case_json)
-        if why is None:
+        if (why := no_number(entry, run)) is None:
             told = measure(Evidence.of_run(run))
             group.measured(
                 entry.case,
                 {asked: of_kafka(entry, parse_ask(asked[0]).quantity, value) for asked, value in told},
             )
     except BadInput as error:
-        why = why or str(error)
+        why = str(error)
     if why is not None:
         group.unknown.append(Value.unknown(f"{entry.case}: {why}"))
 

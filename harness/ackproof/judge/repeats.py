@@ -21,7 +21,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
 from ackproof.repeats.wording import span_text
-from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats, RepeatValue
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
@@ -51,11 +51,12 @@ class _Runs:
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
         """What one repeat came to."""
-        if (why := no_number(entry)) is not None:
-            return Value.unknown(why)
+        run = CaseDir(self.directory.path / entry.run)
         try:
+            if (why := no_number(entry, run)) is not None:
+                return Value.unknown(why)
             if self.evidence is None or self.name != entry.run:
-                self.evidence = Evidence.of_run(CaseDir(self.directory.path / entry.run))
+                self.evidence = Evidence.of_run(run)
                 self.name = entry.run
             value = measured(self.evidence, ask, demand.window)
         except BadInput as error:
@@ -63,12 +64,14 @@ class _Runs:
         return of_kafka(entry, ask.quantity, value)
 
 
-def no_number(entry: BatchCase) -> str | None:
-    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict. None: it counts."""
-    if entry.verdict in (Verdict.PASS, Verdict.FAIL):
-        return None
-    why = entry.error or next(iter(entry.reasons), "no reason is told")
-    return f"{entry.verdict or 'it came to no verdict'}: {why}"
+def no_number(entry: BatchCase, run: CaseDir) -> str | None:
+    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict, or its folder holds
+    another run. None: it counts. Raises `BadInput`."""
+    if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
+        why = entry.error or next(iter(entry.reasons), "no reason is told")
+        return f"{entry.verdict or 'it came to no verdict'}: {why}"
+    there = CaseFile.load(run.case_json).case
+    return None if there == entry.case else f"{entry.run} holds the run of {there}"
 
 
 def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
