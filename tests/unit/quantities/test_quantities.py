@@ -295,6 +295,14 @@ def test_eventually_has_a_time_by_which(make: Make) -> None:
     assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
 
 
+@pytest.mark.parametrize("bound", ["eventually == 3 by 3s", "eventually == 2 by 50ms after fault 1"])
+def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make, bound: str) -> None:
+    """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
+    run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
+    found = answer(run, "isr", bound)
+    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it within that time")
+
+
 def test_latencies_within_and_without_faults(make: Make) -> None:
     sent = [attempt(1, 1.1), attempt(3, 4), attempt(8, 8.2), attempt(9, 9.1, outcome=1, error=7)]
     run = make(produced=sent, events=life(2, 2, 5))
