@@ -17,7 +17,7 @@ from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
 from ackproof.judge.facts import Facts
-from ackproof.judge.repeats import of_kafka
+from ackproof.judge.repeats import in_its_words, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
@@ -144,7 +144,7 @@ def _of_case(
         return
     facts = Facts.of(run)
     for name, side, quantity, bound in asked:
-        ask = parse_ask(quantity)
+        ask = in_its_words(parse_ask(quantity), run)
         answer = answered(facts, ask, bound, partial(of_kafka, case, ask.quantity))
         yield (
             name,

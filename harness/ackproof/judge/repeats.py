@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.spec import attached_topic
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Quantity
@@ -58,7 +60,7 @@ class _Runs:
             if self.evidence is None or self.name != entry.run:
                 self.evidence = Evidence.of_run(run)
                 self.name = entry.run
-            value = measured(self.evidence, ask, demand.window)
+            value = measured(self.evidence, in_its_words(ask, run), demand.window)
         except BadInput as error:
             return Value.unknown(str(error))
         return of_kafka(entry, ask.quantity, value)
@@ -72,6 +74,19 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
         return f"{entry.verdict or 'it came to no verdict'}: {why}"
     there = CaseFile.load(run.case_json).case
     return None if there == entry.case else f"{entry.run} holds the run of {there}"
+
+
+def in_its_words(ask: Ask, run: CaseDir) -> Ask:
+    """The same of a run's own topics: on a cluster that someone else runs they have other names than in the file.
+
+    Raises `BadInput`.
+    """
+    if ask.place is None:
+        return ask
+    file = CaseFile.load(run.case_json)
+    if not BACKENDS[file.backend].foreign:
+        return ask
+    return replace(ask, place=ask.place._replace(topic=attached_topic(ask.place.topic, file.run_id)))
 
 
 def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:

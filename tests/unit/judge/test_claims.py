@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
+from ackproof.experiment.spec import attached_topic
 from ackproof.judge.claims import concluded, judge_claims
-from ackproof.judge.repeats import of_kafka
+from ackproof.judge.repeats import judged, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.claims import ClaimVerdict, Shown
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 
@@ -159,3 +160,23 @@ def test_who_is_starved_acknowledges_less_and_not_more() -> None:
     ):
         found = of_kafka(entry, parse_ask(name).quantity, Value.exactly(5))
         assert (found.low, found.high) == (low, high), name
+
+
+def test_on_somebody_elses_cluster_topics_have_other_names(make_run: MakeRun, tmp_path: Path) -> None:
+    asked = "longest_gap(produce, orders/0)"
+    own = attached_topic("orders", "0" * 16)
+    run = make_run(
+        expect=f'claims:\n  A: {{says: s, holds: [{{"{asked}": "< 8s"}}]}}',
+        attempts=[attempt(0, 1, topic=own), attempt(1, 8, topic=own)],
+    )
+    file = CaseFile.load(run.case_json)
+    claims = case_from_json(file.resolved).experiment.claims
+    file.model_copy(update={"backend": "attach"}).save(run.case_json)
+    entry = BatchCase(case=file.case, settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name)
+    directory = batch_of(tmp_path, entry)
+    (one,) = judge_claims(claims, directory, tmp_path, 1.0)
+    assert (one.verdict, one.shown[0].seen) == (ClaimVerdict.CONFIRMED, "7.000 s")
+    over = OverRepeats(quantity=asked, demand="max < 8s", unit="s", cells=(entry.cell_name,), repeats=1)
+    batch = BatchFile.load(directory.batch_json).model_copy(update={"over_repeats": (over,)})
+    (told,) = judged(directory, batch).over_repeats
+    assert (told.verdict, told.seen) == (Verdict.PASS, "7.000 s")
