@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from ackproof.base.errors import BadInput
 from ackproof.cli.compare import compare as command
 from ackproof.compare.batches import compare
 from ackproof.compare.gate import Gate
+from ackproof.compare.groups import groups_of
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.value import Value
 from ackproof.repeats.demand import Statistic
 from ackproof.rundir.comparison import Beyond, ComparedBatch, ComparedCase, ComparedQuantity, ComparisonFile
 from ackproof.rundir.documents import BatchFile
@@ -98,6 +102,32 @@ def test_a_repeat_without_a_verdict_makes_its_case_unknown(pair: tuple[Path, Pat
     assert ack.sides[1] is not None
     assert ack.sides[1].why == "1 of 3 unknown: acks=1#1: INCONCLUSIVE: it lacks"
     assert of(found, "acks=all", ACK).beyond != (None,)
+
+
+def test_settings_that_differ_are_told_of_cases_without_a_verdict(pair: tuple[Path, Path]) -> None:
+    file = BatchDir(pair[1]).batch_json
+    batch = BatchFile.load(file)
+    torn = tuple(one.model_copy(update={"verdict": Verdict.INCONCLUSIVE}) for one in batch.cases)
+    batch.model_copy(update={"cases": torn}).save(file)
+    found = compare(pair, MEAN)
+    assert {tuple(case.settings) for case in found.cases} == {("cluster.config[broker.session.timeout.ms]",)}
+
+
+def test_what_a_repeat_does_not_tell_is_not_left_out(pair: tuple[Path, Path]) -> None:
+    """Of three repeats the middle one alone tells of a fault, and the last of its rate."""
+
+    def measure(evidence: Evidence) -> Iterator[tuple[tuple[str, str], Value]]:
+        repeat = evidence.run.path.name[-1]
+        if repeat == "2":
+            yield (ACK, ""), Value.exactly(1)
+        if repeat == "3":
+            yield ("rate(produce)", ""), Value.exactly(5)
+
+    group = groups_of(pair[0], BatchFile.load(BatchDir(pair[0]).batch_json), measure)["acks=1"]
+    assert [one.high for one in group.of((ACK, ""))] == [math.inf, 1, math.inf]
+    assert [one.high for one in group.of(("rate(produce)", ""))] == [math.inf, math.inf, 5]
+    assert group.of((ACK, ""))[2].why == "acks=1#3 does not tell it"
+    assert group.of(("lost", "")) == []
 
 
 def made(

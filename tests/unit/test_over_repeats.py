@@ -3,11 +3,14 @@ stand-ins."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from ackproof.compare.batches import compare
 from ackproof.judge import judge_over_repeats
+from ackproof.repeats.demand import Statistic
 from ackproof.run.conclude import conclude_again, merged
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.documents import BatchFile
@@ -145,3 +148,31 @@ def test_the_command_that_repeats_one_case_says_nothing_of_going_on(tmp_path: Pa
     options = BatchOptions((tmp_path / "x.yaml",), at_most=9)
     assert command_of(options, 0).endswith("--until-decided --at-most 9")
     assert "--until-decided" not in command_of(options, 0, only="acks=1#1")
+
+
+def test_the_run_of_another_repeat_is_none_of_its_own(go: Go) -> None:
+    """One run that lies in the folders of two repeats would count twice, and bound the mean as if there were two."""
+    batch = go(f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", repeat=4)
+    document = BatchFile.load(batch.directory.batch_json)
+    assert document.over_repeats[0].verdict is Verdict.PASS
+    one, other = (
+        batch.directory.path / case.run
+        for case in document.cases
+        if case.case in ("acks=all#1", "acks=all#2")
+    )
+    shutil.rmtree(other)
+    shutil.copytree(one, other)
+    (mean,) = judge_over_repeats(batch.directory, document).over_repeats
+    assert (mean.verdict, mean.why) == (
+        Verdict.INCONCLUSIVE,
+        f"acks=all#2 has no number: {other.name} holds the run of acks=all#1",
+    )
+    (side,) = next(
+        one.sides
+        for case in compare([batch.directory.path] * 2, Statistic("mean")).cases
+        if case.case == "acks=all"
+        for one in case.quantities
+        if one.quantity == ACK
+    )[:1]
+    assert side is not None
+    assert side.why.startswith("1 of 4 unknown: acks=all#2: ")

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from ackproof.base.errors import BadInput
 from ackproof.cli.compare import trend as command
 from ackproof.compare.trend import trend
-from ackproof.rundir.documents import BatchFile
-from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.trend import TrendFile
 from ackproof_reports.trend import trend_page
@@ -56,6 +56,29 @@ def test_each_case_by_date_with_what_changed(runs: Path) -> None:
     assert {point.version for point in every.points} == {"4.3.1"}
     assert len(found.unread) == 1
     assert "night-1x" in found.unread[0]
+
+
+def test_a_batch_without_numbers_hides_no_change(runs: Path) -> None:
+    """The night before the change came to no verdict: what came with it is told beside the last one that did."""
+    file = BatchDir(runs / "night-1").batch_json
+    batch = BatchFile.load(file)
+    torn = tuple(one.model_copy(update={"verdict": Verdict.INCONCLUSIVE}) for one in batch.cases)
+    batch.model_copy(update={"cases": torn}).save(file)
+    every = trend(runs).cases[1]
+    assert [bool(point.apart) for point in every.points] == [False, False, True]
+    assert [bool(point.changed) for point in every.points] == [False, False, True]
+    assert [point.version for point in every.points] == ["4.3.1"] * 3
+
+
+def test_the_order_is_that_of_dates_and_not_of_names(runs: Path) -> None:
+    (runs / "night-0").rename(runs / "oldest")
+    for case in trend(runs).cases:
+        assert [point.batch for point in case.points] == ["oldest", "night-1", "night-2"]
+    file = CaseDir(
+        runs / "night-2" / BatchFile.load(BatchDir(runs / "night-2").batch_json).cases[0].run
+    ).case_json
+    CaseFile.load(file).model_copy(update={"wall_ns": 0}).save(file)
+    assert [point.batch for point in trend(runs).cases[0].points] == ["oldest", "night-1", "night-2"]
 
 
 def test_the_page(runs: Path) -> None:

@@ -81,7 +81,7 @@ def compare(
 
 def _case(name: str, groups: Sequence[Group | None], method: _Method) -> ComparedCase:
     there = [group for group in groups if group is not None]
-    asked = dict.fromkeys(key for group in there for key in group.values if key[0])
+    asked = dict.fromkeys(key for group in there for key in group.values)
     quantities = [_quantity(key, groups, method) for key in asked]
     return ComparedCase(
         case=name,
@@ -109,7 +109,7 @@ def _quantity(key: Asked, groups: Sequence[Group | None], method: _Method) -> Co
 def _comparisons(groups: Sequence[Group | None]) -> int:
     """How many times a quantity of one batch is held beside that of the first."""
     there = [group for group in groups if group is not None]
-    asked = dict.fromkeys(key for group in there for key in group.values if key[0])
+    asked = dict.fromkeys(key for group in there for key in group.values)
     values = [[group.of(key) if group else [] for group in groups] for key in asked]
     return sum(_comparable(group, one[0]) for one in values for group in one[1:])
 

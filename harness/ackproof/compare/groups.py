@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,21 +41,36 @@ def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
 
 @dataclass
 class Group:
-    """The repeats of one case in one batch."""
+    """The repeats of one case in one batch. `values`: of each quantity that any of them tells the numbers of all that
+    could be measured; `unknown`: one for each of the others. `file`: of the first that has one."""
 
     entries: list[BatchCase] = field(default_factory=list)
     values: dict[Asked, list[Value]] = field(default_factory=dict)
+    unknown: list[Value] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of the repeats that could be measured."""
     file: CaseFile | None = None
 
     def of(self, asked: Asked) -> list[Value]:
         """The numbers of all repeats; those of which nothing is known are among them."""
-        return [*self.values.get(asked, ()), *self.values.get(("", ""), ())]
+        return [*self.values.get(asked, ()), *self.unknown]
+
+    def measured(self, name: str, told: Mapping[Asked, Value]) -> None:
+        """One repeat more. What it does not tell, and others do, is not known of it: to leave it out would choose."""
+        for asked in {**self.values, **told}:
+            mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
+            mine.append(told.get(asked, _untold(name)))
+        self.names.append(name)
 
     @property
     def verdicts(self) -> str:
         """`19 PASS, 1 FAIL`."""
         count = Counter(str(one.verdict or "no verdict") for one in self.entries)
         return ", ".join(f"{number} {word}" for word, number in count.items())
+
+
+def _untold(name: str) -> Value:
+    return Value.unknown(f"{name} does not tell it")
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
@@ -71,18 +86,20 @@ def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantit
 
 def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
     """What is asked of one repeat; where its number is unknown it stands there all the same."""
-    why = no_number(entry)
-    if why is None:
-        try:
-            if group.file is None:
-                group.file = CaseFile.load(run.case_json)
-            for asked, value in measure(Evidence.of_run(run)):
-                told = of_kafka(entry, parse_ask(asked[0]).quantity, value)
-                group.values.setdefault(asked, []).append(told)
-        except BadInput as error:
-            why = str(error)
+    why = None
+    try:
+        if group.file is None and run.case_json.exists():
+            group.file = CaseFile.load(run.case_json)
+        if (why := no_number(entry, run)) is None:
+            told = measure(Evidence.of_run(run))
+            group.measured(
+                entry.case,
+                {asked: of_kafka(entry, parse_ask(asked[0]).quantity, value) for asked, value in told},
+            )
+    except BadInput as error:
+        why = str(error)
     if why is not None:
-        group.values.setdefault(("", ""), []).append(Value.unknown(f"{entry.case}: {why}"))
+        group.unknown.append(Value.unknown(f"{entry.case}: {why}"))
 
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> Side:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +56,7 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
             series.setdefault(named, []).append(_Point(folder.name, group, wall))
     if not series:
         raise BadInput(f"{directory}: no batch is here")
+    series = {name: _by_date(points) for name, points in series.items()}
     pairs = sum(len(points) - 1 for points in series.values())
     sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
     cases = tuple(
@@ -68,8 +70,17 @@ def _asked(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
         yield asked, measured(evidence, parse_ask(asked[0]), WHOLE)
 
 
-def _points(points: list[_Point], sure: float) -> Iterator[TrendPoint]:
+def _by_date(points: Sequence[_Point]) -> list[_Point]:
+    """Oldest first; of which no date is known stays behind the one before it, as the names of their folders go."""
+    dates: list[int] = []
+    for point in points:
+        dates.append(point.wall_ns or (dates[-1] if dates else 0))
+    return [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
+
+
+def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
     before: _Point | None = None
+    told: dict[Asked, Sequence[Value]] = {}
     for point in points:
         group = point.group
         verdicts = [entry.verdict for entry in group.entries]
@@ -90,7 +101,7 @@ def _points(points: list[_Point], sure: float) -> Iterator[TrendPoint]:
             recovery=recovery,
             throughput=throughput,
             changed=tuple(_changed(before.group, group)) if before else (),
-            apart=tuple(_apart(before.group, group, sure)) if before else (),
+            apart=tuple(_apart(told, group, sure)),
         )
         before = point
 
@@ -111,10 +122,14 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
         yield f"and {len(names) - _MOST} more settings"
 
 
-def _apart(before: Group, now: Group, sure: float) -> Iterator[str]:
+def _apart(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
+    """Beside the last numbers before, which `told` keeps: a batch without any hides no change that came with it."""
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
-        old, new = before.of(asked), now.of(asked)
-        if not (old and new and all(one.known for one in (*old, *new))):
+        old, new = told.get(asked, ()), now.of(asked)
+        if not new or not all(one.known for one in new):
+            continue
+        told[asked] = new
+        if not old:
             continue
         found = beside(new, old, Beside.OVER, _MEAN, sure)
         if found.low > 1 or found.high < 1:

@@ -4,18 +4,20 @@ Both sides seen: QUALIFIED, by the condition that the file states. One side alon
 what should hold and was seen not to hold refutes a claim, too. A counterexample that was merely not seen confirms
 nothing. Of a claim that asks how much, MEASURED: each effect with its interval, and that there is none at this scale
 where that holds what would be none; all else that is to be shown beside it must be. Whatever is not known of a single
-run makes the answer INCONCLUSIVE.
+run makes the answer INCONCLUSIVE, and of a starved machine a time is known to have been no longer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
 from ackproof.judge.facts import Facts
+from ackproof.judge.repeats import in_its_words, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
@@ -142,7 +144,8 @@ def _of_case(
         return
     facts = Facts.of(run)
     for name, side, quantity, bound in asked:
-        answer = answered(facts, parse_ask(quantity), bound)
+        ask = in_its_words(parse_ask(quantity), run)
+        answer = answered(facts, ask, bound, partial(of_kafka, case, ask.quantity))
         yield (
             name,
             Shown(

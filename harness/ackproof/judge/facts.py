@@ -13,7 +13,7 @@ from ackproof.judge.copies import sent_again
 from ackproof.judge.retention import GONE, Expired, expired
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
-from ackproof.quantities.evidence import Evidence, by_zookeeper
+from ackproof.quantities.evidence import Evidence, by_zookeeper, planned_partitions
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
@@ -52,6 +52,7 @@ class Facts(Evidence):
             clients=file.clients,
             wall_ns=file.wall_ns,
             zookeeper=by_zookeeper(file),
+            planned=planned_partitions(file),
             events=tuple(events),
             timeline_whole=whole,
             audit=AuditFile.load(run.audit_json),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.spec import attached_topic
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Quantity
@@ -21,8 +23,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
 from ackproof.repeats.wording import span_text
-from ackproof.rundir.bounds import Unit
-from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats, RepeatValue
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
@@ -52,31 +53,47 @@ class _Runs:
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
         """What one repeat came to."""
-        if (why := no_number(entry)) is not None:
-            return Value.unknown(why)
+        run = CaseDir(self.directory.path / entry.run)
         try:
+            if (why := no_number(entry, run)) is not None:
+                return Value.unknown(why)
             if self.evidence is None or self.name != entry.run:
-                self.evidence = Evidence.of_run(CaseDir(self.directory.path / entry.run))
+                self.evidence = Evidence.of_run(run)
                 self.name = entry.run
-            value = measured(self.evidence, ask, demand.window)
+            value = measured(self.evidence, in_its_words(ask, run), demand.window)
         except BadInput as error:
             return Value.unknown(str(error))
         return of_kafka(entry, ask.quantity, value)
 
 
-def no_number(entry: BatchCase) -> str | None:
-    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict. None: it counts."""
-    if entry.verdict in (Verdict.PASS, Verdict.FAIL):
-        return None
-    why = entry.error or next(iter(entry.reasons), "no reason is told")
-    return f"{entry.verdict or 'it came to no verdict'}: {why}"
+def no_number(entry: BatchCase, run: CaseDir) -> str | None:
+    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict, or its folder holds
+    another run. None: it counts. Raises `BadInput`."""
+    if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
+        why = entry.error or next(iter(entry.reasons), "no reason is told")
+        return f"{entry.verdict or 'it came to no verdict'}: {why}"
+    there = CaseFile.load(run.case_json).case
+    return None if there == entry.case else f"{entry.run} holds the run of {there}"
+
+
+def in_its_words(ask: Ask, run: CaseDir) -> Ask:
+    """The same of a run's own topics: on a cluster that someone else runs they have other names than in the file.
+
+    Raises `BadInput`.
+    """
+    if ask.place is None:
+        return ask
+    file = CaseFile.load(run.case_json)
+    if not BACKENDS[file.backend].foreign:
+        return ask
+    return replace(ask, place=ask.place._replace(topic=attached_topic(ask.place.topic, file.run_id)))
 
 
 def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """What a number shows of Kafka: on a starved machine a time would have been no longer, a rate no lower."""
+    """What a number shows of Kafka: without a starved machine a time would have been no longer, a rate no lower."""
     if not (value.known and entry.starved and quantity.takes_time):
         return value
-    if quantity.unit is Unit.PER_SECOND:
+    if quantity.falls:
         return replace(value, high=math.inf, why=_STARVED)
     return replace(value, low=0.0, why=_STARVED)
 

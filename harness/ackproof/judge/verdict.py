@@ -34,6 +34,7 @@ from ackproof.judge.coherence import (
     marks,
     processes,
     reader_epochs,
+    rounds,
     rows,
     scrapes,
     scripts,
@@ -93,6 +94,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     transactions.check,
     watching.check,
     scrapes.check,
+    rounds.check,
     _sealed,
 )
 """What is asked first: whether one fact agrees with another …"""

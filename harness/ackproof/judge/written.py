@@ -17,6 +17,8 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.brokers import read_fetching, read_rounds
+from ackproof.rundir.commits import read_commits
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
@@ -54,6 +56,9 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
         (run.samples, lambda path: _whole(path, len(read_samples(path)))),
         (run.pulse, lambda path: _whole(path, len(read_pulses(path)))),
         (run.metrics, read_scrapes),
+        (run.brokers, lambda path: _whole(path, len(read_rounds(path)))),
+        *((path, read_commits) for path in sorted(run.clients.glob("*/commits.jsonl"))),
+        *((path, read_fetching) for path in sorted(run.clients.glob("*/served.jsonl"))),
         (run.replicas, ReplicasFile.load),
         (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
         (run.series, lambda path: storage.table(path).select(SERIES.names)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackproof.base.errors import BadInput
@@ -38,12 +39,14 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
         return Value.unknown(f"its files cannot be read: {error}")
 
 
-def answered(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
-    """What became of it."""
+def answered(
+    evidence: Evidence, ask: Ask, bound: Bound, known: Callable[[Value], Value] = lambda value: value
+) -> Answer:
+    """What became of it. `known`: what a number that was measured shows."""
     if ask.quantity.state is not None:
         state = over_time(evidence, ask, bound)
         return Answer(state.text, state.holds, state.holds is False, state.why)
-    value = measured(evidence, ask, bound.window)
+    value = known(measured(evidence, ask, bound.window))
     holds = bound.within(value.low, value.high)
     why = (value.why or "it is not known more closely") if holds is None else ""
     return Answer(value.text(bound.unit), holds, bound.broken(value.low, value.high), why)

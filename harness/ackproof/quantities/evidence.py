@@ -71,6 +71,8 @@ class Evidence:
     """When it began, by the wall clock; 0: it does not say."""
     zookeeper: bool
     """Whether ZooKeeper keeps the metadata."""
+    planned: tuple[TopicPartition, ...]
+    """The partitions of the case's topics."""
     events: tuple[Event, ...]
     timeline_whole: bool
     """Whether every line of the timeline could be read."""
@@ -89,6 +91,7 @@ class Evidence:
             clients=file.clients,
             wall_ns=file.wall_ns,
             zookeeper=by_zookeeper(file),
+            planned=planned_partitions(file),
             events=tuple(events),
             timeline_whole=whole,
             audit=audit,
@@ -106,8 +109,9 @@ class Evidence:
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation."""
-        found: dict[TopicPartition, list[Sample]] = defaultdict(list)
+        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation;
+        none of one of the case's that nobody ever looked at."""
+        found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
             mine = found[TopicPartition(sample.topic, sample.partition)]
             if mine and sample.leader_epoch < mine[-1].leader_epoch and sample.topic in self.removed:
@@ -241,10 +245,29 @@ class Evidence:
 
 def by_zookeeper(file: CaseFile) -> bool:
     """Whether ZooKeeper keeps the metadata of a case."""
+    return _resolved(file, "experiment", "cluster", "mode") == "zookeeper"
+
+
+def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
+    """The partitions of a case's topics; none where it does not say them."""
+    topics = _resolved(file, "experiment", "topics")
+    counts = {
+        name: _resolved(file, "experiment", "topics", name, "partitions")
+        for name in (topics if isinstance(topics, dict) else ())
+    }
+    return tuple(
+        TopicPartition(name, number)
+        for name, count in counts.items()
+        for number in range(count if isinstance(count, int) else 0)
+    )
+
+
+def _resolved(file: CaseFile, *path: str) -> object:
+    """What stands there in the resolved case; None where nothing does."""
     data: object = file.resolved
-    for name in ("experiment", "cluster", "mode"):
+    for name in path:
         data = data.get(name) if isinstance(data, dict) else None
-    return data == "zookeeper"
+    return data
 
 
 def _later(life: Life, event: Event) -> Life:

@@ -17,6 +17,7 @@ HOLE_NS: Final = 1_000_000_000
 """Who looks ten times a second and tells nothing for so long has not seen what was in between."""
 FIRST_NS: Final = 5_000_000_000
 """So long the first look of a run may take: connections are made, clients started."""
+_UNTOLD: Final = "no look tells it within that time"
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _without_holes(
             if hole := looks.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
                 return Seen(None, "not otherwise", f"{name}: {hole}")
     if not numbers:
-        return Seen(None, "nothing", f"{name}: no look tells it within that time")
+        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
     return Seen(
         True,
         f"{min(numbers):.0f} to {max(numbers):.0f}" if min(numbers) < max(numbers) else f"{numbers[0]:.0f}",
@@ -154,11 +155,14 @@ def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans
 def _within(bound: Bound, looks: Looks, name: str, begin: float, end: float, load_ends: int) -> Seen:
     last = max(looks.times[-1] if looks.times else 0, load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
-    for at, number in looks.inside(begin, min(end, until + 1)):
+    inside = list(looks.inside(begin, min(end, until + 1)))
+    for at, number in inside:
         if bound.holds(number):
             return Seen(True, f"{number:.0f} at {at / 1e9:.3f} s")
     if until > last:
         return Seen(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
     if hole := looks.hole(begin, until, first_ns=FIRST_NS if bound.window == WHOLE else HOLE_NS):
         return Seen(None, "not", f"{name}: {hole}")
+    if not inside:
+        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
     return Seen(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")

@@ -88,6 +88,8 @@ class Quantity:
     windows: bool = False
     takes_time: bool = True
     """Whether a machine that is short of processor time shows in it."""
+    falls: bool = False
+    """Whether such a machine has less of it, and not more."""
     measure: Callable[[Evidence, Ask, Window], Value] | None = None
     state: State | None = None
 

@@ -109,6 +109,7 @@ QUANTITIES: Final = (
         unknown=f"{_WINDOW}, or lies outside the load.",
         optional=(Argument.PLACE,),
         windows=True,
+        falls=True,
         measure=_rate,
     ),
     Quantity(
@@ -121,6 +122,7 @@ QUANTITIES: Final = (
         optional=(Argument.PLACE,),
         needs=Witness.READERS,
         windows=True,
+        falls=True,
         measure=_rate,
     ),
     *(
@@ -134,6 +136,7 @@ QUANTITIES: Final = (
             unknown=f"{_WINDOW}.",
             optional=(Argument.PLACE,),
             windows=True,
+            falls=outcome is Outcome.ACKED,
             measure=partial(_attempts, outcome),
         )
         for outcome in Outcome

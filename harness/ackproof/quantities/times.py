@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.over_time import HOLE_NS
 from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value, longest, shortest
 from ackproof.rundir.bounds import Unit, Window
@@ -23,7 +24,6 @@ MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
 """The wall clock may move by so much against the monotonic one in a run; then times that brokers write are as wide."""
 
-Found: TypeAlias = Sequence[tuple[TopicPartition, Value]]
 Event: TypeAlias = Callable[[Evidence, Life, Ask], "Value | str"]
 """The time of an event in seconds after a fault; why not, where it cannot be told."""
 
@@ -75,13 +75,29 @@ def _request(
 # -- what was sampled -----------------------------------------------------------------------------------------------
 
 
-def _looks(evidence: Evidence, life: Life, place: TopicPartition) -> tuple[Sample, list[Sample]] | str:
-    """The last look before a fault was asked for, and those behind that."""
-    samples = evidence.samples_of.get(place, ())
-    before = [sample for sample in samples if sample.t_ns <= life.asked]
-    if not before:
-        return f"{place} was not looked at before the fault"
-    return before[-1], [before[-1], *(sample for sample in samples if sample.t_ns > life.asked)]
+class _Looked(NamedTuple):
+    """A partition with the last look at it before a fault was asked for, and those from then on."""
+
+    place: TopicPartition
+    before: Sample
+    looks: Sequence[Sample]
+
+
+def _looked_at(evidence: Evidence, life: Life, ask: Ask) -> tuple[Sequence[_Looked], Sequence[Value]]:
+    """The partitions that are asked about; where nobody knows how one was before the fault, any time may be its."""
+    looked, unseen = [], []
+    for place in sorted(evidence.samples_of):
+        if ask.place not in (None, place):
+            continue
+        samples = evidence.samples_of[place]
+        before = [sample for sample in samples if sample.t_ns <= life.asked]
+        if before and life.asked - before[-1].t_ns <= HOLE_NS:
+            behind = (sample for sample in samples if sample.t_ns > life.asked)
+            looked.append(_Looked(place, before[-1], [before[-1], *behind]))
+        else:
+            when = f" for {HOLE_NS / 1e9:.0f} s" if before else ""
+            unseen.append(Value(0, math.inf, f"{place} was not looked at{when} before the fault"))
+    return looked, unseen
 
 
 def _first(life: Life, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
@@ -92,21 +108,26 @@ def _first(life: Life, looks: Sequence[Sample], is_it: Callable[[Sample], bool],
     return not_until(life, looks[-1].t_ns, what)
 
 
-def _sampled(evidence: Evidence, ask: Ask) -> Iterable[TopicPartition]:
-    return [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
-
-
 def _new_leader(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
-    values, why = [], f"fault {ask.fault} hit no node that led a partition; name the partition"
-    for place in _sampled(evidence, ask):
-        found = _looks(evidence, life, place)
-        if isinstance(found, str):
-            why = found
-        elif ask.place is not None or found[0].leader in life.nodes:
-            before, looks = found
-            is_it = partial(_leads_later, before.leader_epoch)
-            values.append(_first(life, looks, is_it, f"{place} had no leader in a later epoch"))
-    return longest(values) if values else why
+    looked, unseen = _looked_at(evidence, life, ask)
+    values = [
+        _first(
+            life, looks, partial(_leads_later, before.leader_epoch), f"{place} had no leader in a later epoch"
+        )
+        for place, before, looks in looked
+        if ask.place is not None or before.leader in life.nodes
+    ]
+    none = f"fault {ask.fault} hit no node that led a partition; name the partition"
+    return _together(longest, values, unseen, none)
+
+
+def _together(
+    of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
+) -> Value | str:
+    """Of all partitions, those too of which nothing is known; why there is no number, if none of them has one."""
+    if not values:
+        return unseen[0].why if unseen else none
+    return of_all([*values, *unseen])
 
 
 def _leads_later(epoch: int, sample: Sample) -> bool:
@@ -114,16 +135,12 @@ def _leads_later(epoch: int, sample: Sample) -> bool:
 
 
 def _shrunk(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
-    values, why = [], "no partition was looked at before the fault"
-    for place in _sampled(evidence, ask):
-        found = _looks(evidence, life, place)
-        if isinstance(found, str):
-            why = found
-        else:
-            values.append(
-                _first(life, found[1], partial(_lacks, found[0].isr), f"the ISR of {place} lost nobody")
-            )
-    return shortest(values) if values else why
+    looked, unseen = _looked_at(evidence, life, ask)
+    values = [
+        _first(life, looks, partial(_lacks, before.isr), f"the ISR of {place} lost nobody")
+        for place, before, looks in looked
+    ]
+    return _together(shortest, values, unseen, "no partition was looked at before the fault")
 
 
 def _lacks(isr: Sequence[int], sample: Sample) -> bool:
@@ -131,17 +148,13 @@ def _lacks(isr: Sequence[int], sample: Sample) -> bool:
 
 
 def _full(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
-    values, why = [], "no ISR was seen to shrink after the fault"
-    for place in _sampled(evidence, ask):
-        found = _looks(evidence, life, place)
-        if isinstance(found, str):
-            why = found
-            continue
-        before, looks = found
+    looked, unseen = _looked_at(evidence, life, ask)
+    values = []
+    for place, before, looks in looked:
         shrunk = next((number for number, one in enumerate(looks) if _lacks(before.isr, one)), None)
         if shrunk is not None:
             values.append(_first(life, looks[shrunk:], _is_full, f"the ISR of {place} was not full again"))
-    return longest(values) if values else why
+    return _together(longest, values, unseen, "no ISR was seen to shrink after the fault")
 
 
 def _is_full(sample: Sample) -> bool:
@@ -149,13 +162,10 @@ def _is_full(sample: Sample) -> bool:
 
 
 def _equal(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
-    values, why = [], "no replica was seen to be behind its leader after the fault"
-    for place in _sampled(evidence, ask):
-        found = _looks(evidence, life, place)
-        if isinstance(found, str):
-            why = found
-            continue
-        looks = [one for one in pairwise(found[1]) if one[0].leader in one[0].log_ends]
+    looked, unseen = _looked_at(evidence, life, ask)
+    values = []
+    for place, _, samples in looked:
+        looks = [one for one in pairwise(samples) if one[0].leader in one[0].log_ends]
         apart = next((number for number, (one, two) in enumerate(looks) if not _caught_up(one, two)), None)
         if apart is None:
             continue
@@ -166,7 +176,7 @@ def _equal(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
             values.append(not_until(life, behind[-1][1].t_ns, what))
         else:
             values.append(between(life, behind[equal - 1][1].t_ns, behind[equal][1].t_ns))
-    return longest(values) if values else why
+    return _together(longest, values, unseen, "no replica was seen to be behind its leader after the fault")
 
 
 def _caught_up(one: Sample, two: Sample) -> bool:
@@ -218,6 +228,8 @@ def _wall(evidence: Evidence) -> int | str:
 _PRODUCED: Final = "ledger/produced, timeline.jsonl"
 _SAMPLED: Final = "observed/partitions.jsonl, timeline.jsonl"
 _OPEN: Final = "Open above where the load ended first"
+_LOOKS: Final = "Between two looks; open above where no look showed it"
+_UNSEEN: Final = " A partition that nobody looked at within the second before the fault may have any time."
 _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
         "first refused",
@@ -248,7 +260,7 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "a look showed a leader in a later leader epoch; of all partitions that were led by a node which the fault hit "
         "the latest",
         _SAMPLED,
-        "Between two looks; open above where no look showed it; unknown where the fault hit no leader.",
+        f"{_LOOKS}; unknown where the fault hit no leader.{_UNSEEN}",
     ),
     (
         "isr shrunk",
@@ -256,7 +268,7 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "a look showed an ISR that lacks a replica which was in it at the last look before; of all partitions the "
         "earliest",
         _SAMPLED,
-        "Between two looks; open above where no look showed it.",
+        f"{_LOOKS}.{_UNSEEN}",
     ),
     (
         "isr full",
@@ -264,7 +276,7 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "a look showed an ISR with all replicas again, after one that lacked some it had before; of all partitions "
         "whose ISR shrank the latest",
         _SAMPLED,
-        "Between two looks; open above where no look showed it; unknown where no ISR shrank.",
+        f"{_LOOKS}; unknown where no ISR shrank.{_UNSEEN}",
     ),
     (
         "replicas equal",
@@ -272,7 +284,7 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "a look showed each replica with all that the leader had at the look before, by their log ends, after one that "
         "showed some without it, or not at all; of all partitions where one was behind the latest",
         _SAMPLED,
-        "Between two looks; open above where no look showed it; unknown where no replica was behind.",
+        f"{_LOOKS}; unknown where no replica was behind.{_UNSEEN}",
     ),
     (
         "controller elected",

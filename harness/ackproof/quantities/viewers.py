@@ -27,14 +27,14 @@ def _row(told: Told, place: TopicPartition) -> PartitionTold | None:
 
 
 def places_of(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """The partitions that some viewer spoke of, and that are asked for."""
+    """The partitions that some viewer spoke of, or that the case has, and that are asked for."""
     found = {
         TopicPartition(one.topic, one.partition)
         for round_ in evidence.rounds
         for told in round_.told
         for one in told.partitions
     }
-    return [place for place in sorted(found) if ask.place in (None, place)]
+    return [place for place in sorted({*found, *evidence.planned}) if ask.place in (None, place)]
 
 
 def each_place(

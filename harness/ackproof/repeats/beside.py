@@ -97,7 +97,7 @@ def _around(
 ) -> tuple[float, float]:
     """An interval of Welch's: two variances that need not be alike."""
     whole = first + second
-    if not (math.isfinite(middle) and math.isfinite(whole)):
+    if not (math.isfinite(middle) and one.bounds(confidence) and two.bounds(confidence)):
         return _NOTHING
     if whole == 0:
         return middle, middle

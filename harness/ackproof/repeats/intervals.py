@@ -35,8 +35,8 @@ def estimate(
 ) -> Estimate:
     """A statistic of these values, at least one; its interval `as_if` there were so many that are like these.
 
-    The mean by Student's t; one value alone has no interval. A quantile by its ranks, exactly, whatever the
-    distribution. The greatest is that of these repeats, and no estimate.
+    The mean by Student's t; one value alone has no interval, nor have few that are alike. A quantile by its ranks,
+    exactly, whatever the distribution. The greatest is that of these repeats, and no estimate.
     """
     if statistic.is_max:
         seen = Value(max(one.low for one in values), max(one.high for one in values))
@@ -64,12 +64,22 @@ class Moments:
         mean = fmean(numbers)
         if not math.isfinite(mean) or len(numbers) < 2:
             return cls(mean, math.inf, count)
+        if min(numbers) == max(numbers):  # what the mean is rounded by is no scatter
+            return cls(numbers[0], 0, count)
         return cls(mean, sum((one - mean) ** 2 for one in numbers) / (len(numbers) - 1), count)
 
     @property
     def of_mean(self) -> float:
         """The variance of the mean."""
         return self.variance / self.count
+
+    def bounds(self, confidence: float) -> bool:
+        """Whether these numbers tell how far their mean may be off. Student's t is sure of two that are alike: what
+        does not scatter bounds the mean where by its ranks it bounds the median."""
+        if self.variance > 0:
+            return math.isfinite(self.variance)
+        lower, upper = ranks(self.count, 0.5, confidence)
+        return lower > 0 and upper <= self.count
 
 
 def student(confidence: float, freedom: float) -> float:
@@ -95,7 +105,7 @@ def _mean(values: Sequence[Value], confidence: float, count: int) -> Estimate:
 
 
 def _reach(numbers: Moments, confidence: float) -> float:
-    if not math.isfinite(numbers.variance):
+    if not numbers.bounds(confidence):
         return math.inf
     return student(confidence, numbers.count - 1) * math.sqrt(numbers.of_mean)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
+from ackproof.experiment.spec import attached_topic
 from ackproof.judge.claims import concluded, judge_claims
+from ackproof.judge.repeats import judged, of_kafka
 from ackproof.plan.cases import case_from_json
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.claims import ClaimVerdict, Shown
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 
-from .conftest import MakeRun
+from .conftest import MakeRun, attempt
 
 SHOWING = (ExpectSpec(bounds={"lost": Bound.parse(0)}),)
 BOTH = ClaimSpec(says="s", holds=SHOWING, fails=SHOWING, condition="only so")
@@ -116,3 +121,62 @@ def test_a_case_that_never_began_answers_no_claim(tmp_path: Path) -> None:
         ClaimVerdict.INCONCLUSIVE,
         "case#1: its run is not judged: no such release",
     )
+
+
+@pytest.mark.parametrize(
+    ("bound", "starved", "verdict"),
+    [
+        ("< 6s", (), "REFUTED"),
+        ("< 6s", ("it was",), "INCONCLUSIVE"),
+        ("< 8s", ("it was",), "CONFIRMED"),
+        ("> 6s", (), "CONFIRMED"),
+        ("> 6s", ("it was",), "INCONCLUSIVE"),
+        ("> 8s", ("it was",), "REFUTED"),
+    ],
+)
+def test_a_starved_machine_shows_no_time(
+    make_run: MakeRun, tmp_path: Path, bound: str, starved: tuple[str, ...], verdict: str
+) -> None:
+    """The gap of 7 s may have been the machine's: it is Kafka's in part, at most."""
+    claim = f'claims:\n  A: {{says: s, holds: [{{longest_gap(produce): "{bound}"}}]}}'
+    run = make_run(expect=claim, attempts=[attempt(0, 1), attempt(1, 8)])
+    claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims
+    entry = BatchCase(
+        case="case#1", settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name, starved=starved
+    )
+    (one,) = judge_claims(claims, batch_of(tmp_path, entry), tmp_path, 1.0)
+    assert one.verdict == ClaimVerdict(verdict)
+    if verdict == "INCONCLUSIVE":
+        assert one.why.endswith("the machine was starved")
+
+
+def test_who_is_starved_acknowledges_less_and_not_more() -> None:
+    entry = BatchCase(case="case#1", settings={}, repeat=1, run="run", starved=("it was",))
+    for name, low, high in (
+        ("attempts(acked)", 5, math.inf),
+        ("rate(produce)", 5, math.inf),
+        ("attempts(failed)", 0, 5),
+        ("lost", 5, 5),
+    ):
+        found = of_kafka(entry, parse_ask(name).quantity, Value.exactly(5))
+        assert (found.low, found.high) == (low, high), name
+
+
+def test_on_somebody_elses_cluster_topics_have_other_names(make_run: MakeRun, tmp_path: Path) -> None:
+    asked = "longest_gap(produce, orders/0)"
+    own = attached_topic("orders", "0" * 16)
+    run = make_run(
+        expect=f'claims:\n  A: {{says: s, holds: [{{"{asked}": "< 8s"}}]}}',
+        attempts=[attempt(0, 1, topic=own), attempt(1, 8, topic=own)],
+    )
+    file = CaseFile.load(run.case_json)
+    claims = case_from_json(file.resolved).experiment.claims
+    file.model_copy(update={"backend": "attach"}).save(run.case_json)
+    entry = BatchCase(case=file.case, settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name)
+    directory = batch_of(tmp_path, entry)
+    (one,) = judge_claims(claims, directory, tmp_path, 1.0)
+    assert (one.verdict, one.shown[0].seen) == (ClaimVerdict.CONFIRMED, "7.000 s")
+    over = OverRepeats(quantity=asked, demand="max < 8s", unit="s", cells=(entry.cell_name,), repeats=1)
+    batch = BatchFile.load(directory.batch_json).model_copy(update={"over_repeats": (over,)})
+    (told,) = judged(directory, batch).over_repeats
+    assert (told.verdict, told.seen) == (Verdict.PASS, "7.000 s")

@@ -102,6 +102,14 @@ def began(name: str, at_s: float) -> Change:
     return lambda events: events.__setitem__(phase(name)(events), event(PhaseBegan(phase=name), at_s))
 
 
+def healing_from(begun_s: float) -> Change:
+    def change(events: list[Event]) -> None:
+        at = first(events, EventKind.FAULT_HEALED)
+        events[at] = event(FaultHealed(begun_ns=round(begun_s * SECOND)), 1.2, fault=1)
+
+    return change
+
+
 COURSE: dict[str, tuple[Change, str]] = {
     "a phase is missing": (
         lambda e: e.pop(phase("heal")(e)),
@@ -156,6 +164,18 @@ COURSE: dict[str, tuple[Change, str]] = {
         swap(EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED),
         "fault 1 is confirmed at 1.200 s, after it was healed",
     ),
+    "healing began before it was confirmed": (
+        healing_from(1.05),
+        "fault 1 has a healing that began at 1.050 s, and fault-confirmed at 1.100 s, fault-healed at 1.200 s",
+    ),
+    "healing began after it was done": (
+        healing_from(1.25),
+        "fault 1 has a healing that began at 1.250 s, and fault-confirmed at 1.100 s, fault-healed at 1.200 s",
+    ),
+    "healing began before it was asked": (
+        lambda e: [drop(EventKind.FAULT_CONFIRMED)(e), healing_from(0.95)(e)],
+        "fault 1 has a healing that began at 0.950 s, and fault-asked at 1.000 s, fault-healed at 1.200 s",
+    ),
     "healed after the load": (
         began("drain", 1.25),
         "fault 1 has fault-recovered at 1.300 s, after the load had ended",
@@ -171,6 +191,11 @@ COURSE: dict[str, tuple[Change, str]] = {
 def test_the_course_of_a_run(facts: Facts, name: str) -> None:
     change, words = COURSE[name]
     assert any(words in text for text in said(changed(facts, change))), said(changed(facts, change))
+
+
+@pytest.mark.parametrize("begun_s", [1.1, 1.15, 1.2])
+def test_healing_takes_its_time(facts: Facts, begun_s: float) -> None:
+    assert said(changed(facts, healing_from(begun_s))) == []
 
 
 PROCESSES: dict[str, tuple[Change, str]] = {

@@ -28,6 +28,17 @@ def _run(make_run: MakeRun) -> Path:
     return run.path
 
 
+@pytest.mark.parametrize(
+    "name", ["observed/brokers.jsonl", "clients/r0/commits.jsonl", "clients/r0/served.jsonl"]
+)
+def test_what_only_some_experiments_ask_for_is_named_too(make_run: MakeRun, name: str) -> None:
+    path = _run(make_run)
+    (path / "clients" / "r0").mkdir(parents=True)
+    (path / name).write_text('{"t_ns": 1}\n{"t_ns": 2}\n')
+    (reason,) = _said(path)
+    assert reason.startswith(f"{name}: cannot be read: ")
+
+
 def _said(path: Path) -> tuple[str, ...]:
     from ackproof.rundir.layout import CaseDir
 

@@ -171,11 +171,13 @@ def make(tmp_path: Path) -> Make:
         batches: Iterable[dict[str, Any]] = (),
         ends_s: float = 10,
         parts: int = 1,
+        partitions: int = 0,
     ) -> Evidence:
         run = CaseDir(tmp_path / "run")
         CaseFile(
             run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
-            resolved={}, clients=(Client(id="p0", kind="producer", producer=0),), wall_ns=WALL_NS,
+            resolved={"experiment": {"topics": {"orders": {"partitions": partitions}}}},
+            clients=(Client(id="p0", kind="producer", producer=0),), wall_ns=WALL_NS,
         ).save(run.case_json)  # fmt: skip
         phases = [
             event(EventKind.PHASE, at, detail={"phase": name})

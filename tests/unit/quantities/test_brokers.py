@@ -107,6 +107,22 @@ def test_what_cannot_be_asked_is_refused(text: str, why: str) -> None:
         parse_ask(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [("said(leader, by node 2)", "always == 1"), ("views", "never > 1"), ("disagreement", "< 1s")],
+)
+def test_a_partition_that_nobody_spoke_of_is_not_as_the_others(
+    asked: Callable[..., Evidence], text: str, bound: str
+) -> None:
+    assert answer(asked(rounds(0, 10, *AGREE), partitions=1), text, bound).holds is True
+    half = answer(asked(rounds(0, 10, *AGREE), partitions=2), text, bound)
+    assert half.holds is None
+    assert "orders/1" in half.why
+    if "disagreement" not in text:
+        lone = text.replace(")", ", orders/0)") if ")" in text else f"{text}(orders/0)"
+        assert answer(asked(rounds(0, 10, *AGREE), partitions=2), lone, bound).holds is True
+
+
 def test_each_viewer_is_asked_for_itself(asked: Callable[..., Evidence]) -> None:
     late = [told(1, leader=2), told(2, leader=2), told(3), told(ZNODES, leader=2, members=2)]
     run = asked([*rounds(0, 5, *AGREE, told(ZNODES)), *rounds(5, 10, *late)])

@@ -20,6 +20,7 @@ from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.end import mark_deleted
+from ackproof.rundir.samples import Sample
 
 from .conftest import SECOND, Make, attempt, decided, ended, life, look, looks, read
 
@@ -187,6 +188,35 @@ def test_leaders_and_isrs_lie_between_two_looks(make: Make) -> None:
         assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high)), text
 
 
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ([], "orders/1 was not looked at before the fault"),
+        (looks(3, 9, partition=1), "orders/1 was not looked at before the fault"),
+        (looks(0, 0.9, partition=1), "orders/1 was not looked at for 1 s before the fault"),
+    ],
+)
+def test_a_partition_of_which_nobody_knows_how_it_was_may_be_the_last(
+    make: Make, seen: list[Sample], why: str
+) -> None:
+    ends = {1: 5, 2: 5, 3: 5}
+    known = [
+        *looks(0, 2, log_ends=ends),
+        *looks(2, 4, leader=2, isr=(2, 3), epoch=1, log_ends={2: 9, 3: 9}),
+        *looks(4, 9, leader=2, epoch=1, log_ends={1: 9, 2: 9, 3: 9}),
+    ]
+    run = make(
+        samples=sorted([*known, *seen], key=lambda one: one.t_ns), events=life(1.95, 2, 4), partitions=2
+    )
+    for what in ("new leader", "isr full", "replicas equal"):
+        found = value(run, f"time_to({what}, fault 1)")
+        assert (found.high, found.why) == (math.inf, why), what
+        assert value(run, f"time_to({what}, fault 1, orders/0)").high < math.inf
+        assert value(run, f"time_to({what}, fault 1, orders/1)") == Value.unknown(why)
+    shrunk = value(run, "time_to(isr shrunk, fault 1)")
+    assert (shrunk.low, shrunk.high) == (0, pytest.approx(0.05))
+
+
 def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
     states = [
         decided(0),
@@ -235,6 +265,16 @@ def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
     assert answer(unsaid, "lag", "never > 10").holds is None, "nobody told the high watermark"
 
 
+@pytest.mark.parametrize("bound", ["never < 2", "always >= 2", "eventually == 3", "never < 2 during fault 1"])
+def test_a_partition_that_nobody_looked_at_is_not_as_the_others(make: Make, bound: str) -> None:
+    seen, faults = looks(0, 11), life(3.95, 4, 9)
+    assert answer(make(samples=seen, events=faults, partitions=1), "isr", bound).holds is True
+    half = make(samples=seen, events=faults, partitions=2)
+    assert answer(half, "isr", bound).holds is None
+    assert answer(half, "isr", bound).why.startswith("isr(orders/1): ")
+    assert answer(half, "isr(orders/0)", bound).holds is True
+
+
 def test_a_look_that_breaks_a_state_is_named(make: Make) -> None:
     run = make(samples=[*looks(0, 4), look(4, isr=(1,)), *looks(4.1, 11)], events=life(5, 5, 6))
     assert answer(run, "isr", "always >= 2").seen == "isr(orders/0) was 1 at 4.000 s"
@@ -253,6 +293,14 @@ def test_eventually_has_a_time_by_which(make: Make) -> None:
     assert answer(run, "isr", "eventually == 1").holds is None, "the run ended before it was so"
     holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
     assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
+
+
+@pytest.mark.parametrize("bound", ["eventually == 3 by 3s", "eventually == 2 by 50ms after fault 1"])
+def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make, bound: str) -> None:
+    """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
+    run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
+    found = answer(run, "isr", bound)
+    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it within that time")
 
 
 def test_latencies_within_and_without_faults(make: Make) -> None:

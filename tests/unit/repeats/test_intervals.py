@@ -17,7 +17,7 @@ from ackproof.quantities.value import Value
 from ackproof.repeats.beside import beside
 from ackproof.repeats.decide import decide, looks
 from ackproof.repeats.demand import Beside, Demand, Statistic
-from ackproof.repeats.intervals import estimate, ranks
+from ackproof.repeats.intervals import Estimate, estimate, ranks
 from ackproof.rundir.bounds import Unit
 
 MEAN, MEDIAN, P95 = (Statistic.named(word) or Statistic("") for word in ("mean", "median", "p95"))
@@ -251,3 +251,37 @@ def test_looking_again_and_again_errs_no_more_often() -> None:
         naive += not all(one.low <= 5 <= one.high for one in usual)
     assert wrong / 400 <= 0.07
     assert naive / 400 > 0.08
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 20])
+@pytest.mark.parametrize("number", [1.0, 0.1, 0.0])
+def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
+    """Two counts of 1 are no proof that it is always 1: as many are needed as bound the median."""
+    alike = exact([number] * count)
+    scattered = exact([float(1 + one % 3) for one in range(count)])
+    few = count < 6
+    assert estimate(alike, MEAN) == Estimate(alike[0], 0 if few else number, math.inf if few else number)
+    for how in Beside:
+        for pair in ((alike, scattered), (scattered, alike), (alike, alike)):
+            found = beside(*pair, how, MEAN)
+            open_ = (found.low, found.high) in ((-math.inf, math.inf), (0, math.inf))
+            assert open_ is (few or (how is Beside.OVER and number == 0)), (pair, how)
+    if few:
+        told = decide(Demand.parse("mean < 6s", Unit.SECONDS), [alike])
+        assert (told.holds, told.enough) == (None, 6)
+    assert estimate(alike, MEAN, 0.999).high == (number if count == 20 else math.inf)
+
+
+def test_counts_that_are_alike_by_chance_are_not_told_apart() -> None:
+    """1 or 2, as often: of two repeats of each one in eight would have been told apart for certain."""
+    rng = np.random.default_rng(18)
+    apart = 0
+    for _ in range(300):
+        found = beside(
+            exact(list(1.0 + rng.integers(0, 2, 2))),
+            exact(list(1.0 + rng.integers(0, 2, 2))),
+            Beside.OVER,
+            MEAN,
+        )
+        apart += not found.low <= 1 <= found.high
+    assert apart / 300 <= 0.05

@@ -86,8 +86,8 @@ def _of_a_partition(facts: Facts, role: Role, t_ns: int) -> set[int]:
     # knows of all, if not which clock of ours it was.
     records = [one for one in facts.metadata if isinstance(one, PartitionDecided)]
     seen = [(one.leader, one.replicas, one.isr) for one in records if (one.topic, one.partition) == place]
-    if place in facts.samples_of:
-        mine = [one for one in facts.samples_of[place] if t_ns - _BEFORE_NS <= one.t_ns <= t_ns + _AFTER_NS]
+    if samples := facts.samples_of.get(place):
+        mine = [one for one in samples if t_ns - _BEFORE_NS <= one.t_ns <= t_ns + _AFTER_NS]
         seen = [*seen, *((one.leader, one.replicas, one.isr) for one in mine)] if mine else []
     found: set[int] = set()
     for leader, replicas, isr in seen:

@@ -8,7 +8,16 @@ from typing import Final
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts, lacks
-from ackproof.rundir.timeline import DRAWN_FROM, Event, EventKind, FaultAsked, PhaseBegan, fault_name, seconds
+from ackproof.rundir.timeline import (
+    DRAWN_FROM,
+    Event,
+    EventKind,
+    FaultAsked,
+    FaultHealed,
+    PhaseBegan,
+    fault_name,
+    seconds,
+)
 
 PHASES: Final = ("start", "load", "heal", "drain", "read", "end")
 _FAULT: Final = frozenset(
@@ -77,9 +86,9 @@ def _of_a_life(facts: Facts, number: int, events: Sequence[Event]) -> Iterator[s
     if spec is None:
         yield f"the timeline tells of {name}, which the case does not have"
         return
-    seen: set[EventKind] = set()
+    seen: dict[EventKind, Event] = {}
     for event in events:
-        if event.kind in _ONCE & seen:
+        if event.kind in _ONCE & seen.keys():
             yield f"{name} has {event.kind} twice"
         needed = _BEFORE.get(event.kind)
         if needed is not None and needed not in seen:
@@ -88,9 +97,22 @@ def _of_a_life(facts: Facts, number: int, events: Sequence[Event]) -> Iterator[s
             yield f"{name} is confirmed at {seconds(event.t_ns)}, after it was healed"
         if isinstance(event.what, FaultAsked) and event.what.kind != spec.kind:
             yield f"{name} is {event.what.kind} in the timeline and {spec.kind} in the case"
-        seen.add(event.kind)
-    if {EventKind.FAULT_CONFIRMED, EventKind.FAULT_MISSED} <= seen:
+        if isinstance(event.what, FaultHealed) and event.what.begun_ns:
+            yield from _of_a_healing(name, event.what.begun_ns, event, seen)
+        seen[event.kind] = event
+    if {EventKind.FAULT_CONFIRMED, EventKind.FAULT_MISSED} <= seen.keys():
         yield f"{name} was confirmed, and missed"
+
+
+def _of_a_healing(name: str, begun_ns: int, healed: Event, seen: Mapping[EventKind, Event]) -> Iterator[str]:
+    """It begins once the fault was seen to bite, or (of one that did not) was asked for, and is told when it is done:
+    windows end where it began."""
+    before = seen.get(EventKind.FAULT_CONFIRMED) or seen.get(EventKind.FAULT_ASKED)
+    if before is not None and not before.t_ns <= begun_ns <= healed.t_ns:
+        yield (
+            f"{name} has a healing that began at {seconds(begun_ns)}, and {before.kind} at {seconds(before.t_ns)}, "
+            f"{healed.kind} at {seconds(healed.t_ns)}"
+        )
 
 
 def _missed(facts: Facts, number: int, events: Sequence[Event]) -> Iterator[Opinion]:

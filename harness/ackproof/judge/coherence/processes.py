@@ -83,7 +83,7 @@ def _dethroned(facts: Facts) -> Iterator[str]:
     asked = {event.fault: event.what.nodes for event in facts.events if isinstance(event.what, FaultAsked)}
     back = [(event.fault, event.t_ns) for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
     for place, samples in sorted(facts.samples_of.items()):
-        for node, ended in ends if place.topic not in facts.removed else ():
+        for node, ended in ends if samples and place.topic not in facts.removed else ():
             before = next((one for one in reversed(samples) if one.t_ns <= ended), None)
             again = [
                 at for fault, at in back if node in asked.get(fault, ()) and ended < at < samples[-1].t_ns

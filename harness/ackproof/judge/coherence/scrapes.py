@@ -14,7 +14,7 @@ from ackproof.quantities.scrapes import lives, scraped
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.timeline import seconds
 
-_LATE_NS: Final = 2_000_000_000
+LATE_NS: Final = 2_000_000_000
 """So much later than a process began its start may be told, on a machine that is not starved."""
 _LONG_NS: Final = 10_000_000_000
 """For so long both have looked often, whatever moves on the way from one to the other."""
@@ -50,7 +50,7 @@ def _dead(facts: Facts) -> Iterator[str]:
     for node, each in sorted(facts.scrapes.items()):
         spans = lives(facts, node)
         for one in each:
-            lived = any(begin - _LATE_NS <= one.done_ns and one.t_ns <= end for begin, end in spans)
+            lived = any(begin - LATE_NS <= one.done_ns and one.t_ns <= end for begin, end in spans)
             if one.values is not None and not lived:
                 yield f"node {node} told its metrics at {seconds(one.t_ns)}, when it was dead"
                 return

@@ -76,10 +76,10 @@ def _eventually(facts: Facts, looks: list[Look], bound: Bound) -> bool | None:
         until = end
         if bound.by_s is not None and begin + bound.by_s * SECOND < end:
             until = begin + bound.by_s * SECOND
-        in_time = [at for at, number in looks if begin <= at <= until and at != end and bound.holds(number)]
-        if in_time:
+        in_time = [number for at, number in looks if begin <= at <= until and at != end]
+        if any(bound.holds(number) for number in in_time):
             return True
         last = max([facts.ends, *(at for at, _ in looks)])
-        unseen = until > last or hole(looks, begin, until, 5 if bound.window == WHOLE else 1)
+        unseen = not in_time or until > last or hole(looks, begin, until, 5 if bound.window == WHOLE else 1)
         each.append(None if unseen else False)
     return None if None in each else False

@@ -127,9 +127,9 @@ LOOKED: dict[str, object] = {
 
 
 def _looks(facts: Facts, fault: Fault, partition: int) -> tuple[Sample, list[Sample]] | None:
-    """The last look before it was asked for, and all since."""
+    """The last look within the second before it was asked for, and all since."""
     mine = [one for one in facts.samples if one.partition == partition]
-    before = [one for one in mine if one.t_ns <= fault.asked]
+    before = [one for one in mine if fault.asked - SECOND <= one.t_ns <= fault.asked]
     return (before[-1], [one for one in mine if one.t_ns > fault.asked]) if before else None
 
 
@@ -145,10 +145,12 @@ def sampled(facts: Facts, ask: Ask, _: Window) -> Bounds:
     fault = fault_of(facts, ask)
     if fault is None:
         return None
-    each = []
+    each: list[tuple[float, float]] = []
+    unseen: list[tuple[float, float]] = []
     for partition in asked_for(ask, _seen(facts)):
         found = _looks(facts, fault, partition)
         if found is None:
+            unseen.append((0, math.inf))
             continue
         before, after = found
         what = ask.quantity.variant
@@ -175,7 +177,9 @@ def sampled(facts: Facts, ask: Ask, _: Window) -> Bounds:
             equal = [one for _, one in pairs]
             if False in equal:
                 each.append(_until(fault, pairs[equal.index(False) :]))
-    return least(each) if ask.quantity.variant == "isr shrunk" else most(each)
+    if not each:
+        return None
+    return least(each + unseen) if ask.quantity.variant == "isr shrunk" else most(each + unseen)
 
 
 COUNTED: dict[str, Count] = {

@@ -78,9 +78,10 @@ def _events(facts: Facts) -> list[Event]:
         for kind, at in ((EventKind.FAULT_CONFIRMED, one.confirmed), (EventKind.FAULT_RECOVERED, one.over)):
             found += [] if at is None else [event(kind, at, fault=number)]
         if one.healed is not None:
-            # It is told once it is done.
+            # It is told once it is done; 0 is no time there, and means that very moment.
             begun: Any = {"begun_ns": one.healed}
-            found.append(event(EventKind.FAULT_HEALED, one.healed + 7 * MS, fault=number, detail=begun))
+            done = one.healed + 7 * MS if one.healed else 0
+            found.append(event(EventKind.FAULT_HEALED, done, fault=number, detail=begun))
     for at, node, began in facts.lives:
         found.append(event(EventKind.NODE_STARTED if began else EventKind.NODE_ENDED, at, node=node))
     found += [event(EventKind.NOTE, at, ahead) for at, ahead in facts.steps]
