@@ -23,8 +23,18 @@ def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     """A broker asks to stop: leadership moves away and it leaves the ISR first (handleBrokerInControlledShutdown)."""
-    changed = metadata.with_broker(metadata.registration(broker)._replace(stopping=True))
-    return _leave(changed, broker, rules)
+    return _leave(half_stopping(metadata, broker), broker, rules)
+
+
+def half_fenced(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    """A controller failed within `fence`: the partitions are written first, in batches of their own where they are very
+    many (ControllerResult that is not atomic), and the broker last."""
+    return Metadata(fence(metadata, broker, rules).partition, metadata.brokers)
+
+
+def half_stopping(metadata: Metadata, broker: int) -> Metadata:
+    """A controller failed within `begin_shutdown`, which writes the broker first."""
+    return metadata.with_broker(metadata.registration(broker)._replace(stopping=True))
 
 
 def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:

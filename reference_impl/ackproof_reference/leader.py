@@ -29,7 +29,7 @@ from ackproof_reference.messages import (
 from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.producers import check_sequence
 from ackproof_reference.rules import Rules, Truncation
-from ackproof_reference.transactions import marker_batch
+from ackproof_reference.transactions import check_marker, marker_batch
 
 
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
@@ -103,8 +103,11 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
 def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> Step:
     """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98)."""
     leader = broker.process.role
-    if not isinstance(leader, Leader):
-        return broker, (Produced(marker.producer, UNKNOWN, Error.NOT_LEADER_OR_FOLLOWER, UNKNOWN),)
+    error = Error.NOT_LEADER_OR_FOLLOWER
+    if isinstance(leader, Leader):
+        error = check_marker(broker.log, marker, rules)
+    if not isinstance(leader, Leader) or error is not Error.NONE:
+        return broker, (Produced(marker.producer, UNKNOWN, error, UNKNOWN),)
     log = append(broker.log, marker_batch(broker.log, leader.epoch, marker))
     return advance_high_watermark(broker._replace(log=log), rules)
 

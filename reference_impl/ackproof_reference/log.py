@@ -21,7 +21,8 @@ class Batch(NamedTuple):
     """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
 
     `epoch` is the leader epoch that the leader stamped. A negative `producer_epoch` means no idempotence. `key` is
-    that of a compacted topic (-1: none); `tombstone` deletes it. Markers (KIP-98) hold one control record.
+    that of a compacted topic (-1: none); `tombstone` deletes it. Markers (KIP-98) hold one control record, which names
+    the epoch of its coordinator.
     """
 
     base: int
@@ -34,6 +35,7 @@ class Batch(NamedTuple):
     transactional: bool = False
     key: int = -1
     tombstone: bool = False
+    coordinator_epoch: int = -1
 
     @property
     def next(self) -> int:

@@ -25,6 +25,7 @@ class Error(Enum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
     PRODUCER_FENCED = 90
     INVALID_UPDATE_VERSION = 95
     INELIGIBLE_REPLICA = 107
@@ -52,11 +53,17 @@ class Produced(NamedTuple):
 
 
 class WriteMarker(NamedTuple):
-    """The transaction coordinator ends a transaction on one partition (KIP-98): commit or abort."""
+    """The transaction coordinator ends a transaction on one partition (KIP-98): commit or abort.
+
+    `coordinator_epoch` is the leader epoch in which it leads its partition of the transaction log, `version` that of
+    the producer's protocol (transaction.version: 2 since KIP-890's second part).
+    """
 
     producer: int
     producer_epoch: int
     commit: bool
+    coordinator_epoch: int = 0
+    version: int = 1
 
 
 class Fetch(NamedTuple):

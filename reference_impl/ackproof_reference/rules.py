@@ -21,7 +21,7 @@ class Truncation(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.1 and later."""
+    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.2 and later."""
 
     # Settings of the topic and the brokers.
     min_insync: int = 1
@@ -85,7 +85,11 @@ class Rules:
     verify_transactions: bool = True
     """A partition asks the coordinator before it opens a transaction in its log (KIP-890, first part, 3.6)."""
     bump_every_transaction: bool = True
-    """Each transaction has a producer epoch of its own (KIP-890, second part, 4.0)."""
+    """Each transaction has a producer epoch of its own (KIP-890, second part, 4.0), where its client knows of that."""
+    strict_markers: bool = True
+    """Where it has, no marker of its own epoch ends it: that is of the one before, and late (KAFKA-19446, 4.2)."""
+    coordinator_epochs: bool = True
+    """A marker of an older coordinator than the last one's is refused (ProducerAppendInfo.checkCoordinatorEpoch)."""
 
     def effective_min_isr(self, replicas: int) -> int:
         """min.insync.replicas, but never more than there are replicas (Partition.effectiveMinIsr)."""
@@ -123,7 +127,8 @@ def without(rules: Rules, *names: str) -> Rules:
     return rules
 
 
-_KRAFT_41 = Rules()
+_KRAFT_42 = Rules()
+_KRAFT_41 = replace(_KRAFT_42, strict_markers=False)
 _KRAFT_40 = replace(_KRAFT_41, elr=False, unclean_shutdown_detection=False, last_known_leader_unfenced=False)
 _KRAFT_37 = replace(_KRAFT_40, bump_every_transaction=False)
 _KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
@@ -151,6 +156,7 @@ VERSIONS: Mapping[str, Rules] = {
     "3.7": _KRAFT_37,
     "4.0": _KRAFT_40,
     "4.1": _KRAFT_41,
+    "4.2": _KRAFT_42,
 }
 """What each release does by default, KRaft unless the name ends in -zk; releases before 2.8 have ZooKeeper only."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ackproof_reference.log import ABORT, COMMIT, DATA, Batch, Log
 from ackproof_reference.messages import Error, Produce, WriteMarker
+from ackproof_reference.producers import newest_epoch
 from ackproof_reference.rules import Rules
 
 # What a log says.
@@ -18,8 +19,34 @@ from ackproof_reference.rules import Rules
 
 def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
     """The control batch that ends a transaction, at the log's end, in a leader epoch."""
-    kind = COMMIT if marker.commit else ABORT
-    return Batch(log.end, epoch, marker.producer, -1, 1, marker.producer_epoch, kind=kind, transactional=True)
+    return Batch(
+        log.end,
+        epoch,
+        marker.producer,
+        -1,
+        1,
+        marker.producer_epoch,
+        kind=COMMIT if marker.commit else ABORT,
+        transactional=True,
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+
+
+def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
+    """Whether a marker may be appended (ProducerAppendInfo.appendEndTxnMarker).
+
+    It may be of the epoch that the log knows, and come again. Where each transaction has an epoch of its own the next
+    one begins with the marker's: it is not ended by it.
+    """
+    known = newest_epoch(log, marker.producer)
+    open_here = marker.producer in open_transactions(log)
+    late = rules.strict_markers and marker.version > 1 and marker.producer_epoch == known and open_here
+    if marker.producer_epoch < known or late:
+        return Error.INVALID_PRODUCER_EPOCH
+    coordinators = (batch.coordinator_epoch for batch in log.batches if batch.producer == marker.producer)
+    if rules.coordinator_epochs and marker.coordinator_epoch < max(coordinators, default=-1):
+        return Error.TRANSACTION_COORDINATOR_FENCED
+    return Error.NONE
 
 
 def open_transactions(log: Log) -> dict[int, int]:
@@ -80,14 +107,21 @@ class State(Enum):
     ONGOING = "ongoing"
     PREPARE_COMMIT = "prepare commit"
     PREPARE_ABORT = "prepare abort"
+    COMPLETE_COMMIT = "complete commit"
+    COMPLETE_ABORT = "complete abort"
+
+
+DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_PREPARED = {True: State.PREPARE_COMMIT, False: State.PREPARE_ABORT}
+_COMPLETE = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 
 
 class Transaction(NamedTuple):
     """What the coordinator knows of one transactional id.
 
     `epoch` is the producer epoch that may act now, `marker_epoch` that of the markers under way. `partitions` are those
-    that take part; while markers
-    go out: those that still lack theirs.
+    that take part; while markers go out: those that still lack theirs, of the ones that were `decided` on. `version` is
+    that of the client's protocol: with 2 each transaction has an epoch of its own (KIP-890, second part).
     """
 
     producer: int
@@ -95,6 +129,9 @@ class Transaction(NamedTuple):
     state: State = State.EMPTY
     partitions: tuple[int, ...] = ()
     marker_epoch: int = -1
+    decided: tuple[int, ...] = ()
+    coordinator_epoch: int = 0
+    version: int = 1
 
 
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
@@ -102,20 +139,25 @@ def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
 
     While markers are under way it has to come again (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
     """
-    if transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+    if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
     epoch = transaction.epoch + 1
     if transaction.state is State.ONGOING:
-        fenced = transaction._replace(epoch=epoch, state=State.PREPARE_ABORT, marker_epoch=epoch)
-        return fenced, Error.INVALID_TXN_STATE
-    return transaction._replace(epoch=epoch), Error.NONE
+        return _decided(transaction, epoch, commit=False), Error.INVALID_TXN_STATE
+    return transaction._replace(epoch=epoch, state=State.EMPTY), Error.NONE
+
+
+def _decided(transaction: Transaction, epoch: int, *, commit: bool) -> Transaction:
+    return transaction._replace(
+        epoch=epoch, state=_PREPARED[commit], marker_epoch=epoch, decided=transaction.partitions
+    )
 
 
 def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple[Transaction, Error]:
     """A partition joins the transaction before the first record is sent to it (AddPartitionsToTxn)."""
     if epoch != transaction.epoch:
         return transaction, Error.PRODUCER_FENCED
-    if transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+    if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
     partitions = tuple(sorted({*transaction.partitions, partition}))
     return transaction._replace(state=State.ONGOING, partitions=partitions), Error.NONE
@@ -130,31 +172,46 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
     )
 
 
-def end_transaction(
-    transaction: Transaction, epoch: int, rules: Rules, *, commit: bool
-) -> tuple[Transaction, Error]:
-    """Decide (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late records."""
-    if epoch != transaction.epoch:
+def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
+    """Decide (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late records.
+
+    Asked again it says what it said, to who comes with the epoch that was decided on; without that part, to whoever has
+    the same epoch, as the next transaction has.
+    """
+    bumps = transaction.version > 1
+    again = epoch == transaction.epoch - bumps
+    if again and transaction.state is _COMPLETE[_PREPARED[commit]]:
+        return transaction, Error.NONE
+    if epoch != transaction.epoch and not (again and transaction.state in DECIDED):
         return transaction, Error.PRODUCER_FENCED
     if transaction.state is not State.ONGOING:
         return transaction, Error.INVALID_TXN_STATE
-    next_epoch = epoch + 1 if rules.bump_every_transaction else epoch
-    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-    return transaction._replace(state=state, epoch=next_epoch, marker_epoch=next_epoch), Error.NONE
+    return _decided(transaction, epoch + bumps, commit=commit), Error.NONE
 
 
 def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
     """The marker that a partition still lacks."""
-    if transaction.state not in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+    if transaction.state not in DECIDED or partition not in transaction.partitions:
         return None
-    if partition not in transaction.partitions:
-        return None
-    commit = transaction.state is State.PREPARE_COMMIT
-    return WriteMarker(transaction.producer, transaction.marker_epoch, commit)
+    return WriteMarker(
+        transaction.producer,
+        transaction.marker_epoch,
+        transaction.state is State.PREPARE_COMMIT,
+        transaction.coordinator_epoch,
+        transaction.version,
+    )
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
     """A partition has its marker; with the last one the transaction is over."""
     left = tuple(other for other in transaction.partitions if other != partition)
-    state = transaction.state if left else State.EMPTY
-    return transaction._replace(partitions=left, state=state)
+    if left:
+        return transaction._replace(partitions=left)
+    return transaction._replace(partitions=(), decided=(), state=_COMPLETE[transaction.state])
+
+
+def taken_over(transaction: Transaction) -> Transaction:
+    """As the next coordinator reads it from the transaction log: which markers are written already is not there, so it
+    sends all of them (TransactionStateManager.loadTransactionMetadata)."""
+    partitions = transaction.decided if transaction.state in DECIDED else transaction.partitions
+    return transaction._replace(partitions=partitions, coordinator_epoch=transaction.coordinator_epoch + 1)

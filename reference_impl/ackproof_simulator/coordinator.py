@@ -8,7 +8,7 @@ few are in sync for it to write, or a client cannot reach it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ackproof.experiment.experiment import ExperimentSpec
@@ -48,6 +48,7 @@ class _Known:
     """What is known of a transactional id beside its transaction."""
 
     transaction: Transaction
+    """Of the first protocol of transactions, which librdkafka speaks: an epoch lasts for many of them."""
     decided: tuple[int, bool] | None = None
     """The producer epoch whose transaction was decided last, and how: a request for it that comes again is answered."""
     since: int = 0
@@ -66,8 +67,6 @@ class Coordinator:
         self._clock, self._network, self._random = scene.clock, scene.network, scene.random
         self.log, self._partitions = log, partitions
         cluster = experiment.cluster
-        # librdkafka speaks the first protocol of transactions: an epoch lasts for many of them.
-        self._rules = replace(log.rules, bump_every_transaction=False)
         self._timeout = seconds(experiment.workload.producers.transaction_timeout)
         self._sweep = int(configured(cluster, cluster.broker_ids[0]).get(SWEEP, "10000")) * MS
         self._known: dict[int, _Known] = {}
@@ -89,7 +88,7 @@ class Coordinator:
             known = self._known[slot]
             if one.epoch == epoch and one.state is not State.ONGOING and known.decided == (epoch, commit):
                 return one, Error.NONE  # asked again: the answer was lost
-            decided, error = end_transaction(one, epoch, self._rules, commit=commit)
+            decided, error = end_transaction(one, epoch, commit=commit)
             if error is Error.NONE:
                 known.decided = (epoch, commit)
             return decided, error

@@ -4,7 +4,8 @@
 
 Prints a row of Markdown as soon as it is known: how many states, whether there are more, and each class that is reached
 with the length of its shortest story. `as Kafka does`: leaders do not notice skipped epochs (docs/found.md).
-Stories of the lines are forced with `ackproof explore --force` in the same words, where it has them.
+Stories of the lines are forced with `ackproof explore --force` in the same words, where it has them. Transactions have
+a world of their own (`explore --of transactions`), by the protocol of Java's clients and by that of librdkafka's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.scope import NOTHING, Budget, Scope
 from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.transactional import Bounds, transactions
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import Rules, without
 
@@ -74,6 +77,15 @@ SCOPES: Final = {
         Scope(TWO, brokers=2, idempotent=True, settled=True, budget=Budget(retries=2, kills=2)),
         Scope(TWO, idempotent=True, settled=True, budget=Budget(retries=1, hand_overs=1, cuts=1)),
     ],
+    "controllers that fail half way": [
+        Scope(TWO, settled=True, budget=Budget(failovers=1, kills=2)),
+        Scope(TWO, settled=True, budget=Budget(failovers=1, kills=1, cuts=1)),
+        Scope(TWO, settled=True, budget=Budget(failovers=2, cuts=1, shrinks=1)),
+        Scope(TWO, settled=True, budget=Budget(failovers=2, clean_stops=1, shrinks=1)),
+        Scope(TWO, settled=True, budget=Budget(failovers=1, clean_stops=1, kills=1)),
+        Scope(TWO, brokers=2, settled=True, budget=Budget(failovers=2, power_losses=1, cuts=1)),
+        Scope(ONE, settled=True, budget=Budget(failovers=1, kills=1, hand_overs=1)),
+    ],
     "as Kafka does": [
         Scope(without(TWO, "noticed epochs"), brokers=2, settled=True, budget=Budget(hand_overs=3)),
         Scope(without(TWO, "noticed epochs"), settled=True, budget=Budget(kills=1, cuts=1)),
@@ -89,6 +101,28 @@ SCOPES: Final = {
 }
 
 
+_OWN: Final = {
+    "4.2's": Rules(),
+    "4.2's without strict markers (4.0, 4.1)": replace(Rules(), strict_markers=False),
+}
+_LASTING: Final = {"4.2's, epochs that last": replace(Rules(), bump_every_transaction=False)}
+TRANSACTIONS: Final = {
+    "transactions whose coordinator moves": [
+        (_OWN, 1, 2, Bounds(moves=2)),
+        (_OWN, 2, 1, Bounds(moves=1)),
+        (_OWN, 2, 2, Bounds(moves=1)),
+        (_LASTING, 1, 2, Bounds(moves=1)),
+    ],
+    "markers that come again late": [
+        (_OWN, 1, 3, Bounds(repeats=2)),
+        (_OWN, 2, 2, Bounds(repeats=1)),
+        (_OWN, 1, 2, Bounds(moves=1, repeats=1)),
+        (_LASTING, 1, 2, Bounds(repeats=1)),
+    ],
+}
+"""Rules by what they are called, clients, transactions of each, what goes wrong."""
+
+
 def words(scope: Scope) -> str:
     """What of it is not as usual."""
     told = [f"min ISR {scope.rules.min_insync}", f"{scope.brokers} brokers", f"{scope.records} rec."]
@@ -101,23 +135,32 @@ def words(scope: Scope) -> str:
     )
 
 
+def hunted(part: str) -> Iterator[tuple[str, str, Model]]:
+    """Theme, words and world of all that a part of a theme's name stands for."""
+    for theme, scopes in SCOPES.items():
+        for scope in scopes if part in theme else ():
+            yield theme, words(scope), world(scope)
+    for theme, worlds in TRANSACTIONS.items():
+        for by, clients, in_turn, bounds in worlds if part in theme else ():
+            wrong = ", ".join(f"{name} {count}" for name, count in bounds._asdict().items() if count)
+            for name, rules in by.items():
+                told = f"rules {name}, clients {clients}, transactions {in_turn}, {wrong}"
+                yield theme, told, transactions(rules, clients, in_turn, bounds)
+
+
 def rows(most: int, part: str) -> Iterator[str]:
     """A line for each scope."""
     yield "| theme | scope | states | reached |"
     yield "|---|---|---|---|"
-    for theme, scopes in SCOPES.items():
-        for scope in scopes if part in theme else ():
-            search, began = (
-                Search(world(scope), frozenset({"nothing, all are looked at"})),
-                time.process_time(),
-            )
-            search.run(max_states=most)
-            size = f"{len(search.seen):,}{' (all)' if search.exhausted else ', and more'}"
-            found = ", ".join(
-                f"{kind} in {len(search.way_to(one.state))} steps" for kind, one in search.findings.items()
-            )
-            seconds = time.process_time() - began
-            yield f"| {theme} | {words(scope)} | {size} in {seconds:.0f} s | {found or 'nothing'} |"
+    for theme, told, model in hunted(part):
+        search, began = Search(model, frozenset({"nothing, all are looked at"})), time.process_time()
+        search.run(max_states=most)
+        size = f"{len(search.seen):,}{' (all)' if search.exhausted else ', and more'}"
+        found = ", ".join(
+            f"{kind} in {len(search.way_to(one.state))} steps" for kind, one in search.findings.items()
+        )
+        seconds = time.process_time() - began
+        yield f"| {theme} | {told} | {size} in {seconds:.0f} s | {found or 'nothing'} |"
 
 
 def main() -> None:

@@ -199,6 +199,17 @@ def test_a_stopping_broker_hands_over_and_leaves_the_isr() -> None:
 # AlterPartition
 
 
+def test_half_a_decision_is_its_first_record() -> None:
+    """Of a fencing the partition's (handleBrokerFenced), of a stop the broker's (handleBrokerInControlledShutdown)."""
+    before = metadata(partition())
+    fenced = controller.half_fenced(before, 1, ONE)
+    assert (fenced.partition, fenced.brokers) == (controller.fence(before, 1, ONE).partition, before.brokers)
+    stopping = controller.half_stopping(before, 1)
+    assert stopping.partition == before.partition
+    assert stopping.brokers == controller.begin_shutdown(before, 1, ONE).brokers
+    assert controller.begin_shutdown(stopping, 1, ONE) == controller.begin_shutdown(before, 1, ONE)
+
+
 def test_an_isr_is_taken_in_assignment_order() -> None:
     before = metadata(partition(isr=(1, 2)))
     after, answer = controller.alter_partition(before, proposal(3, 1, 2), ONE)

@@ -107,6 +107,8 @@ def test_a_search_of_something_else_is_not_gone_on_with(other: World, wanted: st
         ("pacifica", "suspicions=2,entries=1", "version check", "lost"),
         ("zookeeper", "expiries=2", "epoch check", "overwritten"),
         ("zookeeper", "expiries=1", "watch before reading", "nobody"),
+        ("transactions", "repeats=1", "strict markers", "torn"),
+        ("transactions", "repeats=0,moves=1", "epochs of their own", "hanging"),
     ],
 )
 def test_other_protocols_are_asked_alike(
@@ -129,6 +131,14 @@ def test_each_protection_of_each_protocol_has_a_name() -> None:
         (ZooKeeperRules, "zookeeper"),
     ):
         assert sorted(PROTOCOLS[protocol].protections.values()) == sorted(one.name for one in fields(rules))
+    of_transactions = PROTOCOLS["transactions"].protections.values()
+    assert {*of_transactions, "idempotence"} == {*_among_the_last("idempotence")}
+
+
+def _among_the_last(first: str) -> list[str]:
+    """Fields of Kafka's rules that are about producers, which stand at their end."""
+    names = [one.name for one in fields(Rules)]
+    return names[names.index(first) :]
 
 
 def test_the_page_of_a_quorum_is_drawn(tmp_path: Path) -> None:
@@ -143,8 +153,8 @@ def test_the_page_of_a_quorum_is_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--rules", "4.1"], "--rules and --force speak of Kafka"),
-        (["--force"], "--rules and --force speak of Kafka"),
+        (["--rules", "4.1"], "--rules and --force speak of a partition of Kafka"),
+        (["--force"], "--rules and --force speak of a partition of Kafka"),
         (["--scope", "brokers=3"], "unknown name 'brokers'"),
         (["--scope", "servers=9"], "from 1 to 5"),
         (["--without", "durable logs"], "did you mean 'durable log'"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from ackproof_reference.explore.model import Row
 from ackproof_reference.explore.scope import BUDGET, CLIENT, CONTROLLER, Budget, Client, Scope, log_cell
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata
@@ -52,3 +55,41 @@ def test_an_older_checkpoint_loses_nothing_since_logs_are_cut_by_epochs(explore:
     at_once = Scope(rules_of("4.1"), brokers=2, settled=True, budget=Budget(kills=2))
     late = replace(at_once, rules=replace(at_once.rules, checkpointed_at_once=False))
     assert explore.finds_nothing(late) > explore.finds_nothing(at_once)
+
+
+@pytest.mark.parametrize(
+    ("budget", "story"),
+    [
+        (Budget(kills=1, failovers=1), "fails while it fences broker 1"),
+        (Budget(cuts=1, failovers=1), "fails while it fences broker 1"),
+        (Budget(clean_stops=1, failovers=1), "fails while broker 1 stops"),
+    ],
+    ids=["fences a dead one", "fences a live one", "one stops"],
+)
+def test_a_controller_fails_half_way_and_nothing_is_lost(
+    explore: Explorer, budget: Budget, story: str
+) -> None:
+    scope = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=budget)
+    assert explore.finds_nothing(scope) > explore.finds_nothing(
+        replace(scope, budget=budget._replace(failovers=0))
+    )
+    search = explore(scope)
+    first = next(row for row in map(search.cells.row, search.seen) if not budget_of(row).failovers)
+    half = first[CONTROLLER]
+    assert isinstance(half, Metadata) and not half.registration(1).fenced
+    assert half.registration(1).stopping == bool(budget.clean_stops)
+    assert (1 in half.partition.isr) == bool(budget.clean_stops)
+    told = [step.happening.text for step in search.way_to(search.cells.pack(first))]
+    assert told[-1].startswith(story)
+
+
+def test_in_zookeeper_mode_no_controller_fails_half_way(explore: Explorer) -> None:
+    scope = Scope(rules_of("3.9-zk"), brokers=2, settled=True, budget=Budget(kills=1))
+    more = replace(scope, budget=Budget(kills=1, failovers=1))
+    assert explore.finds_nothing(more) == explore.finds_nothing(scope)
+
+
+def budget_of(row: Row) -> Budget:
+    budget = row[BUDGET]
+    assert isinstance(budget, Budget)
+    return budget

@@ -24,6 +24,7 @@ OF_REQUESTS = {
     "isr-cannot-shrink",
     "last-replica-standing",
     "leader-does-not-know",
+    "late-marker",
     "lost-commit-answer",
     "lost-offset-commit-answer",
     "lost-produce-answer",

@@ -12,14 +12,14 @@ from ackproof_reference.explore.cells import Cells, TooNarrowError
 from ackproof_reference.explore.model import Group, Happening, Model, Move
 from ackproof_reference.explore.scope import BUDGET, CLIENT, WHOLE, Budget, Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.transactional import transactions
+from ackproof_reference.explore.transactional import Bounds, transactions
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import VERSIONS, Rules, rules_of, without
 
 TWO = Rules(min_insync=2)
 BUDGETS = (
     Budget(kills=1, power_losses=1),
-    Budget(cuts=1, clean_stops=1),
+    Budget(cuts=1, clean_stops=1, failovers=1),
     Budget(shrinks=1, time_outs=1, lost=1),
     Budget(lost=1, retries=1),
     Budget(hand_overs=2, preferred=1),
@@ -44,6 +44,7 @@ SCOPES: dict[str, Scope] = {
 MODELS: dict[str, Model] = {
     **{name: world(scope) for name, scope in SCOPES.items()},
     "transactions": transactions(rules_of("3.9"), clients=2),
+    "late markers": transactions(rules_of("4.1"), 1, 2, Bounds(repeats=1)),
 }
 
 

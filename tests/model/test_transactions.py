@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.transactional import transactions
+from ackproof_reference.explore.transactional import Bounds, transactions
 from ackproof_reference.log import ABORT, COMMIT, DATA, Batch, Log, append
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.node import step
@@ -18,13 +18,16 @@ from ackproof_reference.transactions import (
     Transaction,
     aborted,
     add_partition,
+    check_marker,
     end_transaction,
     init_producer,
     last_stable_offset,
+    marker_batch,
     marker_for,
     marker_written,
     needs_verification,
     open_transactions,
+    taken_over,
     verified,
     visible,
 )
@@ -90,7 +93,9 @@ def test_a_marker_takes_an_offset_and_fences_older_epochs() -> None:
     before = leading(log(0), {2: 1}, partition(isr=(1,)))
     after, _ = step(before, WriteMarker(7, 3, commit=False), RULES)
     assert (after.log.end, after.log.high_watermark) == (2, 2)
-    assert after.log.batches[-1] == Batch(1, 0, 7, -1, 1, 3, kind=ABORT, transactional=True)
+    assert after.log.batches[-1] == Batch(
+        1, 0, 7, -1, 1, 3, kind=ABORT, transactional=True, coordinator_epoch=0
+    )
     assert check_sequence(after.log, Produce(7, 0, -1, 1, 2), RULES)[0] is Error.INVALID_PRODUCER_EPOCH
     assert check_sequence(after.log, Produce(7, 0, -1, 1, 3), RULES)[0] is Error.NONE
     assert check_sequence(after.log, Produce(8, 0, -1, 1, 2), RULES)[0] is Error.NONE
@@ -120,7 +125,7 @@ def test_a_new_client_fences_the_old_one_and_aborts_what_it_left_open() -> None:
     assert init_producer(fenced) == (fenced, Error.INVALID_TXN_STATE)
     assert marker_for(fenced, 0) == WriteMarker(7, 3, commit=False)
     assert add_partition(fenced, 2, 0)[1] is Error.PRODUCER_FENCED
-    assert end_transaction(fenced, 2, RULES, commit=True)[1] is Error.PRODUCER_FENCED
+    assert end_transaction(fenced, 2, commit=True)[1] is Error.PRODUCER_FENCED
 
 
 def test_partitions_join_before_they_are_written_to() -> None:
@@ -131,31 +136,125 @@ def test_partitions_join_before_they_are_written_to() -> None:
     assert add_partition(ending, 0, 0) == (ending, Error.INVALID_TXN_STATE)
 
 
-@pytest.mark.parametrize(("version", "epoch"), [("4.1", 3), ("3.9", 2)])
-def test_the_decision_stands_before_the_markers(version: str, epoch: int) -> None:
-    decided, error = end_transaction(ONGOING, 2, rules_of(version), commit=True)
+@pytest.mark.parametrize(("version", "epoch"), [(2, 3), (1, 2)])
+def test_the_decision_stands_before_the_markers(version: int, epoch: int) -> None:
+    decided, error = end_transaction(ONGOING._replace(version=version), 2, commit=True)
     assert (decided.state, error) == (State.PREPARE_COMMIT, Error.NONE)
-    assert marker_for(decided, 0) == WriteMarker(7, epoch, commit=True)
+    assert marker_for(decided, 0) == WriteMarker(7, epoch, commit=True, version=version)
     assert (decided.epoch, marker_for(decided, 5), marker_for(ONGOING, 0)) == (epoch, None, None)
     one = marker_written(decided, 0)
     assert (one.state, one.partitions, marker_for(one, 0)) == (State.PREPARE_COMMIT, (1,), None)
-    assert marker_written(one, 1).state is State.EMPTY
-    assert end_transaction(Transaction(7, 2), 2, RULES, commit=True)[1] is Error.INVALID_TXN_STATE
+    done = marker_written(one, 1)
+    assert (done.state, done.partitions, done.decided) == (State.COMPLETE_COMMIT, (), ())
+    assert end_transaction(Transaction(7, 2), 2, commit=True)[1] is Error.INVALID_TXN_STATE
+    assert init_producer(done) == (done._replace(epoch=epoch + 1, state=State.EMPTY), Error.NONE)
 
 
-def findings(rules: Rules) -> set[str]:
-    search = Search(transactions(rules), frozenset({"nothing"}))
+@pytest.mark.parametrize("version", [1, 2])
+def test_who_asks_again_is_told_again(version: int) -> None:
+    """By the epoch that was decided on; the first protocol cannot tell that from the next transaction's."""
+    decided, _ = end_transaction(ONGOING._replace(version=version), 2, commit=True)
+    assert end_transaction(decided, 2, commit=True) == (decided, Error.INVALID_TXN_STATE)
+    done = marker_written(marker_written(decided, 0), 1)
+    assert end_transaction(done, 2, commit=True) == (done, Error.NONE)
+    assert end_transaction(done, 2, commit=False)[1] is not Error.NONE
+    next_one = end_transaction(done, done.epoch, commit=True)
+    assert next_one == (done, Error.NONE if version == 1 else Error.INVALID_TXN_STATE)
+
+
+def test_who_takes_over_sends_all_markers_again() -> None:
+    decided, _ = end_transaction(ONGOING, 2, commit=False)
+    new = taken_over(marker_written(decided, 0))
+    assert marker_for(new, 0) == WriteMarker(7, 2, commit=False, coordinator_epoch=1)
+    assert taken_over(ONGOING) == ONGOING._replace(coordinator_epoch=1)
+
+
+def marked(*markers: WriteMarker, then: int = 0) -> Log:
+    """A log with these markers, and then an open transaction in so many records, of epoch 3."""
+    made = Log()
+    for marker in markers:
+        made = append(made, marker_batch(made, 0, marker))
+    for _ in range(then):
+        made = append(made, Batch(made.end, 0, 7, 0, 1, 3, transactional=True))
+    return made
+
+
+LAST = WriteMarker(7, 3, commit=False, coordinator_epoch=1, version=2)
+
+
+@pytest.mark.parametrize(
+    ("marker", "of", "error"),
+    [
+        (LAST, marked(), Error.NONE),
+        (LAST, marked(LAST), Error.NONE),
+        (LAST, marked(LAST, then=1), Error.INVALID_PRODUCER_EPOCH),
+        (LAST._replace(version=1), marked(LAST, then=1), Error.NONE),
+        (LAST._replace(producer_epoch=4), marked(LAST, then=1), Error.NONE),
+        (LAST._replace(producer_epoch=2), marked(LAST), Error.INVALID_PRODUCER_EPOCH),
+        (LAST._replace(coordinator_epoch=0), marked(LAST), Error.TRANSACTION_COORDINATOR_FENCED),
+        (LAST._replace(producer=8, producer_epoch=0, coordinator_epoch=0), marked(LAST), Error.NONE),
+    ],
+    ids=["first", "again", "late", "late, v1", "its own", "older", "older coordinator", "another's"],
+)
+def test_which_markers_a_log_takes(marker: WriteMarker, of: Log, error: Error) -> None:
+    """As ProducerAppendInfo.checkProducerEpoch and checkCoordinatorEpoch of 4.2.0 to 4.3.1."""
+    assert check_marker(of, marker, RULES) is error
+    before = leading(of, {2: of.end}, partition(isr=(1,)))
+    after, messages = step(before, marker, RULES)
+    assert after.log.end == of.end + (error is Error.NONE)
+    assert [one.error for one in messages] == ([] if error is Error.NONE else [error])  # type: ignore[union-attr]
+
+
+def test_without_its_protections_a_log_takes_any_marker_of_the_epoch() -> None:
+    late, older = LAST, LAST._replace(coordinator_epoch=0)
+    assert check_marker(marked(LAST, then=1), late, replace(RULES, strict_markers=False)) is Error.NONE
+    assert check_marker(marked(LAST), older, replace(RULES, coordinator_epochs=False)) is Error.NONE
+
+
+def findings(rules: Rules, clients: int = 2, in_turn: int = 1, **bounds: int) -> dict[str, int]:
+    """By class the steps of the shortest story. All is looked at."""
+    search = Search(transactions(rules, clients, in_turn, Bounds(**bounds)), frozenset({"nothing"}))
     search.run(max_states=300_000)
     assert search.exhausted
-    return set(search.findings)
+    return {kind: one.depth for kind, one in search.findings.items()}
 
 
 def test_before_kip_890_a_late_record_left_a_transaction_that_nobody_ends() -> None:
     """And the next transaction of that producer commits it along with its own."""
-    assert findings(rules_of("3.5")) == {"hanging", "aborted read"}
+    assert findings(rules_of("3.5")).keys() == {"hanging", "aborted read"}
 
 
 def test_each_part_of_kip_890_is_enough_for_that() -> None:
-    assert findings(rules_of("3.9")) == set()
-    assert findings(replace(rules_of("4.1"), verify_transactions=False)) == set()
-    assert findings(rules_of("4.1")) == set()
+    assert not findings(rules_of("3.9"))
+    assert not findings(replace(rules_of("4.1"), verify_transactions=False))
+    assert not findings(rules_of("4.1"))
+    assert not findings(rules_of("4.1"), clients=1, in_turn=2)
+
+
+OF_THE_FIRST_PROTOCOL = replace(RULES, bump_every_transaction=False)
+"""What a client gets of the newest release that knows nothing of KIP-890's second part, as librdkafka."""
+
+
+@pytest.mark.parametrize("rules", [rules_of("3.9"), rules_of("4.1"), OF_THE_FIRST_PROTOCOL])
+def test_a_marker_that_comes_again_ends_the_next_transaction(rules: Rules) -> None:
+    """Half of what was committed is gone for who reads at read_committed, or what was aborted is there."""
+    assert findings(rules, clients=1, in_turn=2, repeats=1).keys() == {"early read", "aborted read", "torn"}
+
+
+def test_strict_markers_are_enough_for_that() -> None:
+    assert not findings(RULES, clients=1, in_turn=2, repeats=1)
+
+
+def test_an_old_coordinator_does_harm_where_an_epoch_lasts() -> None:
+    """It says of a transaction what it was: that a partition takes part, that it is committed."""
+    found = findings(OF_THE_FIRST_PROTOCOL, clients=1, in_turn=2, moves=1)
+    assert found.keys() == {"hanging", "early read", "torn", "aborted read"}
+    assert not findings(RULES, clients=1, in_turn=2, moves=1)
+    assert not findings(rules_of("4.1"), clients=1, in_turn=2, moves=1)
+
+
+def test_its_markers_are_refused_by_their_coordinators_epoch_or_for_being_late() -> None:
+    lenient = replace(RULES, coordinator_epochs=False)
+    assert not findings(lenient, clients=1, in_turn=2, moves=1)
+    lenient = replace(lenient, strict_markers=False)
+    assert findings(lenient, clients=1, in_turn=2, moves=1).keys() == {"early read", "aborted read", "torn"}

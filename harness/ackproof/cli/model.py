@@ -202,11 +202,11 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 @click.option(
     "--of",
     "protocol",
-    type=click.Choice(["kafka", "quorum", "pacifica", "zookeeper"]),
+    type=click.Choice(["kafka", "transactions", "quorum", "pacifica", "zookeeper"]),
     default="kafka",
     show_default=True,
-    help="Whose world: a partition of Kafka, a majority quorum (as KRaft's), PacificA, or the race of brokers for the "
-    "controller's place in ZooKeeper.",
+    help="Whose world: a partition of Kafka, its transactions, a majority quorum (as KRaft's), PacificA, or the race "
+    "of brokers for the controller's place in ZooKeeper.",
 )
 @click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
 @click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
@@ -266,7 +266,7 @@ def explore(
     chosen = click.get_current_context().get_parameter_source("version")
     for_kafka = protocol == KAFKA
     if not for_kafka and (force or chosen is click.core.ParameterSource.COMMANDLINE):
-        raise click.UsageError("--rules and --force speak of Kafka; leave out --of")
+        raise click.UsageError("--rules and --force speak of a partition of Kafka; leave out --of")
     world = (
         of_kafka(version, without, words or USUAL)
         if for_kafka

@@ -14,8 +14,12 @@ from ackproof_reference.explore.primaries import Bounds as PacificaBounds
 from ackproof_reference.explore.primaries import pacifica
 from ackproof_reference.explore.quorums import Bounds as QuorumBounds
 from ackproof_reference.explore.quorums import quorum
+from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
+from ackproof_reference.explore.transactional import Bounds as TransactionBounds
+from ackproof_reference.explore.transactional import transactions
 from ackproof_reference.pacifica import PacificaRules
 from ackproof_reference.quorum import QuorumRules
+from ackproof_reference.rules import Rules
 from ackproof_reference.zookeeper import ZooKeeperRules
 
 
@@ -57,6 +61,11 @@ def _zookeeper(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
     )
 
 
+def _transactions(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
+    bounds = TransactionBounds(counts["moves"], counts["repeats"])
+    return transactions(replace(Rules(), **off), counts["clients"], counts["transactions"], bounds)  # type: ignore[arg-type]
+
+
 PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "quorum": Protocol(
         "a majority quorum",
@@ -83,6 +92,18 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
         {"brokers": (1, 5, 3), "expiries": (0, 9, 1), "decisions": (0, 9, 2)},
         ("overwritten", "nobody"),
         _zookeeper,
+    ),
+    "transactions": Protocol(
+        "transactions",
+        {
+            "transaction verification": "verify_transactions",
+            "epochs of their own": "bump_every_transaction",
+            "strict markers": "strict_markers",
+            "coordinator epochs": "coordinator_epochs",
+        },
+        {"clients": (1, 3, 1), "transactions": (1, 3, 2), "moves": (0, 3, 0), "repeats": (0, 3, 1)},
+        OF_TRANSACTIONS,
+        _transactions,
     ),
 }
 """By what `--of` calls it."""

@@ -55,13 +55,14 @@ def moves(scope: Scope) -> tuple[Group, ...]:
     groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
     for broker in scope.ids:
         log, process, proposal = log_cell(broker), process_cell(broker), proposal_cell(broker)
-        dies, stops = ("kills", "power_losses"), ("cuts", "clean_stops")
+        dies, stops = ("kills", "power_losses"), ("cuts", "clean_stops", "failovers")
         lags, client = ("shrinks", "time_outs"), (BUDGET, CLIENT, log, process)
         own = [
             Group("life", (BUDGET, log, process), partial(_life, scope, broker), counts=dies),
             Group(
                 "session", (BUDGET, CONTROLLER, log, process), partial(_session, scope, broker), counts=stops
             ),
+            Group("half", (BUDGET, CONTROLLER, process), partial(_half, scope, broker), counts=stops),
             Group("metadata", (CLIENT, CONTROLLER, log, process), partial(_learn, scope, broker)),
             Group("producing", client, partial(_producing, scope, broker), counts=("retries",)),
             Group("lagging", (BUDGET, log, process, proposal), partial(_lagging, broker), counts=lags),
@@ -176,6 +177,40 @@ def _session(
         stopped = stop_cleanly(Broker(own, log, process))
         gone = controller.fence(metadata, own, rules)
         yield Happening(name, "stops in good order"), (budget, gone, stopped.log, stopped.process)
+
+
+def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
+    """A controller that fails with half of a decision about a broker; a broker that asks the next one again.
+
+    The first records are committed; the rest never was: nobody has heard of it, and who asked hears nothing. So it is
+    with KRaft (ControllerResult.of), for what is of many partitions. What is written as one record, or as one batch
+    (atomicOf), such as a proposal, an election or a registration, is written, or its request has not come yet.
+    """
+    if not scope.rules.fencing:
+        return
+    name, registered = f"broker {own}", metadata.registration(own)
+    less = budget._replace(failovers=budget.failovers - 1)
+    cut = process.up and bool(budget.cuts) and scope.strikes(own)
+    if budget.failovers and not registered.fenced and (cut or not process.up):
+        half = controller.half_fenced(metadata, own, scope.rules)
+        if half != metadata:
+            text = f"fails while it fences {name}: {decided(half)}, and it is not fenced"
+            left = less._replace(cuts=less.cuts - 1) if cut else less
+            yield Happening("controller", text, name), (left, half, process)
+    if not process.up or registered.fenced:
+        return
+    if budget.failovers and budget.clean_stops and not registered.stopping:
+        half = controller.half_stopping(metadata, own)
+        text = f"fails while {name} stops: {decided(half)}"
+        stopping = less._replace(clean_stops=less.clean_stops - 1)
+        yield Happening("controller", text, name), (stopping, half, process)
+    if registered.stopping:
+        leaving = controller.begin_shutdown(metadata, own, scope.rules)
+        if leaving != metadata:
+            yield (
+                Happening(name, f"asks to stop again: {decided(leaving)}", "controller"),
+                (budget, leaving, process),
+            )
 
 
 def _learn(

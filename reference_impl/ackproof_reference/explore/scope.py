@@ -34,6 +34,8 @@ class Budget(NamedTuple):
     """Moves of the partition to one of the scope's `targets`."""
     time_outs: int = 0
     """Producers who are told REQUEST_TIMED_OUT."""
+    failovers: int = 0
+    """Controllers that fail when only the first records of a decision are written; the next one goes on from these."""
 
 
 NOTHING = Budget()

@@ -1,25 +1,32 @@
-"""A small world of transactions: one transactional id, two partitions, two clients that both believe to own the id.
+"""A small world of transactions: one transactional id, two partitions, clients that all believe to own the id.
 
-Logs are taken as replicated (`world.py` is about that): what is appended is below the high watermark. Each client
-writes one record to each partition in one transaction and commits when all were acknowledged, or aborts at any time.
-Its produce requests may arrive late, even when it has long ended the transaction or is fenced.
+Logs are taken as replicated (`world.py` is about that): what is appended is below the high watermark. A client writes
+one record to each partition in a transaction and commits when all were acknowledged, or aborts at any time. Its produce
+requests may arrive late, even when it has long ended the transaction or is fenced.
+
+What may go wrong beside is counted (`Bounds`). The coordinator moves: another one reads its state from the transaction
+log, and the old one, whom nobody has told, answers from memory what needs no write, and sends the markers that it
+knows of. A marker comes twice: who sent it heard nothing and sent it again, and the first one waits somewhere, for as
+long as it likes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from ackproof_reference.explore.model import Group, Happening, Model, Move
 from ackproof_reference.log import Batch, Log, append
-from ackproof_reference.messages import Error, Produce
+from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.producers import check_sequence
 from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import (
+    DECIDED,
     State,
     Transaction,
     add_partition,
+    check_marker,
     end_transaction,
     init_producer,
     marker_batch,
@@ -27,127 +34,287 @@ from ackproof_reference.transactions import (
     marker_written,
     needs_verification,
     open_transactions,
+    taken_over,
     verified,
     visible,
 )
 
+CLASSES = ("hanging", "torn", "aborted read", "early read", "stuck")
 PARTITIONS = (0, 1)
-COORDINATOR = 0
+_BOUNDS, _COORDINATOR, _OLD, _LATE, _LOGS, _CLIENTS = 0, 1, 2, 3, 4, 6
 _PRODUCER = 7
+_MOST = 10
+"""Transactions of a client; the key of a record is that many times its client, and its transaction."""
+
+
+class Bounds(NamedTuple):
+    """What may still go wrong; each counts down."""
+
+    moves: int = 0
+    """The coordinator is another broker now, and the old one does not know."""
+    repeats: int = 0
+    """Markers that come a second time."""
+
+
+NOTHING_WRONG = Bounds()
+
+
+class Flying(NamedTuple):
+    """A record under way: to which partition, of which of its client's transactions."""
+
+    partition: int
+    number: int
+    epoch: int
+    sequence: int
 
 
 class App(NamedTuple):
-    """A client: its producer epoch (-1: not begun), the partitions sent to and acknowledged, how it ended."""
+    """A client: its producer epoch (-1: to be asked for), what it has sent and had acknowledged of the transaction that
+    is open, how the ones before ended. `sequences`: of the next record to each partition, within its epoch."""
 
     epoch: int = -1
     sent: tuple[int, ...] = ()
     acked: tuple[int, ...] = ()
-    flying: tuple[int, ...] = ()
-    ended: str = ""
+    flying: tuple[Flying, ...] = ()
+    ended: tuple[str, ...] = ()
+    sequences: tuple[int, ...] = (0,) * len(PARTITIONS)
 
 
-def transactions(rules: Rules, clients: int = 2) -> Model:
-    """The world as a model for the search: the coordinator, two logs, the clients. Nothing has begun."""
-    groups = []
+Late = tuple[tuple[int, WriteMarker], ...]
+"""Markers that may come a second time, and where."""
+Old = Transaction | None
+"""What a coordinator that was deposed takes for the state; None: there is none, or it knows."""
+
+
+def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
+    """The world as a model for the search: the coordinator, two logs, the clients. Nothing has begun.
+
+    `in_turn`: so many transactions each client has.
+    """
+    groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:
-        cells, writes = (COORDINATOR, 1 + partition), partial(_marker, partition)
-        groups.append(Group("markers", cells, writes, partial(_hanging, partition), row="client 0"))
+        log = _LOGS + partition
+        cells = (_BOUNDS, _COORDINATOR, _LATE, log)
+        groups += [
+            Group("markers", cells, partial(_marker, rules, partition), partial(_ending, rules, partition)),
+            Group("old markers", (_OLD, log), partial(_old_marker, rules, partition)),
+            Group("late markers", (_LATE, log), partial(_late_marker, rules, partition)),
+        ]
     for client in range(clients):
-        cell = 3 + client
+        cell = _CLIENTS + client
         own = [
-            Group("client", (COORDINATOR, cell), partial(_client, rules, client)),
-            Group("atomic", (COORDINATOR, 1, 2, cell), check=_atomic),
+            Group("client", (_COORDINATOR, _OLD, cell), partial(_client, client, in_turn)),
+            Group("atomic", (_COORDINATOR, _LOGS, _LOGS + 1, cell), check=partial(_atomic, client)),
         ]
         for partition in PARTITIONS:
             arrives = partial(_arrival, rules, client, partition)
-            own.append(Group("arrival", (COORDINATOR, 1 + partition, cell), arrives))
+            own.append(Group("arrival", (_COORDINATOR, _OLD, _LOGS + partition, cell), arrives))
         groups += [group._replace(row=f"client {client}") for group in own]
-    names = ("coordinator", "partition 0", "partition 1", *(f"client {n}" for n in range(clients)))
-    return Model(names, (Transaction(_PRODUCER), Log(), Log(), *(App() for _ in range(clients))), groups)
-
-
-def _client(rules: Rules, number: int, coordinator: Transaction, app: App) -> Iterator[Move]:
-    def says(text: str) -> Happening:
-        return Happening(f"client {number}", text, "coordinator")
-
-    if app.epoch < 0:
-        begun, error = init_producer(coordinator)
-        epoch = begun.epoch if error is Error.NONE else -1
-        yield says(f"asks for a producer epoch: {error.name}, {begun.epoch}"), (begun, App(epoch))
-        return
-    if app.ended:
-        return
-    for partition in PARTITIONS:
-        if partition not in app.sent:
-            joined, error = add_partition(coordinator, app.epoch, partition)
-            if error is Error.PRODUCER_FENCED:
-                yield says("finds itself fenced"), (coordinator, app._replace(ended="fenced"))
-            elif error is Error.NONE:
-                sent = app._replace(
-                    sent=(*app.sent, partition), flying=tuple(sorted((*app.flying, partition)))
-                )
-                yield says(f"adds partition {partition} and sends to it"), (joined, sent)
-    for commit in (True, False):
-        if app.sent and (not commit or set(app.acked) == set(PARTITIONS)):
-            ended, error = end_transaction(coordinator, app.epoch, rules, commit=commit)
-            word = "commit" if commit else "abort"
-            if error is Error.NONE:
-                yield says(f"asks to {word}"), (ended, app._replace(ended=word))
-            elif error is Error.PRODUCER_FENCED:
-                yield says(f"asks to {word} and is fenced"), (coordinator, app._replace(ended="fenced"))
-
-
-def _arrival(
-    rules: Rules, number: int, partition: int, coordinator: Transaction, log: Log, app: App
-) -> Iterator[Move]:
-    if partition not in app.flying:
-        return
-    request = Produce(_PRODUCER, 0, -1, producer_epoch=app.epoch, transactional=True)
-    arrived = app._replace(flying=tuple(p for p in app.flying if p != partition))
-    error, _ = check_sequence(log, request, rules)
-    if needs_verification(log, request, rules) and not verified(coordinator, app.epoch, partition):
-        error = Error.INVALID_TXN_STATE
-    if error is Error.NONE:
-        batch = Batch(log.end, 0, _PRODUCER, 0, 1, app.epoch, transactional=True, key=number)
-        log = _committed(append(log, batch))
-        arrived = arrived._replace(acked=tuple(sorted((*app.acked, partition))))
-    text = f"the record of client {number} arrives: {error.name}"
-    yield (
-        Happening(f"partition {partition}", text, f"client {number}"),
-        (coordinator, log, arrived),
+    names = ("bounds", "coordinator", "old coordinator", "late markers", "partition 0", "partition 1")
+    first = Transaction(_PRODUCER, version=2 if rules.bump_every_transaction else 1)
+    return Model(
+        (*names, *(f"client {n}" for n in range(clients))),
+        (bounds, first, None, (), Log(), Log(), *(App() for _ in range(clients))),
+        groups,
     )
 
 
-def _marker(partition: int, coordinator: Transaction, log: Log) -> Iterator[Move]:
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+
+Ask = Callable[[Transaction], tuple[Transaction, Error]]
+
+
+def _client(number: int, in_turn: int, coordinator: Transaction, old: Old, app: App) -> Iterator[Move]:
+    if len(app.ended) == in_turn or "fenced" in app.ended:
+        return
+    if app.epoch < 0:
+        begun, error = init_producer(coordinator)
+        after = app._replace(epoch=begun.epoch, sequences=App().sequences) if error is Error.NONE else app
+        text = f"asks for a producer epoch: {error.name}, {begun.epoch}"
+        yield Happening(f"client {number}", text, "coordinator"), (begun, old, after)
+        return
+    for partition in PARTITIONS:
+        if partition not in app.sent:
+            add = partial(add_partition, epoch=app.epoch, partition=partition)
+            text = f"adds partition {partition} and sends to it"
+            yield from _asks(number, coordinator, old, app, add, text, partial(_sends, app, partition))
+    for word in ("commit", "abort"):
+        if app.sent and (word == "abort" or set(app.acked) == set(PARTITIONS)):
+            end = partial(end_transaction, epoch=app.epoch, commit=word == "commit")
+            then = partial(_ended, app, word)
+            yield from _asks(number, coordinator, old, app, end, f"asks to {word}", then)
+
+
+def _asks(
+    number: int,
+    coordinator: Transaction,
+    old: Old,
+    app: App,
+    ask: Ask,
+    text: str,
+    then: Callable[[Transaction], App],
+) -> Iterator[Move]:
+    """A request, and what is done once it is granted; by the old coordinator only where it need not write for it."""
+    name = f"client {number}"
+    after, error = ask(coordinator)
+    if error is Error.NONE:
+        yield Happening(name, text, "coordinator"), (after, old, then(after))
+    elif error is Error.PRODUCER_FENCED:
+        fenced = _ended(app, "fenced")
+        yield Happening(name, f"{text}: is fenced", "coordinator"), (coordinator, old, fenced)
+    if old is not None and ask(old) == (old, Error.NONE):
+        yield Happening(name, f"{text}, as it may already", "old coordinator"), (coordinator, old, then(old))
+
+
+def _sends(app: App, partition: int, coordinator: Transaction) -> App:
+    del coordinator
+    sequences = list(app.sequences)
+    record = Flying(partition, len(app.ended), app.epoch, sequences[partition])
+    sequences[partition] += 1
+    flying = tuple(sorted((*app.flying, record)))
+    return app._replace(sent=(*app.sent, partition), flying=flying, sequences=tuple(sequences))
+
+
+def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
+    """Its next transaction has the epoch that it is told; one of its own where a record's fate is unknown (KIP-360)."""
+    ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
+    if decided is None:
+        return ended
+    if decided.version > 1:
+        return ended._replace(epoch=decided.epoch, sequences=App().sequences)
+    return ended._replace(epoch=-1) if app.flying else ended
+
+
+def _arrival(
+    rules: Rules, number: int, partition: int, coordinator: Transaction, old: Old, log: Log, app: App
+) -> Iterator[Move]:
+    for record in app.flying:
+        if record.partition != partition:
+            continue
+        request = Produce(_PRODUCER, record.sequence, -1, producer_epoch=record.epoch, transactional=True)
+        error, held = check_sequence(log, request, rules)
+        vouching = {"": coordinator} if old is None else {"": coordinator, " by the old coordinator": old}
+        if error is not Error.NONE or not needs_verification(log, request, rules):
+            vouching = {"": coordinator}
+        elif not any(verified(one, record.epoch, partition) for one in vouching.values()):
+            error = Error.INVALID_TXN_STATE
+        else:
+            vouching = {by: one for by, one in vouching.items() if verified(one, record.epoch, partition)}
+        after = log if held is not None or error is not Error.NONE else _written(log, number, record)
+        for by in vouching:
+            told = f"{error.name}, verified{by}" if by else error.name
+            text = f"the record of client {number} arrives: {told}"
+            arrived = _arrived(app, record, acked=error is Error.NONE)
+            happening = Happening(f"partition {partition}", text, f"client {number}")
+            yield happening, (coordinator, old, after, arrived)
+
+
+def _written(log: Log, number: int, record: Flying) -> Log:
+    key = number * _MOST + record.number
+    batch = Batch(log.end, 0, _PRODUCER, record.sequence, 1, record.epoch, transactional=True, key=key)
+    return _committed(append(log, batch))
+
+
+def _arrived(app: App, record: Flying, *, acked: bool) -> App:
+    flying = tuple(one for one in app.flying if one != record)
+    if not acked or record.number != len(app.ended):
+        return app._replace(flying=flying)
+    return app._replace(flying=flying, acked=tuple(sorted((*app.acked, record.partition))))
+
+
+# -- coordinators ------------------------------------------------------------------------------------------------------
+
+
+def _moves(bounds: Bounds, coordinator: Transaction, old: Old) -> Iterator[Move]:
+    del old
+    if bounds.moves:
+        new, less = taken_over(coordinator), bounds._replace(moves=bounds.moves - 1)
+        text = "is another broker now, and the old one does not know"
+        yield Happening("coordinator", text), (less, new, coordinator)
+
+
+def _marker(
+    rules: Rules, partition: int, bounds: Bounds, coordinator: Transaction, late: Late, log: Log
+) -> Iterator[Move]:
     marker = marker_for(coordinator, partition)
-    if marker is not None:
-        ended = _committed(append(log, marker_batch(log, 0, marker)))
-        text = f"writes the {'commit' if marker.commit else 'abort'} marker of epoch {marker.producer_epoch}"
-        where = f"partition {partition}"
-        yield Happening("coordinator", text, where), (marker_written(coordinator, partition), ended)
+    if marker is None or check_marker(log, marker, rules) is not Error.NONE:
+        return
+    where, ended = f"partition {partition}", _with_marker(log, marker)
+    done = marker_written(coordinator, partition)
+    yield Happening("coordinator", _says(marker), where), (bounds, done, late, ended)
+    if bounds.repeats:
+        less = bounds._replace(repeats=bounds.repeats - 1)
+        twice = (*late, (partition, marker))
+        text = f"{_says(marker)}, which it had sent before"
+        yield Happening("coordinator", text, where), (less, done, twice, ended)
+
+
+def _old_marker(rules: Rules, partition: int, old: Old, log: Log) -> Iterator[Move]:
+    marker = None if old is None else marker_for(old, partition)
+    if old is None or marker is None:
+        return
+    text, where = _says(marker), f"partition {partition}"
+    error = check_marker(log, marker, rules)
+    if error is not Error.NONE:
+        text = f"{text}: {error.name}, so it knows now"
+        yield Happening("old coordinator", text, where), (None, log)
+    else:
+        after = (marker_written(old, partition), _with_marker(log, marker))
+        yield Happening("old coordinator", text, where), after
+
+
+def _late_marker(rules: Rules, partition: int, late: Late, log: Log) -> Iterator[Move]:
+    for place, marker in dict.fromkeys(late):
+        if place == partition:
+            left = list(late)
+            left.remove((place, marker))
+            error = check_marker(log, marker, rules)
+            after = _with_marker(log, marker) if error is Error.NONE else log
+            word = "commit" if marker.commit else "abort"
+            text = f"the {word} marker of epoch {marker.producer_epoch} arrives that waited: {error.name}"
+            yield Happening(f"partition {partition}", text), (tuple(left), after)
+
+
+def _says(marker: WriteMarker) -> str:
+    return f"writes the {'commit' if marker.commit else 'abort'} marker of epoch {marker.producer_epoch}"
+
+
+def _with_marker(log: Log, marker: WriteMarker) -> Log:
+    return _committed(append(log, marker_batch(log, 0, marker)))
 
 
 def _committed(log: Log) -> Log:
     return log._replace(high_watermark=log.end)
 
 
-def _hanging(partition: int, coordinator: Transaction, log: Log) -> Iterator[tuple[str, str]]:
-    """A transaction that nobody will end: open in a log, unknown to the coordinator. Readers stop there for ever."""
+# -- what must hold ----------------------------------------------------------------------------------------------------
+
+
+def _ending(
+    rules: Rules, partition: int, bounds: Bounds, coordinator: Transaction, late: Late, log: Log
+) -> Iterator[tuple[str, str]]:
+    """A transaction that nobody will end: open in a log, unknown to the coordinator; readers stop there for ever. Or
+    one whose marker is never taken: its client waits for ever."""
+    del bounds, late
     if partition not in coordinator.partitions and open_transactions(log):
         yield "hanging", f"partition {partition} has an open transaction that nobody will end"
+    marker = marker_for(coordinator, partition)
+    if marker is not None and (error := check_marker(log, marker, rules)) is not Error.NONE:
+        yield "stuck", f"partition {partition} refuses the coordinator's marker: {error.name}"
 
 
-def _atomic(coordinator: Transaction, first: Log, second: Log, app: App) -> Iterator[tuple[str, str]]:
-    """All of a transaction or nothing, once its markers are written; and nothing of an aborted one."""
-    if coordinator.state is not State.EMPTY:
-        return
-    held = [
-        any(b.producer_epoch == app.epoch for b in visible(log, committed=True)) for log in (first, second)
-    ]
-    if app.ended == "commit" and not all(held):
-        yield (
-            "torn",
-            f"the committed transaction of epoch {app.epoch} is readable in {sum(held)} of 2 partitions",
-        )
-    if app.ended in ("abort", "fenced") and any(held):
-        yield "aborted read", f"the transaction of epoch {app.epoch} did not commit and is readable"
+def _atomic(
+    number: int, coordinator: Transaction, first: Log, second: Log, app: App
+) -> Iterator[tuple[str, str]]:
+    """All of a transaction or nothing, once its markers are written; nothing of an open or an aborted one."""
+    for place, how in enumerate((*app.ended, "open")):
+        key = number * _MOST + place
+        held = [any(batch.key == key for batch in visible(log, committed=True)) for log in (first, second)]
+        which = f"the transaction {place} of client {number}"
+        if how == "commit":
+            if not all(held) and coordinator.state not in (State.ONGOING, *DECIDED):
+                yield "torn", f"{which} is committed, and readable in {sum(held)} of 2 partitions"
+        elif any(held):
+            kind = "early read" if how == "open" else "aborted read"
+            yield kind, f"{which} is {'open' if how == 'open' else 'not committed'}, and readable"

@@ -9,7 +9,7 @@ from typing import Final
 from ackproof.cluster.network.requests.rules import Counted
 from faultbench.bench import Bench
 from faultbench.dud import Dud
-from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, says
+from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, right_behind, says
 
 _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 _REQUESTS: Final = "ackproof.cluster.network.requests.links.RequestLinks"
@@ -65,6 +65,11 @@ REQUEST_DUDS: Final[Mapping[str, Dud]] = {
         f"hold_request: {{{_LINK}, api: Fetch, partition: t/0}}",
         "to show",
         {f"{_REQUESTS}.lay": of_any_partition},
+    ),
+    "a second request right behind, where it was to come later": Dud(
+        "repeat_request: {link: follower(t/0) -> controllers, api: BrokerHeartbeat, by: 400ms}",
+        "to show",
+        {f"{_REQUESTS}.lay": right_behind},
     ),
     **_of_another_api(),
     "requests that are not let go": Dud(

@@ -29,6 +29,9 @@ REQUEST_FAULTS: tuple[Any, ...] = (
     ),
     pytest.param("repeat_request: {link: clients -> leader(t/0), api: Produce}", marks=_NIGHT),
     pytest.param("repeat_request: {link: brokers -> controllers, api: BrokerHeartbeat}", marks=_NIGHT),
+    pytest.param(
+        "repeat_request: {link: brokers -> controllers, api: BrokerHeartbeat, by: 700ms}", marks=_NIGHT
+    ),
     "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch, partition: t/0}",
     *(
         pytest.param(f"hold_request: {{link: clients -> leader(t/0), api: Produce, {more}}}", marks=_NIGHT)

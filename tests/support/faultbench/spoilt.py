@@ -68,6 +68,11 @@ def of_any_partition(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda links, rule: real(links, replace(rule, places=()))
 
 
+def right_behind(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that does at once what it should do later."""
+    return lambda links, rule: real(links, replace(rule, delay=0.0))
+
+
 def spared(file: str) -> Spoilt:
     """Files of this name stay."""
     return lambda real: lambda path, **named: None if path.name == file else real(path, **named)

@@ -12,6 +12,8 @@ HELD = Unanswered("holds", arrives=False)
 UNHEARD = Unanswered("loses", arrives=True)
 TOLD = Told("answers", code=41, arrives=False)
 STAMPED = Told("answers", code=41, arrives=True)
+TWICE = Twice("repeats", later_s=0.0)
+AGAIN = Twice("repeats", later_s=0.4)
 LATE = Late("delays", least_s=0.3, arrives=False, look_after_s=0.15)
 
 
@@ -26,7 +28,8 @@ def asked(how: How, seconds: float = 0.003, arrived: int = 1) -> Asked:
         (UNHEARD, asked("silent", 0.8, 1)),
         (Closed("closes at"), asked("closed", 0.01, 0)),
         (LATE, asked("answered", 0.31, 0)),
-        (Twice("repeats"), asked("answered", 0.004, 2)),
+        (TWICE, asked("answered", 0.004, 2)),
+        (AGAIN, Asked("answered", 0.004, 2, arrived_s=0.41)),
         (TOLD, Asked("answered", 0.004, 0, 41)),
         (STAMPED, Asked("answered", 0.004, 1, 41)),
         (Witness(), ANSWERED),
@@ -51,7 +54,9 @@ def test_each_sees_its_own_and_no_other(witness: Witness, seen: Asked) -> None:
         (Closed("closes at"), asked("silent", 2.0, 0)),
         (LATE, ANSWERED),
         (LATE, asked("answered", 0.31, 1)),
-        (Twice("repeats"), ANSWERED),
+        (TWICE, ANSWERED),
+        (AGAIN, Asked("answered", 0.004, 2, arrived_s=0.02)),
+        (AGAIN, Asked("answered", 0.004, 1, arrived_s=0.7)),
         (TOLD, Asked("answered", 0.004, 1, 41)),
         (TOLD, Asked("answered", 0.004, 0, 42)),
         (TOLD, Asked("answered", 0.004, 0)),

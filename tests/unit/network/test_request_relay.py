@@ -178,6 +178,37 @@ def test_repeated_with_one_response(ground: Ground) -> None:
     assert ground.came(client) == response(1) + response(2)
 
 
+def test_repeated_later_behind_what_came_meanwhile(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.REPEAT, delay=0.4)
+    began = time.monotonic()
+    client.sendall(request(HEARTBEAT, 1) + request(METADATA, 2))
+    assert ground.came(node) == request(HEARTBEAT, 1) + request(METADATA, 2)
+    node.sendall(response(1) + response(2))
+    assert ground.came(client) == response(1) + response(2)
+    came = b""
+    while not came:
+        came = ground.came(node)
+    assert came == request(HEARTBEAT, 1)
+    assert 0.4 <= time.monotonic() - began < 1.6
+    client.sendall(request(METADATA, 3))
+    assert ground.came(node) == request(METADATA, 3)
+    node.sendall(response(1) + response(3))
+    assert ground.came(client) == response(3)
+
+
+def test_what_is_to_come_again_does_so_when_the_rule_is_lifted(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.REPEAT, delay=60.0)
+    client.sendall(request(HEARTBEAT, 1))
+    assert ground.came(node) == request(HEARTBEAT, 1)
+    assert ground.relay.rules()["r"].counted.holding == 0
+    ground.relay.lift("r")
+    assert ground.came(node) == request(HEARTBEAT, 1)
+    node.sendall(2 * response(1))
+    assert ground.came(client) == response(1)
+
+
 @pytest.mark.parametrize(
     ("limits", "passed"),
     [({"times": 2}, [3, 4, 5]), ({"every": 2}, [1, 3, 5]), ({"every": 2, "times": 1}, [1, 3, 4, 5])],

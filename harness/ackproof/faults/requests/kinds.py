@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answers
 from ackproof.cluster.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
-from ackproof.cluster.network.requests.rules import Kind, Rule
+from ackproof.cluster.network.requests.rules import ARRIVES_WITHIN_S, Kind, Rule
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.spec import SystemUnderTest
@@ -135,17 +135,24 @@ class LateRequest(OfRequests):
 
 
 class RepeatRequest(OfRequests):
-    """They are sent a second time, right behind; the second response is swallowed."""
+    """They are sent a second time, right behind or later; the second response is swallowed."""
 
     KIND = "repeat_request"
     SUMMARY = "Send requests of one API twice; the second response is swallowed."
     ENDS_THEM = False
 
+    by: Duration = Field(
+        0.0,
+        ge=0,
+        le=600,
+        description="The second one comes so much later, behind others; without it right behind.",
+    )
+
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.REPEAT, ways)
+        return self._rule(Kind.REPEAT, ways, delay=self.by)
 
     def witness(self) -> Witness:
-        return Twice("repeats")
+        return Twice("repeats", arrives_within_s=self.by + ARRIVES_WITHIN_S, later_s=self.by)
 
     def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         super().check_more(spec, say)

@@ -19,14 +19,13 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network.requests.contents import error_of
 from ackproof.cluster.network.requests.questions import Named, question, version_of
+from ackproof.cluster.network.requests.rules import ARRIVES_WITHIN_S
 from ackproof.cluster.network.sockets import Flow, flows, inodes_of
 
 How = Literal["answered", "closed", "silent", "refused"]
 _SIZES: Final = range(12_000, 23_000)
 """Bytes of the asker's name, drawn anew for each question: what arrives in exactly its size, or twice that, is it. None
 is twice another."""
-_ARRIVES_WITHIN_S: Final = 0.3
-"""Over loopback it takes a millisecond, and a busy machine's proxy some more."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Asked:
     """How often a request of that size arrived at the node; 0 also where its connection was closed."""
     error: int | None = None
     """Kafka's code in the answer, where its API has one for the whole."""
+    arrived_s: float = 0.0
+    """After how many seconds it had arrived as often."""
 
     @property
     def answered(self) -> bool:
@@ -71,20 +72,21 @@ class Asking:
     """How a question is asked.
 
     `look_after_s`: when it is looked whether it has arrived (default: once it is answered, or is not going to be);
-    `wanted`: how often it is to arrive, which is waited for a moment. `named`: a partition that it names; `elsewhere`:
+    `wanted`: how often it is to arrive, which is waited for so long. `named`: a partition that it names; `elsewhere`:
     one that the question beside it names.
     """
 
     timeout_s: float
     look_after_s: float | None = None
     wanted: int = 1
+    arrives_within_s: float = ARRIVES_WITHIN_S
     named: Named | None = None
     elsewhere: Named | None = None
 
 
 def ask(where: Here, address: Address, api: str, asking: Asking) -> Asked:
     """Ask a node, whose peer says that it is at `address`."""
-    timeout_s, look_after_s, wanted = asking.timeout_s, asking.look_after_s, asking.wanted
+    timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
     before = {flow.inode for flow in where.flows()}
     began = time.monotonic()
     frame = question(api, size=random.choice(_SIZES), named=asking.named)
@@ -95,13 +97,14 @@ def ask(where: Here, address: Address, api: str, asking: Asking) -> Asked:
             arrived = None
             how, came = _answer(line, began + (timeout_s if look_after_s is None else look_after_s))
             if look_after_s is not None:
-                arrived = _arrived(where, before, len(frame), wanted)
+                arrived = _arrived(where, before, len(frame), asking)
             if how == "silent" and look_after_s is not None:
                 how, came = _answer(line, began + timeout_s)
             took = time.monotonic() - began
             if arrived is None:
-                arrived = 0 if how == "closed" else _arrived(where, before, len(frame), wanted)
-            return Asked(how, took, arrived, error_of(api, version_of(api), came))
+                arrived = 0 if how == "closed" else _arrived(where, before, len(frame), asking)
+            arrived_s = time.monotonic() - began
+            return Asked(how, took, arrived, error_of(api, version_of(api), came), arrived_s)
     except ConnectionRefusedError:
         return Asked("refused", time.monotonic() - began, 0)
     except (ConnectionResetError, BrokenPipeError):
@@ -120,8 +123,8 @@ def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
     return "answered" if came else "closed", came
 
 
-def _arrived(where: Here, before: set[int], size: int, wanted: int) -> int:
-    """How often a request of this size arrived at new connections of the process; `wanted` times is waited for."""
+def _arrived(where: Here, before: set[int], size: int, asking: Asking) -> int:
+    """How often a request of this size arrived at new connections of the process; the times wanted are waited for."""
     most = 0
 
     def look() -> bool:
@@ -129,8 +132,8 @@ def _arrived(where: Here, before: set[int], size: int, wanted: int) -> int:
         own = inodes_of(where.pid)
         received = [flow.received for flow in where.flows() if flow.inode in own and flow.inode not in before]
         most = max((count // size for count in received if count % size == 0), default=0)
-        return most >= wanted
+        return most >= asking.wanted
 
     with contextlib.suppress(WaitTimeout):
-        wait_until(look, what="a request to arrive", timeout_s=_ARRIVES_WITHIN_S, interval_s=0.01)
+        wait_until(look, what="a request to arrive", timeout_s=asking.arrives_within_s, interval_s=0.01)
     return most

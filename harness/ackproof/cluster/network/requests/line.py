@@ -257,7 +257,10 @@ class Line:
         head = asks.head
         match acting.rule.kind:
             case Kind.HOLD if frame is not None and acting.rule.overtaken:
-                return self._set_aside(acting, asks, bytes(frame))
+                if head.answered:
+                    self._pending.append(asks)
+                self._set_aside(acting, asks, bytes(frame), counted=not head.probe)
+                return Fate.DROP
             case Kind.HOLD:
                 self._stop(acting, side, counted=not head.probe)
                 return Fate.STOP
@@ -273,6 +276,11 @@ class Line:
             case Kind.CLOSE:
                 self._loop.to_close(self)
                 return Fate.SILENCE
+            case Kind.REPEAT if frame is not None and acting.rule.delay:
+                again = Pending(head, swallowed=True)
+                self._loop.later(
+                    acting.rule.delay, self._set_aside(acting, again, bytes(frame), counted=False).go
+                )
             case Kind.REPEAT if frame is not None:
                 return 2 * bytes(frame)
             case Kind.ANSWER if frame is not None:
@@ -323,24 +331,24 @@ class Line:
         self._begin(wait)
         return wait
 
-    def _set_aside(self, acting: Acting, asks: Pending, frame: bytes) -> Fate:
-        """It waits, and nothing with it; its response, and theirs, come in the order in which they were asked for."""
+    def _set_aside(self, acting: Acting, asks: Pending, frame: bytes, *, counted: bool) -> Wait:
+        """It waits, and nothing with it; responses come in the order in which their requests were asked for, that of a
+        copy when it goes."""
 
         def go() -> None:
             if wait in self._aside:
                 self._aside.remove(wait)
                 acting.end(wait)
                 if asks.head.answered:
+                    self._pending += [asks] if asks.swallowed else []
                     self._asked.append(asks)
                 self.asking.aside.append(frame)
                 self._loop.guarded(self, lambda: None)
 
-        wait = Wait(acting, not asks.head.probe, self.way.name, go, self._hung_up)
+        wait = Wait(acting, counted, self.way.name, go, self._hung_up)
         self._aside.append(wait)
-        if asks.head.answered:
-            self._pending.append(asks)
         self._begin(wait)
-        return Fate.DROP
+        return wait
 
     def _begin(self, wait: Wait) -> None:
         if wait.acting.begin(wait):

@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Place: TypeAlias = tuple[str, int]
 """A topic, by its name or the hexadecimal digits of its id, whichever a request has, and a partition."""
+
+ARRIVES_WITHIN_S: Final = 0.3
+"""What is passed on arrives: over loopback it takes a millisecond, and a busy machine's proxy some more."""
 
 
 class Kind(StrEnum):
@@ -59,6 +62,7 @@ class Rule:
     every: int = 1
     share: float = 1.0
     delay: float = 0.0
+    """By how much it is late, or comes again later."""
     jitter: float = 0.0
     spread: Spread = Spread.UNIFORM
     seed: int = 0
