@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ackproof.rundir.anomalies import Anomaly, counted
+from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy, counted
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
@@ -17,6 +17,13 @@ _REASON: Final = 160
 """Characters of a reason that a headline takes."""
 _REASONS: Final = 3
 """Reasons that a headline takes."""
+
+_GONE: Final = tuple(
+    name
+    for name, row in TABLE.items()
+    if row.ruled_by is RuledBy.LOSS and name not in (Anomaly.LOST, Anomaly.OVERWRITTEN)
+)
+"""Classes of what is gone that is not counted as lost."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
         kinds.setdefault(_kind(cell), []).append(cell)
     when = _when(cases)
     said = False
-    for kind, make in (("fail", _failed), ("lost", _lost), ("kept", _kept)):
+    for kind, make in (("fail", _failed), ("lost", _lost), ("kept", _kept), ("kept", _otherwise_gone)):
         for clause in make(kinds.get(kind, []), matrix):
             # The circumstances are said once, with the first thing that happened under them.
             yield replace(clause, when="" if said else when)
@@ -198,6 +205,20 @@ def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
         yield Clause(_who(cells, matrix), "lost none", "good")
     else:
         yield Clause(_who(cells, matrix), "lost no acknowledged record", "good")
+
+
+def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    """What readers miss of settings that lost nothing that was acknowledged: half a transaction, say."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        shown = tuple(name for name in _GONE if any(run.counts.get(name, 0) for run in cell.judged))
+        if shown:
+            groups.setdefault(shown, []).append(cell)
+    for names, group in groups.items():
+        runs = [run for cell in group for run in cell.judged]
+        told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
+        note = ", as it may" if _is_one(group, matrix) else ", as they may"
+        yield Clause(_who(group, matrix), "showed " + joined(told), "bad", note=note)
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:

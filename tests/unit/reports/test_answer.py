@@ -76,6 +76,23 @@ def test_fail_without_loss_names_the_class(maker: ModuleType, cells: list, tmp_p
     )
 
 
+def test_what_is_gone_in_another_way_is_said_where_nothing_was_lost(
+    maker: ModuleType, cells: list, tmp_path: Path
+) -> None:
+    """Half a transaction, say, which was expected: PASS, and nothing to be proud of."""
+    torn = replace(cells[5], findings={"torn-transaction": 1, "surfaced": 3})
+    assert said(maker.make_batch(tmp_path / "one", [torn])) == (
+        f"The run lost none of its acknowledged records {WHEN}; the run showed 1 torn transaction, as it may."
+    )
+    cells[5] = torn
+    text = said(maker.make_batch(tmp_path / "all", cells))
+    assert text.endswith(
+        "lost none; acks=all with min.insync.replicas=2 showed 1 torn transaction, as it may."
+    )
+    lost = replace(cells[0], findings={"vanished": 2})
+    assert "vanished" not in said(maker.make_batch(tmp_path / "lost", [lost]))
+
+
 def test_fail_by_expectation_gives_the_reason(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     cell = replace(cells[0], verdict=Verdict.FAIL, reasons=("expected lost <= 5, counted 1874",))
     text = said(maker.make_batch(tmp_path, [cell]))
