@@ -7,10 +7,10 @@ Ledgers are read by predicate: of ten million records one is told in four second
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.course import sentence, subject
+from ackproof_reports.on_disk import Row, ended, on_disk
 from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
@@ -39,8 +40,6 @@ _RECORD: Final = re.compile(r"(\d+):(\d+)")
 _PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
 _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
 _FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
-
-Row = dict[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
 
 
 @dataclass(frozen=True)
@@ -201,13 +200,13 @@ def _by_record(whom: Sequence[RecordId], table: pa.Table) -> dict[RecordId, list
 
 
 def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list[Row]]:
-    """The batches of each partition that may cover one of these offsets."""
+    """The batches of each partition that may cover one of these offsets, and the markers behind them."""
     if not spots:
         return {}
     offsets = [spot.offset for spot in spots]
     near = (
         _among("topic", {spot.topic for spot in spots})
-        & (pc.field("first_offset") <= max(offsets))
+        & ((pc.field("first_offset") <= max(offsets)) | pc.field("control"))
         & (pc.field("last_offset") >= min(offsets))
     )
     found: dict[TopicPartition, list[Row]] = {}
@@ -311,7 +310,8 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
     for spot in _spots(attempts, reads):
         yield from _there_now(run, known.holders[spot], who, spot, held)
         if known.batches is not None:
-            yield _on_disk(known.batches, spot)
+            yield on_disk(known.batches, spot)
+            yield from ended(known.batches, spot)
     classes = dict.fromkeys(row["class"] for row in known.classes[who])
     if run.audit_json.exists():
         yield (
@@ -342,18 +342,6 @@ def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, 
             yield f"at {spot} the final read holds {other}, leader epoch {epoch}"
     if not others and not held and run.final_read.exists():
         yield f"at {spot} the final read holds no record"
-
-
-def _on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
-    """Which batch of each replica covers that offset."""
-    by_node = {
-        row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
-        f"{row['leader_epoch']}"
-        for row in batches.get(TopicPartition(spot.topic, spot.partition), ())
-        if row["first_offset"] <= spot.offset <= row["last_offset"]
-    }
-    told = "; ".join(by_node[node] for node in sorted(by_node))
-    return f"on disk at {spot}: {told or 'no replica has a batch there'}"
 
 
 def _causes(

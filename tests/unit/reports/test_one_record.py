@@ -177,6 +177,30 @@ def test_a_record_that_is_there(run: CaseDir) -> None:
     assert not [line for line in lines if "what took it" in line or "does not hold" in line]
 
 
+@pytest.mark.parametrize(
+    ("markers", "says"),
+    [
+        ([(9, 1)], "the next marker of its producer commits it, at offset 9"),
+        ([(9, 0), (12, 1)], "the next marker of its producer aborts it, at offset 9"),
+        ([(9, -1)], "the next marker of its producer ends it, nobody knows how, at offset 9"),
+        ([], "no marker of its producer is behind orders/0@7: its transaction is open there"),
+    ],
+)
+def test_the_marker_that_ended_its_transaction_is_named(
+    run: CaseDir, markers: list[tuple[int, int]], says: str
+) -> None:
+    """One of another producer, and one before it, did not."""
+    batches = [(2, "orders", 0, 7, 8, 4, 2, False, True, 31, 0, 0, 0, 0, True, -1, 90)]
+    ends = [(6, 31, 1), *((offset, 31, kind) for offset, kind in markers), (8, 32, 0), (30, 32, 1)]
+    batches += [
+        (2, "orders", 0, at, at, 4, 1, True, True, who, 0, -1, 0, 0, True, kind, 78) for at, who, kind in ends
+    ]
+    columns = zip(zip(*batches, strict=True), BATCHES, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in columns]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=BATCHES), run.replica_batches)
+    assert says in told(run, "0:5")
+
+
 def test_attempts_that_were_not_acknowledged(run: CaseDir) -> None:
     assert "no report ever came of it: indeterminate" in told(run, "0:6")
     assert "5.500 s  failed: error 7" in told(run, "0:7")
