@@ -94,7 +94,7 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
         _zookeeper,
     ),
     "transactions": Protocol(
-        "transactions",
+        "the protocol of transactions",
         {
             "transaction verification": "verify_transactions",
             "epochs of their own": "bump_every_transaction",
