@@ -84,9 +84,15 @@ class Run:
         """Start, end, epoch and position of the complete read of every partition. Offsets as the brokers said."""
         return _if_there(FinalReadFile, self._files.final_read)
 
-    def timeline(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[Event, ...]:
         """Phases, faults, deaths, elections, in order; `t_ns` counts nanoseconds since the run's start."""
         return tuple(read_timeline(self._files.timeline)[0])
+
+    def timeline(self) -> pandas.DataFrame:
+        """The events, a row each; `detail` is a mapping. Raises `MissingTool` without pandas."""
+        columns = [name for name in Event.model_fields if name != "what"]
+        told = [event.model_dump(mode="json") for event in self.events()]
+        return _pandas().DataFrame(told, columns=columns)
 
     def produced(self) -> ds.Dataset:
         """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
@@ -96,9 +102,11 @@ class Run:
         """The ledger of records that readers were handed, live (phase 0) and at the end (phase 1)."""
         return _tables(self._files.consumed)
 
-    def findings(self) -> ds.Dataset:
-        """What the audit found, one row for each unit that it counted: class, topic, partition, offset, …"""
-        return _tables(self._files.findings, self._files.finding_parts)
+    def findings(self) -> pandas.DataFrame:
+        """What the audit found, a row for each unit that it counted: class, topic, partition, offset, … Raises
+        `BadInput` where nothing was counted, `MissingTool` without pandas."""
+        _pandas()
+        return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
@@ -183,7 +191,7 @@ class Batch:
 
     def findings(self) -> pandas.DataFrame:
         """What the audit found in all its runs, a row for each unit that it counted, led by `case` and `repeat`."""
-        return self._frame(lambda run: run.findings().to_table().to_pandas())
+        return self._frame(lambda run: run.findings())
 
     def series(self) -> pandas.DataFrame:
         """As `Run.series`, of all its runs, led by `case` and `repeat`."""
@@ -198,16 +206,8 @@ class Batch:
         return self._frame(lambda run: run.metrics())
 
     def timeline(self) -> pandas.DataFrame:
-        """Phases, faults, deaths, elections of all its runs, in order, led by `case` and `repeat`; `t_ns` counts
-        nanoseconds since the run's start, `detail` is a mapping."""
-        pandas = _pandas()
-        columns = [name for name in Event.model_fields if name != "what"]
-        return self._frame(
-            lambda run: pandas.DataFrame(
-                [event.model_dump(mode="json") for event in run.timeline()],
-                columns=columns,
-            )
-        )
+        """As `Run.timeline`, of all its runs, led by `case` and `repeat`."""
+        return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
         """The tables of all runs below each other. A run that left none (the harness failed early) has no rows."""

@@ -30,7 +30,7 @@ SIGNATURES = {
     "open_batch": "(directory: 'AnyPath') -> 'Batch'",
 }
 OF_A_RUN = [
-    *("audit", "case", "consumed", "directory", "elections", "final_read", "findings"),
+    *("audit", "case", "consumed", "directory", "elections", "events", "final_read", "findings"),
     *("metrics", "prediction", "produced", "quantities", "replay", "series", "spark", "timeline", "verdict"),
 ]
 

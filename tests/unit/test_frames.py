@@ -17,7 +17,7 @@ import repeated as repeating
 from ackproof import api
 from ackproof.base.errors import BadInput
 from ackproof.experiment.releases import NEWEST
-from ackproof.rundir.schema import SERIES
+from ackproof.rundir.schema import FINDINGS, SERIES
 from repeated import ACK, Go, repeated
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "recovery-by-release.ipynb"
@@ -50,6 +50,23 @@ def test_a_series_is_there_once_it_was_counted(go: Go) -> None:
         pq.write_table(pa.Table.from_pylist([row, row], schema=SERIES), run.directory / "series.parquet")
     assert len(batch.runs[0].series()) == 2
     assert list(batch.series().groupby("case").acked.sum()) == [2, 2]
+
+
+def test_a_run_has_the_frames_of_its_batch(go: Go) -> None:
+    batch = api.open_batch(go("{lost: 0}", repeat=1).directory.path)
+    run = batch.runs[0]
+    events, told = run.events(), run.timeline()
+    assert list(told.t_ns) == [event.t_ns for event in events]
+    assert list(told.kind) == [event.kind.value for event in events]
+    of_it = batch.timeline().query("case == 'acks=1'").iloc[:, 2:].reset_index(drop=True)
+    assert of_it.equals(told)
+    with pytest.raises(BadInput, match="no tables"):
+        run.findings()
+    row = dict.fromkeys(FINDINGS.names, 1) | {"class": "lost", "topic": "orders", "detail": ""}
+    (run.directory / "findings").mkdir(exist_ok=True)
+    found = pa.Table.from_pylist([row, row], schema=FINDINGS)
+    pq.write_table(found, run.directory / "findings" / "part-0.parquet")
+    assert list(run.findings()["class"]) == ["lost", "lost"]
 
 
 def test_metrics_that_nobody_asked_for_are_said_to_be_missing(go: Go) -> None:

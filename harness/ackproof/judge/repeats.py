@@ -15,6 +15,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.spec import attached_topic
+from ackproof.judge.starved import STARVED, of_starved
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Quantity
@@ -28,7 +29,6 @@ from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
 _VERDICTS: Final = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}
-_STARVED: Final = "the machine was starved"
 _NAMED: Final = 3
 """So many repeats without a number are named; of the others it is said how many they are."""
 
@@ -90,12 +90,8 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
 
 
 def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """What a number shows of Kafka: without a starved machine a time would have been no longer, a rate no lower."""
-    if not (value.known and entry.starved and quantity.takes_time):
-        return value
-    if quantity.falls:
-        return replace(value, high=math.inf, why=_STARVED)
-    return replace(value, low=0.0, why=_STARVED)
+    """What a number of a repeat shows of Kafka."""
+    return of_starved(quantity, value) if entry.starved else value
 
 
 def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> OverRepeats:
@@ -141,7 +137,7 @@ def _lacking(
         if len(group) < expected.repeats:
             yield f"of {expected.repeats} repeats of {cell} {len(group)} are there"
     unknown = [
-        one for group in values for one in group if one.low is None or (measure and one.why == _STARVED)
+        one for group in values for one in group if one.low is None or (measure and one.why == STARVED)
     ]
     yield from (f"{one.case} has no number: {one.why}" for one in unknown[:_NAMED])
     if len(unknown) > _NAMED:

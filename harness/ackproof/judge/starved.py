@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from typing import Final
 import numpy as np
 
 from ackproof.judge.facts import Facts
+from ackproof.quantities.quantity import Quantity
+from ackproof.quantities.value import Value
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Calm
 from ackproof.rundir.pulse import Pulse
@@ -36,6 +39,17 @@ _SETTLES_NS: Final = 5_000_000_000
 _BEGINS_NS: Final = 1_000_000_000
 _OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_MISSED})
 Spans = Sequence[tuple[float, float]]
+STARVED: Final = "the machine was starved"
+
+
+def of_starved(quantity: Quantity, value: Value) -> Value:
+    """What a number of a starved machine shows of Kafka: without that a time would have been no longer, a rate no
+    lower."""
+    if not (value.known and quantity.takes_time):
+        return value
+    if quantity.falls:
+        return replace(value, high=math.inf, why=STARVED)
+    return replace(value, low=0.0, why=STARVED)
 
 
 def calm(facts: Facts) -> Calm | None:
