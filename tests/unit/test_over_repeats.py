@@ -58,17 +58,17 @@ def test_compared_runs_take_turns_and_the_batch_says_so(go: Go) -> None:
 
 
 def test_it_goes_on_until_it_is_decided_and_no_further(go: Go) -> None:
-    """Two repeats of a mean decide nothing at 99.9 %; those of the other case are not asked again."""
+    """Six repeats of a mean decide nothing at 99.9 %; those of the other case are not asked again."""
     expect = (f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", f"{{given: {{acks: 1}}, {ACK!r}: max < 6s}}")
-    batch = go(*expect, repeat=2, at_most=16)
+    batch = go(*expect, repeat=6, at_most=24)
     document = batch.document()
     mean, most = document.over_repeats
     ran = {cell: sum(case.cell_name == cell for case in document.cases) for cell in ("acks=all", "acks=1")}
     assert document.verdict is Verdict.PASS
-    assert (mean.repeats, mean.confidence, most.repeats) == (4, 0.999, 2)
-    assert ran == {"acks=all": 4, "acks=1": 2}, "what ran is what was needed"
-    assert document.at_most == 16
-    assert document.command.endswith("--until-decided --at-most 16")
+    assert (mean.repeats, mean.confidence, most.repeats) == (12, 0.999, 6)
+    assert ran == {"acks=all": 12, "acks=1": 6}, "what ran is what was needed"
+    assert document.at_most == 24
+    assert document.command.endswith("--until-decided --at-most 24")
     assert conclude_again(batch.directory, lambda _: None).over_repeats == document.over_repeats
 
 

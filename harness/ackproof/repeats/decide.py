@@ -16,6 +16,9 @@ MOST: Final = 2000
 """So many repeats are thought of when it is asked how many would decide."""
 EARLY: Final = 0.999
 """Confidence with which something is decided before the last look (Haybittle and Peto)."""
+EARLY_MEAN: Final = 11
+"""Of fewer repeats no mean is decided before the last look: of a rare one that is much slower they most often tell
+nothing. By so many the median is bounded with that confidence, whatever the distribution."""
 
 Groups = Sequence[Sequence[Value]]
 """The values of one case's repeats; or of two that are held beside each other."""
@@ -34,9 +37,13 @@ class Decision:
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
     """Hold the statistic of these repeats against what was demanded of it."""
     found = _estimated(demand, groups, confidence)
-    holds = _held(demand, found)
+    holds = _held(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
     return Decision(found, holds, enough)
+
+
+def _may_decide(demand: Demand, count: int, confidence: float) -> bool:
+    return demand.statistic.share is not None or confidence < EARLY or count >= EARLY_MEAN
 
 
 def _held(demand: Demand, found: Estimate) -> bool | None:
@@ -55,7 +62,7 @@ def _estimated(demand: Demand, groups: Groups, confidence: float, as_if: int | N
 def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
     for count in _counts(max(len(group) for group in groups)):
         found = _estimated(demand, groups, confidence, count)
-        if _held(demand, found) is not None:
+        if _held(demand, found) is not None and _may_decide(demand, count, confidence):
             return count
     return None
 

@@ -253,6 +253,24 @@ def test_looking_again_and_again_errs_no_more_often() -> None:
     assert naive / 400 > 0.08
 
 
+def test_rare_slow_repeats_are_waited_for() -> None:
+    """One in ten takes ten times as long: the first five most often show none. All of a mean wait, and nothing else."""
+    rng = np.random.default_rng(18)
+    mean, median = (Demand.parse(f"{word} < 1.9s", Unit.SECONDS) for word in ("mean", "median"))
+    wrong = 0
+    for _ in range(200):
+        drawn = exact(list(np.where(rng.random(60) < 0.1, 10.0, 1.0) * rng.normal(1, 0.05, 60)))
+        told = (decide(mean, [drawn[:count]], sure).holds for count, sure in looks(5, 60))
+        wrong += any(holds is not None for holds in told)
+    assert wrong / 200 <= 0.25  # 0.62 where five may decide
+    even = exact([1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.01, 0.99, 1.0, 1.03])
+    early, last = looks(5, 60)[0][1], looks(5, 60)[-1][1]
+    assert [decide(mean, [even[:count]], early).holds for count in (10, 11)] == [None, True]
+    assert decide(mean, [even[:5]], early).enough == 11
+    assert decide(mean, [even[:5]], last).holds is True
+    assert decide(median, [even], early).holds is True
+
+
 @pytest.mark.parametrize("count", [2, 5, 6, 20])
 @pytest.mark.parametrize("number", [1.0, 0.1, 0.0])
 def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
