@@ -37,6 +37,8 @@ FEWEST_LOOKS: Final = 5.0
 _SETTLES_NS: Final = 5_000_000_000
 """So long after a fault is over its effects may be seen, and after the load began those of beginning."""
 _BEGINS_NS: Final = 1_000_000_000
+_LEAST_NS: Final = 1_000_000_000
+"""Acknowledgements of so long tell of the machine; of less, between the beginning and a fault, of brokers that are cold."""
 _OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_MISSED})
 Spans = Sequence[tuple[float, float]]
 STARVED: Final = "the machine was starved"
@@ -132,8 +134,8 @@ def _seconds(pulses: Sequence[tuple[Pulse, Pulse]]) -> float:
 
 
 def _median_ms(series: Path, spans: Spans) -> float:
-    """The median over 100 ms of the median acknowledgement time in ms; -1 where nothing was acknowledged."""
-    if not series.exists():
+    """The median over 100 ms of the median acknowledgement time in ms; -1 where hardly anything was acknowledged."""
+    if not series.exists() or sum(last - first for first, last in spans) < _LEAST_NS:
         return -1
     table = storage.table(series, columns=["start_ns", "acked", "p50_ms"])
     start, acked, p50 = (table[name].to_numpy() for name in table.column_names)
