@@ -37,7 +37,7 @@ FEWEST_LOOKS: Final = 5.0
 _SETTLES_NS: Final = 5_000_000_000
 """So long after a fault is over its effects may be seen, and after the load began those of beginning."""
 _BEGINS_NS: Final = 1_000_000_000
-_LEAST_NS: Final = 1_000_000_000
+_LEAST_NS: Final = 2_000_000_000
 """Acknowledgements of so long tell of the machine; of less, from the beginning to a fault, of brokers that are cold."""
 _OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_MISSED})
 Spans = Sequence[tuple[float, float]]
