@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
-from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.evidence import Evidence, Spans
 from ackproof.quantities.gaps import GAPS, Gap
 from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value, longest, total
-from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.bounds import Span, Unit, Window
 
 _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
@@ -24,11 +25,26 @@ def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]
         return found
     if not any(one.met(*span) for one in found.values() for span in spans):
         return "nothing was there to be seen within that time"
+    counted = partial(_between_faults, evidence) if window.span is Span.OUTSIDE else _whole
     return [
-        (gap, gap.why.format(where=where))
+        (part, part.why.format(where=where))
         for where, one in found.items()
         for gap in one.gaps
-        if any(gap.met(*span) for span in spans)
+        for part in counted(gap, spans)
+    ]
+
+
+def _whole(gap: Gap, spans: Spans) -> list[Gap]:
+    return [gap] if any(gap.met(*span) for span in spans) else []
+
+
+def _between_faults(evidence: Evidence, gap: Gap, spans: Spans) -> list[Gap]:
+    """Its parts that no fault was at work in: what a fault began lasts since a moment before it, the last success, and
+    would else be outside of it. The end of the load ends no gap: how it went on then is known, or open."""
+    return [
+        gap.part(begin, math.inf if end == evidence.load_ends else end)
+        for begin, end in spans
+        if gap.met(begin, end)
     ]
 
 
@@ -90,6 +106,8 @@ _WHERE: Final = {
     ),
 }
 
+_PARTS: Final = "`outside faults` of each gap the parts that no fault was at work in, each for itself"
+
 
 def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
     found = []
@@ -122,7 +140,7 @@ def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constan
                     name=name,
                     variant=operation,
                     unit=unit,
-                    definition=f"{definition} Within a window: of the gaps that touch it, whole.",
+                    definition=f"{definition} Within a window: of the gaps that touch it, whole; {_PARTS}.",
                     source=source,
                     unknown=f"{unknown} Unknown, too, where all was over before the window, or came later.",
                     required=required,

@@ -18,37 +18,57 @@ if TYPE_CHECKING:
 
 
 class Gap(NamedTuple):
-    """From one success to the next, in ns. `cut`: the load ended first, and somebody was still waiting. `sure_ns`: how
-    much of it was seen to be one, where it was looked at from time to time only; None: all."""
+    """From one success to the next, in ns; `end` infinite: it was cut, the load ended first, and somebody was still
+    waiting. `sure`: from when to when it was seen to be one, where that is not all of it; None: all."""
 
     begin: float
     end: float
-    cut: bool = False
-    sure_ns: float | None = None
+    sure: tuple[float, float] | None = None
     because: str = ""
+
+    @property
+    def cut(self) -> bool:
+        """Whether nobody saw its end."""
+        return self.end == math.inf
 
     def met(self, begin: float, end: float) -> bool:
         """Whether it has a moment in common with these: one that was cut may go on."""
-        return self.begin < end and (self.cut or begin < self.end)
+        return self.begin < end and begin < self.end
+
+    def part(self, begin: float, end: float) -> Gap:
+        """What of it lies between these, which it meets."""
+        sure = None
+        if self.sure is not None:
+            since = max(self.sure[0], begin)
+            sure = since, max(since, min(self.sure[1], end))
+        return Gap(max(self.begin, begin), min(self.end, end), sure, self.because)
 
     @property
     def low_s(self) -> float:
         """How long it is at least."""
-        return ((self.end - self.begin) if self.sure_ns is None else self.sure_ns) / 1e9
+        begin, end = (self.begin, self.end) if self.sure is None else self.sure
+        return (end - begin) / 1e9
 
     @property
     def high_s(self) -> float:
         """How long it is at most."""
-        return math.inf if self.cut else (self.end - self.begin) / 1e9
+        return (self.end - self.begin) / 1e9
 
     @property
     def why(self) -> str:
         """Why it is not one number; '' it is."""
+        if self.sure is None or self.low_s == self.high_s:
+            return ""
         if self.because:
             return self.because
         if self.cut:
-            return f"the end cut a gap on {{where}} at {(self.end - self.begin) / 1e9:.3f} s"
-        return "" if self.sure_ns is None else "between two rounds"
+            return f"the end cut a gap on {{where}} at {(self.sure[1] - self.begin) / 1e9:.3f} s"
+        return "between two rounds"
+
+
+def _cut(begin: float, until: float) -> Gap:
+    """One of which nobody saw the end, and that lasted until then."""
+    return Gap(begin, math.inf, sure=(begin, until))
 
 
 class Watched(NamedTuple):
@@ -119,7 +139,7 @@ def _unanswered(evidence: Evidence, one: Asked) -> list[Gap]:
     if last is not None and one.waiting_ns <= last:
         return []
     begin = one.begun_ns if last is None else last
-    return [Gap(begin, max(evidence.load_ends, one.waiting_ns), cut=True)]
+    return [_cut(begin, max(evidence.load_ends, one.waiting_ns))]
 
 
 def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: Asked) -> list[Gap]:
@@ -131,10 +151,10 @@ def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: 
     end = max([sent.last_offset, *(mark - 1 for mark in marks if sent.nameless)])
     begin = int(sent.done.bins[0][0]) if handed.done.last is None else handed.done.last
     if end > handed.last_offset:
-        return [Gap(begin, max(evidence.load_ends, begin), cut=True)]
+        return [_cut(begin, max(evidence.load_ends, begin))]
     if sent.nameless and not marks:
         because = "nobody saw how many records of {where} live readers should have been handed"
-        return [Gap(begin, max(evidence.load_ends, begin), cut=True, sure_ns=0, because=because)]
+        return [Gap(begin, math.inf, (begin, begin), because)]
     return []
 
 
@@ -161,7 +181,7 @@ def _between_commits(told: Sequence[Commit], load_ends: float) -> list[Gap]:
             found.append(Gap(begin, one.done_ns))
             begin = one.done_ns
     if not told[-1].good:
-        found.append(Gap(begin, max(load_ends, begin, told[-1].done_ns), cut=True))
+        found.append(_cut(begin, max(load_ends, begin, told[-1].done_ns)))
     return found
 
 
@@ -177,12 +197,12 @@ def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
             failed.append(one)
             continue
         if number or before < one.t_ns:
-            found.append(Gap(before, one.done_ns, sure_ns=_sure(failed)))
+            found.append(Gap(before, one.done_ns, _sure(before, failed)))
         before, failed = one.t_ns, []
     if failed:
-        found.append(Gap(before, failed[-1].done_ns, cut=True, sure_ns=_sure(failed)))
+        found.append(Gap(before, math.inf, _sure(before, failed)))
     elif evidence.load_ends > evidence.rounds[-1].done_ns:
-        found.append(Gap(before, evidence.load_ends, sure_ns=0))
+        found.append(Gap(before, evidence.load_ends, _sure(before, [])))
     return {str(place or "the cluster"): Watched(-math.inf, math.inf, found)}
 
 
@@ -193,8 +213,9 @@ def _describes(told: Told, place: TopicPartition | None) -> bool:
     )
 
 
-def _sure(failed: Sequence[Round]) -> float:
-    return failed[-1].done_ns - failed[0].t_ns if failed else 0.0
+def _sure(before: float, failed: Sequence[Round]) -> tuple[float, float]:
+    """From when to when nobody answered; `before`: the round before these, with which nothing is sure without them."""
+    return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 
 
 GAPS: Final[Mapping[str, Gaps]] = {

@@ -15,6 +15,7 @@ from ackproof.rundir.outcome import Outcome
 if TYPE_CHECKING:
     from ackproof.quantities.ledgers import Tally
 
+_UNSENT: Final = "nothing was sent then, and nothing told that was sent before"
 SHARES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -65,21 +66,31 @@ def _attempts(outcome: Outcome, evidence: Evidence, ask: Ask, window: Window) ->
     spans = evidence.spans(window)
     if isinstance(spans, str):
         return Value.unknown(spans)
-    return Value.exactly(_tally(evidence, ask, spans).outcomes[int(outcome)])
+    tally = _tally(evidence, ask, spans)
+    count = tally.outcomes[int(outcome)]
+    return Value.exactly(count) if outcome is Outcome.ACKED else _of_bad(count, tally)
 
 
 def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
     spans = evidence.spans(window)
     if isinstance(spans, str):
         return Value.unknown(spans)
-    errors = _tally(evidence, ask, spans).errors
+    tally = _tally(evidence, ask, spans)
     if ask.code is not None:
-        return Value.exactly(errors[ask.code])
-    return Value.exactly(sum(count for code, count in errors.items() if code))
+        return _of_bad(tally.errors[ask.code], tally)
+    return _of_bad(sum(count for code, count in tally.errors.items() if code), tally)
+
+
+def _of_bad(count: int, tally: Tally) -> Value:
+    """How many ended badly: that none did is a promise, which nobody could have seen broken where none was at work."""
+    return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 
 _PRODUCED: Final = "ledger/produced"
 _WINDOW: Final = "Unknown where the window never was"
+_VACUOUS: Final = (
+    f"{_WINDOW}; where nothing was sent in it, nor told that was sent before, an absence says nothing."
+)
 QUANTITIES: Final = (
     *(
         Quantity(
@@ -133,7 +144,7 @@ QUANTITIES: Final = (
             definition=f"Produce attempts that ended as {outcome.name.lower()}. Within a window: by when they were "
             "told, or, if they never were, sent.",
             source=f"{_PRODUCED}: outcome",
-            unknown=f"{_WINDOW}.",
+            unknown=f"{_WINDOW}." if outcome is Outcome.ACKED else _VACUOUS,
             optional=(Argument.PLACE,),
             windows=True,
             falls=outcome is Outcome.ACKED,
@@ -148,7 +159,7 @@ QUANTITIES: Final = (
         definition="Produce attempts that ended with an error, or with this code, Kafka's or librdkafka's (`code 19`, "
         "`code -192`).",
         source=f"{_PRODUCED}: error",
-        unknown=f"{_WINDOW}.",
+        unknown=_VACUOUS,
         optional=(Argument.CODE, Argument.PLACE),
         windows=True,
         measure=_errors,

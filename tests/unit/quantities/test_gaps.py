@@ -1,24 +1,26 @@
-"""Times without a success of commits and metadata, and replicas that are equal again: planted."""
+"""Times without a success, of commits and metadata, outside of faults; replicas that are equal again: planted."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from ackproof.experiment.spec import ConsumerSpec
-from ackproof.quantities.answer import measured
+from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
 from ackproof.rundir.brokers import PartitionTold, Round, Told
 from ackproof.rundir.commits import Commit
 from ackproof.rundir.documents import CaseFile, Client
 
 from .conftest import SECOND, Make, attempt, life, look, read
 
+OUTSIDE = Window(Span.OUTSIDE)
 OFFSETS = (("orders", 0, 7),)
 
 
@@ -32,6 +34,50 @@ def commit(begun_s: float, done_s: float | None, error: str = "") -> list[Commit
     if done_s is None:
         return [begun]
     return [begun, begun.model_copy(update={"done_ns": round(done_s * SECOND), "error": error})]
+
+
+def acks(*each_s: float) -> list[dict[str, Any]]:
+    return [attempt(at, at) for at in each_s]
+
+
+def test_a_gap_that_a_fault_makes_is_outside_of_it_for_the_moment_before(make: Make) -> None:
+    """It begins with the last success, which is before the fault was asked for."""
+    evidence = make(produced=acks(1, 1.96, 5, 5.2), events=life(2, 2.05, 5.1))
+    asked = parse_ask("longest_gap(produce)")
+    assert answered(evidence, asked, Bound.parse("< 1s outside faults", Unit.SECONDS)).holds is True
+    outside = value(evidence, "longest_gap(produce)", OUTSIDE)
+    assert (outside.low, outside.high, outside.why) == (pytest.approx(0.96), pytest.approx(0.96), "")
+    for window in (WHOLE, Window(Span.DURING_FAULTS), Window(Span.DURING, 1), Window(Span.AFTER, 1)):
+        assert value(evidence, "longest_gap(produce)", window) == Value.exactly(3.04), window
+
+
+def test_a_gap_around_a_fault_has_two_parts_outside_of_it(make: Make) -> None:
+    evidence = make(produced=acks(1, 7), events=life(2, 2.1, 4))
+    assert value(evidence, "longest_gap(produce)", OUTSIDE) == Value.exactly(3)
+    assert value(evidence, "total_gap(produce, above 500ms)", OUTSIDE) == Value.exactly(4)
+    assert value(evidence, "total_gap(produce, above 2s)", OUTSIDE) == Value.exactly(3)
+    assert value(evidence, "gaps(produce, above 500ms)", OUTSIDE) == Value.exactly(2)
+    assert value(evidence, "gaps(produce, above 1s)", OUTSIDE) == Value.exactly(1)
+    within = make(produced=acks(1, 1.5, 2.5, 3.5, 4.5), events=life(2, 2.1, 4))
+    assert value(within, "gaps(produce, above 700ms)", OUTSIDE) == Value.exactly(0)
+
+
+def test_only_the_last_part_of_a_gap_that_was_cut_is_open(make: Make) -> None:
+    waiting = attempt(1.5, outcome=2)
+    evidence = make(produced=[*acks(1), waiting], events=life(2, 2.1, 7), ends_s=10)
+    cut = "the end cut a gap on orders/0 at 3.000 s"
+    assert value(evidence, "longest_gap(produce)", OUTSIDE) == Value(3, math.inf, cut)
+    assert value(evidence, "gaps(produce, above 500ms)", OUTSIDE) == Value.exactly(2)
+    assert value(evidence, "gaps(produce, above 4s)", OUTSIDE) == Value(0, 1, cut)
+    at_work = make(produced=[*acks(1), waiting], events=life(2, 2.1), ends_s=10)
+    # a fault was at work from then on, to the end
+    assert value(at_work, "longest_gap(produce)", OUTSIDE) == Value.exactly(1)
+    assert value(at_work, "longest_gap(produce)").high == math.inf
+
+
+def test_the_end_of_the_load_ends_no_gap(make: Make) -> None:
+    evidence = make(produced=acks(1, 8, 13), events=life(2, 2.1, 4), ends_s=10)
+    assert value(evidence, "longest_gap(produce)", OUTSIDE) == Value.exactly(5)
 
 
 def with_reader(evidence: Evidence, lines: Iterable[Commit], tail: str = "") -> Evidence:
@@ -51,7 +97,10 @@ def test_commits_that_are_refused_or_unanswered_make_a_gap(make: Make) -> None:
     assert value(evidence, "longest_gap(commit)") == Value.exactly(2.4)
     assert value(evidence, "gaps(commit, above 700ms)") == Value.exactly(2)
     assert value(evidence, "longest_gap(commit, orders/0)") == Value.exactly(2.4)
-    assert value(evidence, "longest_gap(commit)", Window(Span.OUTSIDE)).high == 2.4  # it touches both, whole
+    assert value(evidence, "longest_gap(commit)", Window(Span.DURING, 1)) == Value.exactly(2.4)  # whole
+    # 1.1 to 2.1, 2.1 to 2.5, 4.2 to 4.5, 4.5 to 5.1
+    assert value(evidence, "total_gap(commit, above 200ms)", OUTSIDE).high == pytest.approx(2.3)
+    assert value(evidence, "gaps(commit, above 700ms)", OUTSIDE) == Value.exactly(1)
     assert not value(evidence, "longest_gap(commit, orders/1)").known
 
 
@@ -77,6 +126,19 @@ def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list
     told = tuple(Told(viewer=viewer, brokers=(1,), partitions=(row,)) for viewer in viewers)
     times = [round((begin_s + number / 5) * SECOND) for number in range(round((end_s - begin_s) * 5))]
     return [Round(t_ns=at, done_ns=at + 10_000_000, controller=1, told=told) for at in times]
+
+
+def test_of_rounds_that_nobody_answered_some_are_outside_of_a_fault(make: Make) -> None:
+    """Nobody answered from 4 s to 5.81 s: surely not for so long, of that without what a fault was at work in."""
+    evidence = make(events=life(3.9, 3.95, 5))
+    found = [*rounds(0, 4, 1, 2), *rounds(4, 6), *rounds(6, 10, 2)]
+    evidence.run.brokers.write_text("".join(f"{one.model_dump_json()}\n" for one in found))
+    evidence = Evidence.of_run(evidence.run)
+    outside = value(evidence, "longest_gap(metadata)", OUTSIDE)
+    assert (outside.low, outside.high) == (pytest.approx(0.81), pytest.approx(1.01))
+    assert outside.why == "between two rounds"
+    assert value(evidence, "gaps(metadata, above 500ms)", OUTSIDE) == Value.exactly(1)
+    assert value(evidence, "longest_gap(metadata)", Window(Span.DURING, 1)).low == pytest.approx(1.81)
 
 
 @pytest.mark.parametrize("viewers", [(), (0,)], ids=["nobody", "the znodes alone"])
@@ -130,6 +192,8 @@ def test_records_without_offsets_of_which_nobody_saw_how_many(make: Make) -> Non
     evidence = with_reader(make(produced=[attempt(1, 1.1, offset=-1)]), [])
     why = "nobody saw how many records of orders/0 live readers should have been handed"
     assert value(evidence, "longest_gap(read)") == Value(0, math.inf, why)
+    before = with_reader(make(produced=[attempt(1, 1.1, offset=-1)], events=life(3.1, 3.2)), [])
+    assert value(before, "longest_gap(read)", OUTSIDE) == Value(0, 2, why)
     for mark, expected in ((1, Value(0, 0.01)), (2, Value(8, math.inf))):
         seen = make(
             produced=[attempt(1, 1.1, offset=-1)], consumed=[read(2, 0)], samples=[look(9, mark=mark)]

@@ -314,6 +314,49 @@ def test_latencies_within_and_without_faults(make: Make) -> None:
     assert value(run, "attempts(failed)") == Value.exactly(1)
 
 
+BAD = ("errors", "errors(code 7)", "attempts(failed)", "attempts(indeterminate)")
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_that_nothing_ended_badly_where_nothing_was_sent_is_no_absence(make: Make, text: str) -> None:
+    """All producers are blocked during the fault: what they have in flight is told before it or after it."""
+    sent = [attempt(1, 1.1), attempt(1.5, 1.9), attempt(1.9, 5.5), attempt(6, 6.1)]
+    run = make(produced=sent, events=life(2, 2, 5))
+    found = answer(run, text, "== 0 during fault 1")
+    assert (found.seen, found.holds, found.broken) == ("unknown", None, False)
+    assert found.why == "nothing was sent then, and nothing told that was sent before"
+    assert value(run, text) == Value.exactly(0)
+    at_place = parse_ask(text.removesuffix(")") + (", " if "(" in text else "(") + "orders/1)")
+    assert measured(run, at_place, WHOLE).why == found.why
+    assert not value(make(), text).known
+
+
+def test_that_nothing_was_acknowledged_is_measured_where_nothing_was_sent(make: Make) -> None:
+    run = make(produced=[attempt(1, 1.1)], events=life(2, 2, 5))
+    for text in ("attempts(acked)", "rate(produce)", "attempts(acked, orders/1)"):
+        assert value(run, text, Window(Span.DURING, 1)) == Value.exactly(0), text
+
+
+@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize(
+    ("sent_s", "done_s"), [(1, 3), (3, 6), (3, 4), (3, -1)], ids=["told", "sent", "both", "never told"]
+)
+def test_who_was_sent_or_told_within_a_window_could_have_failed_in_it(
+    make: Make, text: str, sent_s: float, done_s: float
+) -> None:
+    never = done_s < 0
+    run = make(produced=[attempt(sent_s, done_s, outcome=2 if never else 0)], events=life(2, 2, 5))
+    counted = int(never and text == "attempts(indeterminate)")
+    assert value(run, text, Window(Span.DURING, 1)) == Value.exactly(counted)
+
+
+def test_what_ended_badly_counts_where_nothing_was_sent(make: Make) -> None:
+    late = [attempt(1, 3, outcome=1, error=7), attempt(1, 4, outcome=2, error=7)]
+    run = make(produced=late, events=life(2, 2, 5))
+    for text, count in zip(BAD, (2, 2, 1, 1), strict=True):
+        assert value(run, text, Window(Span.DURING, 1)) == Value.exactly(count)
+
+
 def test_an_empty_run_leaves_everything_unknown_and_nothing_raised(make: Make) -> None:
     told = list(rows(make()))
     assert {

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from ackproof.quantities.quantity import Ask
-from ackproof.rundir.bounds import Window
+from ackproof.rundir.bounds import Span, Window
 from ackproof.rundir.brokers import Round
 
 from .facts import MS, Bounds, Count, Facts, asked_for, spans
@@ -18,10 +18,17 @@ TAKEN_BACK = (-152, -151)
 
 
 class Gap(NamedTuple):
-    """From one success to the next, in ns, and how long it is at least and at most."""
+    """From one success to the next, in ns, at most; and from when to when there surely was none."""
 
     begin: float
     end: float
+    begun: float
+    lasted: float
+
+
+class Length(NamedTuple):
+    """Of a gap, or of a part of one, in ns: at least, at most."""
+
     low: float
     high: float
 
@@ -38,7 +45,7 @@ def between(times: list[int], least: int = APART) -> list[Gap]:
     found = []
     for one, two in itertools.pairwise(times):
         if two - one > least:
-            found.append(Gap(one, two, two - one, two - one))
+            found.append(Gap(one, two, one, two))
     return found
 
 
@@ -57,7 +64,7 @@ def produced(facts: Facts, ask: Ask) -> list[Watched]:
         first = min(one.sent for one in mine)
         gaps, until = between(acks), float(acks[-1]) if acks else first
         if waiting and (not acks or max(waiting) > acks[-1]):
-            gaps.append(Gap(until, math.inf, max(facts.ends, *waiting) - until, math.inf))
+            gaps.append(Gap(until, math.inf, until, max(facts.ends, *waiting)))
             until = math.inf
         found.append(Watched(first, until, gaps))
     return found
@@ -88,10 +95,10 @@ def read(facts: Facts, ask: Ask) -> list[Watched]:
         handed = max([one.offset for one in mine], default=-1)
         begin = times[-1] if times else min(one.done for one in acked) if acked else 0
         if needed > handed:
-            gaps.append(Gap(begin, math.inf, max(facts.ends, begin) - begin, math.inf))
+            gaps.append(Gap(begin, math.inf, begin, max(facts.ends, begin)))
             until = math.inf
         elif nameless and not marks:
-            gaps.append(Gap(begin, math.inf, 0, math.inf))
+            gaps.append(Gap(begin, math.inf, begin, begin))
             until = math.inf
         found.append(Watched(first, until, gaps))
     return found
@@ -107,7 +114,7 @@ def commit(facts: Facts, ask: Ask) -> list[Watched]:
         gaps = between([mine[0].begun, *good], 0)
         until: float = good[-1] if good else mine[0].begun
         if mine[-1].done < 0 or mine[-1].error:
-            gaps.append(Gap(until, math.inf, max(facts.ends, until, mine[-1].done) - until, math.inf))
+            gaps.append(Gap(until, math.inf, until, max(facts.ends, until, mine[-1].done)))
             until = math.inf
         found.append(Watched(mine[0].begun, until, gaps))
     return found
@@ -120,16 +127,16 @@ def metadata(facts: Facts, ask: Ask) -> list[Watched]:
     before: float = min(facts.begins, facts.rounds[0].t_ns)
     for number, one in enumerate(facts.rounds):
         if _answered(one, ask):
-            sure = failed[-1].done_ns - failed[0].t_ns if failed else 0
+            sure = (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
             if number or before < one.t_ns:
-                gaps.append(Gap(before, one.done_ns, sure, one.done_ns - before))
+                gaps.append(Gap(before, one.done_ns, *sure))
             before, failed = one.t_ns, []
         else:
             failed.append(one)
     if failed:
-        gaps.append(Gap(before, math.inf, failed[-1].done_ns - failed[0].t_ns, math.inf))
+        gaps.append(Gap(before, math.inf, failed[0].t_ns, failed[-1].done_ns))
     elif facts.ends > facts.rounds[-1].done_ns:
-        gaps.append(Gap(before, facts.ends, 0, facts.ends - before))
+        gaps.append(Gap(before, facts.ends, before, before))
     return [Watched(-math.inf, math.inf, gaps)]
 
 
@@ -148,43 +155,56 @@ def _answered(one: Round, ask: Ask) -> bool:
 WATCHED = {"produce": produced, "read": read, "commit": commit, "metadata": metadata}
 
 
-def _within(facts: Facts, ask: Ask, window: Window) -> list[Gap] | None:
-    """The gaps that touch a window; None where nothing was there to see in it."""
+def _within(facts: Facts, ask: Ask, window: Window) -> list[Length] | None:
+    """The gaps that touch a window, whole; `outside faults` their parts in it. None where nothing was there to see."""
     found, watched = spans(facts, window), WATCHED[ask.quantity.variant](facts, ask)
     if found is None:
         return None
     if not any(one.since < end and begin <= one.until for one in watched for begin, end in found):
         return None
-    return [
-        gap
-        for one in watched
-        for gap in one.gaps
-        if any(gap.begin < end and begin < gap.end for begin, end in found)
-    ]
+    lengths = []
+    for gap in itertools.chain.from_iterable(one.gaps for one in watched):
+        touched = [(begin, end) for begin, end in found if gap.begin < end and begin < gap.end]
+        if window.span is Span.OUTSIDE:
+            lengths += [_part(gap, begin, math.inf if end == facts.ends else end) for begin, end in touched]
+        elif touched:
+            lengths.append(Length(gap.lasted - gap.begun, gap.end - gap.begin))
+    return lengths
+
+
+def _part(gap: Gap, begin: float, end: float) -> Length:
+    """Moment after moment, of those at which anything changes; the last piece goes on when the load is over."""
+    low, high = 0.0, 0.0
+    for one, two in itertools.pairwise(sorted({begin, end, *gap})):
+        if begin <= one < end and gap.begin <= one < gap.end:
+            high += two - one
+            if gap.begun <= one < gap.lasted:
+                low += two - one
+    return Length(low, high)
 
 
 def longest(facts: Facts, ask: Ask, window: Window) -> Bounds:
-    gaps = _within(facts, ask, window)
-    if gaps is None:
+    each = _within(facts, ask, window)
+    if each is None:
         return None
-    return max([0, *(one.low for one in gaps)]) / 1e9, max([APART, *(one.high for one in gaps)]) / 1e9
+    return max([0, *(one.low for one in each)]) / 1e9, max([APART, *(one.high for one in each)]) / 1e9
 
 
 def total(facts: Facts, ask: Ask, window: Window) -> Bounds:
-    gaps = _within(facts, ask, window)
-    if gaps is None:
+    each = _within(facts, ask, window)
+    if each is None:
         return None
     above = (ask.above_s or 0) * 1e9
-    low = sum(one.low for one in gaps if one.low > above)
-    return low / 1e9, sum(one.high for one in gaps if one.high > above) / 1e9
+    low = sum(one.low for one in each if one.low > above)
+    return low / 1e9, sum(one.high for one in each if one.high > above) / 1e9
 
 
 def how_many(facts: Facts, ask: Ask, window: Window) -> Bounds:
-    gaps = _within(facts, ask, window)
-    if gaps is None:
+    each = _within(facts, ask, window)
+    if each is None:
         return None
     above = (ask.above_s or 0) * 1e9
-    return sum(one.low > above for one in gaps), sum(one.high > above for one in gaps)
+    return sum(one.low > above for one in each), sum(one.high > above for one in each)
 
 
 COUNTED: dict[str, Count] = {

@@ -199,9 +199,11 @@ def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
     unseen = False
     for begin, end in found:
         until = min(end, begin + (math.inf if bound.by_s is None else bound.by_s * SECOND))
-        if any(begin <= at <= until and at != end and bound.holds(number) for at, _, number in numbers):
+        in_time = [number for at, _, number in numbers if begin <= at <= until and at != end]
+        if any(bound.holds(number) for number in in_time):
             return True
-        unseen |= until > max([facts.ends, *(at for at, _, _ in numbers)]) or bool(told.hidden(begin, until))
+        unseen |= not in_time or until > max([facts.ends, *(at for at, _, _ in numbers)])
+        unseen |= bool(told.hidden(begin, until))
     return None if unseen else False
 
 

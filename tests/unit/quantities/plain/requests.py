@@ -40,6 +40,14 @@ def _attempts(facts: Facts, ask: Ask, window: Window) -> list[Attempt] | None:
     ]
 
 
+def _sent(facts: Facts, ask: Ask, window: Window) -> bool:
+    """Whether anything was, within a window; without that nobody could have seen anything fail, but what is told."""
+    found = spans(facts, window) or []
+    return any(
+        inside(one.sent, found) and ask.place in (None, facts.place(one.partition)) for one in facts.attempts
+    )
+
+
 def latency(facts: Facts, ask: Ask, window: Window) -> Bounds:
     mine = _attempts(facts, ask, window)
     took = sorted(max(0, one.done - one.sent) for one in mine or [] if one.outcome == 0)
@@ -70,6 +78,8 @@ def attempts(facts: Facts, ask: Ask, window: Window) -> Bounds:
     if mine is None:
         return None
     count = sum(one.outcome == OUTCOMES[ask.quantity.variant] for one in mine)
+    if ask.quantity.variant != "acked" and not mine and not _sent(facts, ask, window):
+        return None
     return count, count
 
 
@@ -78,7 +88,7 @@ def errors(facts: Facts, ask: Ask, window: Window) -> Bounds:
     if mine is None:
         return None
     count = sum(one.error == ask.code if ask.code is not None else one.error != 0 for one in mine)
-    return count, count
+    return (count, count) if mine or _sent(facts, ask, window) else None
 
 
 def first(facts: Facts, ask: Ask, _: Window) -> Bounds:
