@@ -99,6 +99,14 @@ DUDS = {
 }
 
 
+def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is not forgotten, seldom as anything comes of it."""
+    scope = off(Scope(Rules(), brokers=2, settled=True, budget=Budget(power_losses=1)), "broker epochs")
+    assert difference(scope) == ""
+    monkeypatch.setattr(fusing, "_left", is_never_late)
+    assert "invalid ISR" in (difference(scope) or "")
+
+
 @pytest.mark.parametrize("dud", DUDS)
 def test_a_reduction_that_takes_too_much_together_is_noticed(
     monkeypatch: pytest.MonkeyPatch, dud: str

@@ -5,7 +5,13 @@ it was sent, unless a step of the follower's own makes another one of it (it die
 step has two outcomes: the request had not been sent; or it had been, and is `Late`: it may still be served, for its
 leader to count where the follower was. A late one that its leader will refuse whenever it comes is forgotten; that
 rests on leaders that fence (`fetch_fencing`), and on leaders that died never leading in their epoch again
-(`last_known_leader_unfenced`): where one of these is taken away it is kept.
+(`last_known_leader_unfenced`): where one of these is taken away it is kept. A late question for the end of an epoch
+(before KIP-595) changes nothing at its leader, so it might as well not have been sent: only fetches are late.
+
+A late fetch may not be forgotten, seldom as anything comes of it. Without `broker_epoch_check` its leader proposes who
+has lost since what it fetched: an invalid ISR that nothing else leads to. With all protections three kills lead to some
+states by late fetches alone: a dead follower is counted after another, restarted since, was answered with the older
+high watermark.
 
 **An answer that changed nothing at its leader is taken at once.** Taking it touches the follower alone. What others do
 between the answer and the taking they can do after both; where the follower itself does something first by which it
@@ -85,7 +91,7 @@ def _forgets_late(rules: Rules) -> bool:
     return rules.fetch_fencing and (rules.last_known_leader_unfenced or not rules.elr)
 
 
-def asking(group: Group, own: int) -> Group:
+def asking(group: Group, own: int, rules: Rules) -> Group:
     """A group of a broker's own steps, after which it would ask for something else."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:
@@ -95,6 +101,8 @@ def asking(group: Group, own: int) -> Group:
     def moves(*values: Hashable) -> Iterator[Move]:
         *cells, under_way = values
         before = _request(own, cells[at], cells[of])
+        if before is not None and not _counts(rules, before):
+            before = None
         for happening, new in steps(*cells):
             for left in _left(before, _request(own, new[at], new[of]), under_way):
                 yield happening, (*new, left)
@@ -105,6 +113,12 @@ def asking(group: Group, own: int) -> Group:
 def _request(own: int, log: object, process: object) -> Request | None:
     assert isinstance(log, Log) and isinstance(process, Process)
     return next_request(Broker(own, log, process))
+
+
+def _counts(rules: Rules, request: Request) -> bool:
+    """Whether anything can come of a request when it is late: its leader counts where the follower was, or the answer
+    is taken all the same."""
+    return isinstance(request, Fetch) or not rules.match_responses
 
 
 def _left(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
@@ -122,7 +136,7 @@ def left(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker
     """What a broker is, and what it has under way, told one by one: as it is, and with an answer taken."""
     now = next_request(broker)
     if isinstance(fetch, Request):
-        yield broker, now if fetch == now else Late(fetch)
+        yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now
         return
     yield broker, now if fetch is None else fetch
     if isinstance(fetch, Reply) and broker.process.up:

@@ -73,7 +73,7 @@ def moves(scope: Scope) -> tuple[Group, ...]:
         if scope.reductions.fusing:
             # What changes a follower's log or role; the others are steps of leaders.
             own = [
-                asking(group, broker) if group.name in ("life", "session", "metadata") else group
+                asking(group, broker, scope.rules) if group.name in ("life", "session", "metadata") else group
                 for group in own
             ]
         groups += [group if group.at_once else group._replace(row=memory_row(broker)) for group in own]
