@@ -19,11 +19,11 @@ from ackproof_reference.rules import VERSIONS, Rules, rules_of, without
 TWO = Rules(min_insync=2)
 BUDGETS = (
     Budget(kills=1, power_losses=1),
-    Budget(cuts=1, clean_stops=1, failovers=1),
+    Budget(cuts=1, clean_stops=1),
     Budget(shrinks=1, time_outs=1, lost=1),
     Budget(lost=1, retries=1),
     Budget(hand_overs=2, preferred=1),
-    Budget(cuts=1, unclean=1, reassignments=1),
+    Budget(cuts=1, unclean=1, reassignments=1, failovers=1),
 )
 SCOPES: dict[str, Scope] = {
     **{
