@@ -63,7 +63,7 @@ class Costs:
             terminalreporter.write_line(line)
 
     def lines(self) -> Iterator[str]:
-        """The dearest files, what each folder comes to, and the sum."""
+        """The dearest files, and what each folder comes to."""
         folders: dict[str, Cost] = {}
         for file, cost in self.files.items():
             folder = "/".join(file.split("/")[:2]) + "/"

@@ -48,18 +48,17 @@ class _Runs:
     """The runs of a batch; the one that was read last is kept, as the next question is mostly of it too."""
 
     directory: BatchDir
-    name: str = ""
+    read: BatchCase | None = None
     evidence: Evidence | None = None
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
         """What one repeat came to."""
         run = CaseDir(self.directory.path / entry.run)
         try:
-            if (why := no_number(entry, run)) is not None:
-                return Value.unknown(why)
-            if self.evidence is None or self.name != entry.run:
-                self.evidence = Evidence.of_run(run)
-                self.name = entry.run
+            if self.evidence is None or self.read is not entry:
+                if (why := no_number(entry, run)) is not None:
+                    return Value.unknown(why)
+                self.evidence, self.read = Evidence.of_run(run), entry
             value = measured(self.evidence, in_its_words(ask, run), demand.window)
         except BadInput as error:
             return Value.unknown(str(error))

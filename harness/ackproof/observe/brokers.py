@@ -4,7 +4,7 @@ ZooKeeper mode, the znodes."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -122,14 +122,23 @@ class BrokerAsker(Asker[_Reply]):
         refusals = _rows(produced, "index")
         served = []
         rows = _rows(fetched, "partition_index")
-        marks = self._marks(link, rows)
-        for place, row in rows.items():
-            if place not in marks:
-                continue
-            one = _served(place, row, marks[place], refusals[place].error_code, log_ends.get(place, -1))
+        given = {place: [*_batches(bytes(row.records or b""))] for place, row in rows.items()}
+        told = {place: row.high_watermark for place, row in rows.items()}
+        for place, mark in _marks(link, told, given).items():
+            row, batches = rows[place], given[place]
+            one = Served(
+                topic=place.topic,
+                partition=place.partition,
+                log_end=log_ends.get(place, -1),
+                fetch=row.error_code,
+                records=sum(batch.records for batch in batches if not batch.control),
+                beyond=_past(batches, mark),
+                high_watermark=row.high_watermark,
+                produce=refusals[place].error_code,
+            )
             served.append(one)
-            given = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
-            self._from[broker, place] = max(0, row.log_start_offset, given)
+            last = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
+            self._from[broker, place] = max(0, row.log_start_offset, last)
         return _Reply(
             Told(
                 viewer=broker,
@@ -139,24 +148,30 @@ class BrokerAsker(Asker[_Reply]):
             )
         )
 
-    @staticmethod
-    def _marks(link: Connection, rows: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, int]:
-        """The high watermarks below which the records of answers lay for certain.
 
-        A broker notes the mark that it tells before it reads, up to the mark of that later moment (Partition.
-        readRecords). So what is beyond the one told is held against the one that is told next; a replica that tells
-        none then is left out, as one that did not answer.
-        """
-        marks = {place: row.high_watermark for place, row in rows.items()}
-        doubted = {place: mark for place, mark in marks.items() if _past(rows[place], mark)}
-        if doubted:
-            (again,) = link.ask_all([ask_records(doubted)])
-            later = _rows(again, "partition_index")
-            for place, mark in doubted.items():
-                del marks[place]
-                if place in later and later[place].error_code == 0:
-                    marks[place] = max(mark, later[place].high_watermark)
-        return marks
+def _marks(
+    link: Connection, told: Mapping[TopicPartition, int], given: Mapping[TopicPartition, Sequence[Batch]]
+) -> Mapping[TopicPartition, int]:
+    """The high watermarks below which the records of answers lay for certain.
+
+    A broker notes the mark that it tells before it reads, up to the mark of that later moment (Partition.
+    readRecords). So what is beyond the one told is held against the one that is told next; a replica that tells
+    none then is left out, as one that did not answer.
+    """
+    doubted = {place: mark for place, mark in told.items() if _past(given[place], mark)}
+    if not doubted:
+        return told
+    (again,) = link.ask_all([ask_records(doubted)])
+    later = {
+        place: max(doubted[place], row.high_watermark)
+        for place, row in _rows(again, "partition_index").items()
+        if row.error_code == 0
+    }
+    return {
+        place: later.get(place, mark)
+        for place, mark in told.items()
+        if place in later or place not in doubted
+    }
 
 
 def ask_records(starts: Mapping[TopicPartition, int]) -> Question:
@@ -201,24 +216,9 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
     }
 
 
-def _past(row: Any, mark: int) -> int:  # noqa: ANN401
-    """How many records of an answer have offsets at or above a mark."""
-    batches = _batches(bytes(row.records or b""))
+def _past(batches: Iterable[Batch], mark: int) -> int:
+    """How many records have offsets at or above a mark."""
     return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
-
-
-def _served(place: TopicPartition, row: Any, mark: int, produce: int, log_end: int) -> Served:  # noqa: ANN401
-    batches = _batches(bytes(row.records or b""))
-    return Served(
-        topic=place.topic,
-        partition=place.partition,
-        log_end=log_end,
-        fetch=row.error_code,
-        records=sum(batch.records for batch in batches if not batch.control),
-        beyond=_past(row, mark),
-        high_watermark=row.high_watermark,
-        produce=produce,
-    )
 
 
 def _batches(data: bytes) -> Iterator[Batch]:

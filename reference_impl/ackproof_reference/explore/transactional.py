@@ -44,7 +44,7 @@ PARTITIONS = (0, 1)
 _BOUNDS, _COORDINATOR, _OLD, _LATE, _LOGS, _CLIENTS = 0, 1, 2, 3, 4, 6
 _PRODUCER = 7
 _MOST = 10
-"""Transactions of a client; the key of a record is that many times its client, and its transaction."""
+"""Transactions of a client, and more than it has."""
 
 
 class Bounds(NamedTuple):
@@ -194,24 +194,26 @@ def _arrival(
             continue
         request = Produce(_PRODUCER, record.sequence, -1, producer_epoch=record.epoch, transactional=True)
         error, held = check_sequence(log, request, rules)
-        vouching = {"": coordinator} if old is None else {"": coordinator, " by the old coordinator": old}
-        if error is not Error.NONE or not needs_verification(log, request, rules):
-            vouching = {"": coordinator}
-        elif not any(verified(one, record.epoch, partition) for one in vouching.values()):
-            error = Error.INVALID_TXN_STATE
-        else:
-            vouching = {by: one for by, one in vouching.items() if verified(one, record.epoch, partition)}
+        by = ""
+        asks = error is Error.NONE and needs_verification(log, request, rules)
+        if asks and not verified(coordinator, record.epoch, partition):
+            misled = old is not None and verified(old, record.epoch, partition)
+            by = ", verified by the old coordinator" if misled else ""
+            error = Error.NONE if misled else Error.INVALID_TXN_STATE
         after = log if held is not None or error is not Error.NONE else _written(log, number, record)
-        for by in vouching:
-            told = f"{error.name}, verified{by}" if by else error.name
-            text = f"the record of client {number} arrives: {told}"
-            arrived = _arrived(app, record, acked=error is Error.NONE)
-            happening = Happening(f"partition {partition}", text, f"client {number}")
-            yield happening, (coordinator, old, after, arrived)
+        text = f"the record of client {number} arrives: {error.name}{by}"
+        arrived = _arrived(app, record, acked=error is Error.NONE)
+        happening = Happening(f"partition {partition}", text, f"client {number}")
+        yield happening, (coordinator, old, after, arrived)
+
+
+def _key(number: int, place: int) -> int:
+    """That of the records of a client's transaction."""
+    return number * _MOST + place
 
 
 def _written(log: Log, number: int, record: Flying) -> Log:
-    key = number * _MOST + record.number
+    key = _key(number, record.number)
     batch = Batch(log.end, 0, _PRODUCER, record.sequence, 1, record.epoch, transactional=True, key=key)
     return _committed(append(log, batch))
 
@@ -271,13 +273,16 @@ def _late_marker(rules: Rules, partition: int, late: Late, log: Log) -> Iterator
             left.remove((place, marker))
             error = check_marker(log, marker, rules)
             after = _with_marker(log, marker) if error is Error.NONE else log
-            word = "commit" if marker.commit else "abort"
-            text = f"the {word} marker of epoch {marker.producer_epoch} arrives that waited: {error.name}"
+            text = f"the {_named(marker)} arrives that waited: {error.name}"
             yield Happening(f"partition {partition}", text), (tuple(left), after)
 
 
+def _named(marker: WriteMarker) -> str:
+    return f"{'commit' if marker.commit else 'abort'} marker of epoch {marker.producer_epoch}"
+
+
 def _says(marker: WriteMarker) -> str:
-    return f"writes the {'commit' if marker.commit else 'abort'} marker of epoch {marker.producer_epoch}"
+    return f"writes the {_named(marker)}"
 
 
 def _with_marker(log: Log, marker: WriteMarker) -> Log:
@@ -309,7 +314,7 @@ def _atomic(
 ) -> Iterator[tuple[str, str]]:
     """All of a transaction or nothing, once its markers are written; nothing of an open or an aborted one."""
     for place, how in enumerate((*app.ended, "open")):
-        key = number * _MOST + place
+        key = _key(number, place)
         held = [any(batch.key == key for batch in visible(log, committed=True)) for log in (first, second)]
         which = f"the transaction {place} of client {number}"
         if how == "commit":

@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answers
 from ackproof.cluster.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
-from ackproof.cluster.network.requests.rules import ARRIVES_WITHIN_S, Kind, Rule
+from ackproof.cluster.network.requests.rules import Kind, Rule
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.spec import SystemUnderTest
@@ -152,7 +152,7 @@ class RepeatRequest(OfRequests):
         return self._rule(Kind.REPEAT, ways, delay=self.by)
 
     def witness(self) -> Witness:
-        return Twice("repeats", arrives_within_s=self.by + ARRIVES_WITHIN_S, later_s=self.by)
+        return Twice("repeats", later_s=self.by)
 
     def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         super().check_more(spec, say)

@@ -278,7 +278,7 @@ class RequestsInjection(Injection[SpecT]):
             timeout_s=witness.timeout_s,
             look_after_s=witness.look_after_s,
             wanted=witness.wanted,
-            arrives_within_s=witness.arrives_within_s,
+            later_s=witness.later_s,
             named=self._named,
             elsewhere=NOWHERE if self.fault.place is not None else None,
         )

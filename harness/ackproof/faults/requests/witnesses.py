@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ackproof.cluster.network.requests.rules import ARRIVES_WITHIN_S
-
 if TYPE_CHECKING:
     from ackproof.cluster.network.requests.asking import Asked
 
@@ -39,8 +37,8 @@ class Witness:
     """When it is looked whether the question has arrived; None: at the end."""
     wanted: int = 1
     """How often the question is to arrive."""
-    arrives_within_s: float = ARRIVES_WITHIN_S
-    """So long that is waited for, once it is answered."""
+    later_s: float = 0.0
+    """By how much the last of these comes later."""
 
     def sees(self, look: Look) -> bool:
         """Whether it shows."""
@@ -100,10 +98,9 @@ class Told(Witness):
 
 @dataclass(frozen=True)
 class Twice(Witness):
-    """Of what is sent twice, the second time so many seconds later: so often it arrives, and one answer comes."""
+    """Of what is sent twice: so often it arrives, the second time no sooner than it should, and one answer comes."""
 
     wanted: int = 2
-    later_s: float = field(kw_only=True)
 
     def sees(self, look: Look) -> bool:
         asked = look.asked

@@ -6,7 +6,7 @@ An expectation never makes a forbidden class allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ackproof.judge.copies import WHY as SENT_AGAIN
@@ -40,25 +40,27 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if again:
         for _, text in _broken_upper_bounds(facts, counts):
             yield stays_open(f"{text}: {again} were {SENT_AGAIN}")
-    for ask, bound, answer in facts.answers:
-        if not is_count(str(ask)):
-            yield from _of_a_measure(facts, ask, bound, answer)
+    measures = [one for one in facts.answers if not is_count(str(one[0]))]
+    still = calm(facts) if any(ask.quantity.takes_time for ask, _, _ in measures) else None
+    starved = still.starved if still is not None else ()
+    for ask, bound, answer in measures:
+        yield from _of_a_measure(facts, ask, bound, answer, starved if ask.quantity.takes_time else ())
 
 
-def _of_a_measure(facts: Facts, ask: Ask, bound: Bound, answer: Answer) -> Iterator[Opinion]:
-    """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE."""
+def _of_a_measure(
+    facts: Facts, ask: Ask, bound: Bound, answer: Answer, starved: Sequence[str]
+) -> Iterator[Opinion]:
+    """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE. `starved`: why what
+    it shows may be the machine's."""
     text = f"expected {ask} {bound}, measured {answer.seen}"
     if answer.holds is None:
         yield stays_open(f"{text}: it cannot be told: {answer.why}")
     elif answer.holds is False and not answer.broken:
         yield stays_open(f"not demonstrated: {text}")
-    else:
-        still = calm(facts) if ask.quantity.takes_time else None
-        starved = still.starved if still is not None else ()
-        if starved and not (answer.holds and _held_despite_that(facts, ask, bound)):
-            yield stays_open(f"{text}, on a starved machine: {'; '.join(starved)}")
-        elif answer.holds is False:
-            yield breaks(text)
+    elif starved and not (answer.holds and _held_despite_that(facts, ask, bound)):
+        yield stays_open(f"{text}, on a starved machine: {'; '.join(starved)}")
+    elif answer.holds is False:
+        yield breaks(text)
 
 
 def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ackproof.judge.coherence.scrapes import LATE_NS
+from ackproof.judge.coherence.scrapes import alive
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.quantities.scrapes import lives
@@ -49,8 +49,7 @@ def _dead(facts: Facts) -> Iterator[str]:
     lived = {node: lives(facts, node) for node in nodes}
     for one in facts.rounds:
         for node in sorted({told.viewer for told in one.told} & nodes):
-            spans = lived[node]
-            if not any(begin - LATE_NS <= one.done_ns and one.t_ns <= end for begin, end in spans):
+            if not alive(lived[node], one.t_ns, one.done_ns):
                 yield f"node {node} answered the round at {seconds(one.t_ns)}, when it was dead"
                 return
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -14,7 +14,7 @@ from ackproof.quantities.scrapes import lives, scraped
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.timeline import seconds
 
-LATE_NS: Final = 2_000_000_000
+_LATE_NS: Final = 2_000_000_000
 """So much later than a process began its start may be told, on a machine that is not starved."""
 _LONG_NS: Final = 10_000_000_000
 """For so long both have looked often, whatever moves on the way from one to the other."""
@@ -50,10 +50,14 @@ def _dead(facts: Facts) -> Iterator[str]:
     for node, each in sorted(facts.scrapes.items()):
         spans = lives(facts, node)
         for one in each:
-            lived = any(begin - LATE_NS <= one.done_ns and one.t_ns <= end for begin, end in spans)
-            if one.values is not None and not lived:
+            if one.values is not None and not alive(spans, one.t_ns, one.done_ns):
                 yield f"node {node} told its metrics at {seconds(one.t_ns)}, when it was dead"
                 return
+
+
+def alive(spans: Iterable[tuple[float, float]], asked_ns: int, answered_ns: int) -> bool:
+    """Whether a node that lived at these times may have answered."""
+    return any(begin - _LATE_NS <= answered_ns and asked_ns <= end for begin, end in spans)
 
 
 def _in_sync(facts: Facts) -> Iterator[str]:

@@ -6,13 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 Place: TypeAlias = tuple[str, int]
 """A topic, by its name or the hexadecimal digits of its id, whichever a request has, and a partition."""
-
-ARRIVES_WITHIN_S: Final = 0.3
-"""What is passed on arrives: over loopback it takes a millisecond, and a busy machine's proxy some more."""
 
 
 class Kind(StrEnum):
