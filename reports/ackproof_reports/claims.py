@@ -53,6 +53,7 @@ def render_claims(folder: Path) -> None:
             policy=policy(style),
             style=Markup(style),
             claims=[_view(folder, one) for one in file.claims],
+            again=[one.claim for one in file.claims if one.before],
             tally=[(verdict, n) for verdict in ClaimVerdict if (n := _number(file.claims, verdict))],
         )
     )

@@ -52,7 +52,7 @@ DUDS = {
 
 def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClaimJudged]:
     monkeypatch.chdir(ROOT)
-    code = main_code(["claims", "-k", claim, "--out", str(folder)])
+    code = main_code(["claims", "-k", claim, "--again", "0", "--out", str(folder)])
     (one,) = ClaimsFile.load(folder / "claims.json").claims
     assert one.claim == claim
     assert (folder / "claims.html").stat().st_size > 10_000

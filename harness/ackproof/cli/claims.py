@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,14 @@ HERE: Final = Path("experiments/claims")
 @click.option("-k", "word", metavar="TEXT", help="Only claims with this in their name or sentence.")
 @click.option("--tag", metavar="SOURCE", help="Only claims of this source, such as S2.")
 @click.option("--resume", is_flag=True, help="Keep what is answered in OUT/claims.json, and run the others.")
+@click.option(
+    "--again",
+    type=click.IntRange(0, 9),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="So often ask once more, behind all others, what is INCONCLUSIVE; the page says so.",
+)
 @click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
 @over_the_files
 @click.option(
@@ -46,6 +55,7 @@ def claims(
     word: str | None,
     tag: str | None,
     resume: bool,
+    again: int,
     backend: str | None,
     settings: tuple[str, ...],
     out: Path,
@@ -57,30 +67,44 @@ def claims(
     """
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions
-    from ackproof.rundir.claims import ClaimsFile, ClaimVerdict
+    from ackproof.rundir.claims import ClaimsFile
     from ackproof_reports.claims import render_claims
 
     console = Console(machine=machine)
     out = out.resolve()
     document, chosen = out / "claims.json", _chosen(files, word, tag, settings)
     kept = ClaimsFile.load(document).claims if resume and document.exists() else ()
-    answered = {one.claim: one for one in kept if one.verdict is not ClaimVerdict.INCONCLUSIVE}
-    for number, (file, asked) in enumerate(chosen.items(), start=1):
-        left = {name: claim for name, claim in asked.items() if name not in answered}
-        if not left:
-            continue
-        console.line(f"{number} of {len(chosen)}: {file}: {', '.join(left)}")
-        options = BatchOptions((file,), backend=backend, settings=settings, out=out)
-        for one in _asked(options, left, console):
-            answered[one.claim] = one
-            console.line(f"    {one.claim} {one.verdict}: {one.says}{one.why and f' ({one.why})'}")
-        ClaimsFile(claims=tuple(answered[name] for name in sorted(answered))).save(document)
-        render_claims(out)
+    judged = {one.claim: one for one in kept}
+    for asking in range(1 + again):
+        left = _open(chosen, judged)
+        if left and asking:
+            console.line(f"asked once more, as INCONCLUSIVE: {', '.join(sorted(chain(*left.values())))}")
+        for file, asked in left.items():
+            number = list(chosen).index(file) + 1
+            console.line(f"{number} of {len(chosen)}: {file}: {', '.join(asked)}")
+            options = BatchOptions((file,), backend=backend, settings=settings, out=out)
+            for one in _asked(options, asked, judged, console):
+                judged[one.claim] = one
+                console.line(f"    {one.claim} {one.verdict}: {one.says}{one.why and f' ({one.why})'}")
+            ClaimsFile(claims=tuple(judged[name] for name in sorted(judged))).save(document)
+            render_claims(out)
     console.line(f"answers: {from_here(out / 'claims.html')}")
     if machine:
         console.raw(document.read_text(encoding="utf-8"))
-    wanted = [answered[name] for asked in chosen.values() for name in asked]
-    return 2 if any(one.verdict is ClaimVerdict.INCONCLUSIVE for one in wanted) else 0
+    return 2 if _open(chosen, judged) else 0
+
+
+def _open(
+    chosen: Mapping[Path, Mapping[str, ClaimSpec]], judged: Mapping[str, ClaimJudged]
+) -> dict[Path, dict[str, ClaimSpec]]:
+    """What is not answered, by the files that have some of it."""
+    every = {
+        file: {
+            name: claim for name, claim in asked.items() if name not in judged or not judged[name].answered
+        }
+        for file, asked in chosen.items()
+    }
+    return {file: asked for file, asked in every.items() if asked}
 
 
 def _chosen(
@@ -108,7 +132,12 @@ def _chosen(
     return found
 
 
-def _asked(options: BatchOptions, asked: Mapping[str, ClaimSpec], console: Console) -> Iterator[ClaimJudged]:
+def _asked(
+    options: BatchOptions,
+    asked: Mapping[str, ClaimSpec],
+    before: Mapping[str, ClaimJudged],
+    console: Console,
+) -> Iterator[ClaimJudged]:
     """Run an experiment, and hold its claims against what it left."""
     from ackproof.judge.claims import judge_claims
     from ackproof.run.batch import run_batch
@@ -119,4 +148,4 @@ def _asked(options: BatchOptions, asked: Mapping[str, ClaimSpec], console: Conso
     with console.show(len(planned.cases)) as view:
         batch = run_batch(planned, view)
     directory: BatchDir = batch.directory
-    yield from judge_claims(asked, directory, directory.path.parent, time.monotonic() - began)
+    yield from judge_claims(asked, directory, directory.path.parent, time.monotonic() - began, before)

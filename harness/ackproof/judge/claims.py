@@ -2,9 +2,10 @@
 
 Both sides seen: QUALIFIED, by the condition that the file states. One side alone, all of it seen: CONFIRMED or REFUTED;
 what should hold and was seen not to hold refutes a claim, too. A counterexample that was merely not seen confirms
-nothing. Of a claim that asks how much, MEASURED: each effect with its interval, and that there is none at this scale
-where that holds what would be none; all else that is to be shown beside it must be. Whatever is not known of a single
-run makes the answer INCONCLUSIVE, and of a starved machine a time is known to have been no longer.
+nothing. What was seen against a claim by an asking that left it open counts along in the next one. Of a claim that asks
+how much, MEASURED: each effect with its interval, and that there is none at this scale where that holds what would be
+none; all else that is to be shown beside it must be. Whatever is not known of a single run makes the answer
+INCONCLUSIVE, and of a starved machine a time is known to have been no longer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
@@ -23,7 +25,7 @@ from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.demand import Beside, Demand
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, Shown, Side
+from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, LeftOpen, Shown, Side
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -32,10 +34,15 @@ SIDES: tuple[Side, ...] = ("holds", "fails", "measured")
 
 
 def judge_claims(
-    claims: Mapping[str, ClaimSpec], directory: BatchDir, root: Path, seconds: float
+    claims: Mapping[str, ClaimSpec],
+    directory: BatchDir,
+    root: Path,
+    seconds: float,
+    before: Mapping[str, ClaimJudged] = MappingProxyType({}),
 ) -> Iterator[ClaimJudged]:
     """What a concluded batch answers to the claims of its experiment. `seconds`: how long it ran; `root`: the folder to
-    which paths are relative. Raises `BadInput` without a readable `batch.json`."""
+    which paths are relative; `before`: the last answers to those that were left open. Raises `BadInput` without a
+    readable `batch.json`."""
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[Shown]] = {name: [] for name in claims}
     for case in batch.cases:
@@ -45,6 +52,8 @@ def judge_claims(
         if over.claim in claims:
             shown[over.claim].append(_over_repeats(over))
     for name, claim in claims.items():
+        last = before.get(name)
+        shown[name] += _against(claim, last)
         verdict, why = concluded(claim, shown[name])
         yield ClaimJudged(
             claim=name,
@@ -55,7 +64,29 @@ def judge_claims(
             experiment=str(directory.path.relative_to(root)),
             seconds=round(seconds, 1),
             shown=tuple(shown[name]),
+            before=_askings(last),
         )
+
+
+def _askings(last: ClaimJudged | None) -> tuple[LeftOpen, ...]:
+    if last is None:
+        return ()
+    return (*last.before, LeftOpen(why=last.why, experiment=last.experiment, seconds=last.seconds))
+
+
+def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[Shown]:
+    """What that asking saw not to hold of what is asked still. To ask again finds out what was not known, and does not
+    make unseen what was seen."""
+    asked = {
+        (quantity, str(bound))
+        for showing in claim.holds
+        for quantity, bound in (*showing.bounds.items(), *showing.over_repeats.items())
+    }
+    return [
+        one
+        for one in (last.shown if last else ())
+        if one.side == "holds" and one.holds is False and (one.quantity, one.bound) in asked
+    ]
 
 
 def concluded(claim: ClaimSpec, shown: Sequence[Shown]) -> tuple[ClaimVerdict, str]:

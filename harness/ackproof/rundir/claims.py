@@ -39,6 +39,15 @@ class Shown(Document):
     """What each repeat came to, where it is of repeats; then there is no one run."""
 
 
+class LeftOpen(Document):
+    """An asking that left a claim open."""
+
+    why: str
+    experiment: str
+    """Of its batch's folder, relative to that of `claims.json`."""
+    seconds: float
+
+
 class ClaimJudged(Document):
     """One claim, with all that was looked at."""
 
@@ -53,6 +62,13 @@ class ClaimJudged(Document):
     seconds: float
     """How long the experiment ran, all its cases, with audit and report."""
     shown: tuple[Shown, ...]
+    """Of this asking; and what an asking before it saw against the claim, which counts along."""
+    before: tuple[LeftOpen, ...] = ()
+    """The askings that left it open, the first one first."""
+
+    @property
+    def answered(self) -> bool:
+        return self.verdict is not ClaimVerdict.INCONCLUSIVE
 
 
 class ClaimsFile(Document):

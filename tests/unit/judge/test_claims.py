@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from ackproof.plan.cases import case_from_json
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.claims import ClaimVerdict, Shown
+from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
@@ -98,6 +99,43 @@ def test_a_run_that_passed_shows_what_was_measured(make_run: MakeRun, tmp_path: 
         ("elections", True),
     ]
     assert [(shown.side, shown.run) for shown in two.shown] == [("holds", "run"), ("fails", "run")]
+
+
+@pytest.mark.parametrize(
+    ("seen_before", "verdict"),
+    [
+        ({"side": "holds", "bound": "0", "holds": False}, ClaimVerdict.INCONCLUSIVE),
+        ({"side": "holds", "bound": "0", "holds": None}, ClaimVerdict.CONFIRMED),
+        ({"side": "holds", "bound": "0", "holds": True}, ClaimVerdict.CONFIRMED),
+        # Nothing asks it any more; and a counterexample that did not come then tells nothing of one that comes now.
+        ({"side": "holds", "bound": "7", "holds": False}, ClaimVerdict.CONFIRMED),
+        ({"side": "fails", "bound": "0", "holds": False}, ClaimVerdict.CONFIRMED),
+    ],
+)
+def test_what_was_seen_against_a_claim_is_not_unseen_by_asking_again(
+    make_run: MakeRun, tmp_path: Path, seen_before: dict[str, Any], verdict: ClaimVerdict
+) -> None:
+    run = make_run(expect="claims:\n  A: {says: s, holds: [{lost: 0}]}")
+    claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims
+    entry = BatchCase(case="case#1", settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name)
+    earliest = LeftOpen(why="a hole", experiment="zero", seconds=2.0)
+    last = ClaimJudged(
+        claim="A",
+        says="s",
+        verdict=ClaimVerdict.INCONCLUSIVE,
+        why="starved",
+        experiment="first",
+        seconds=3.0,
+        shown=(
+            Shown.model_validate({"case": "case#1", "run": "first/run", "quantity": "lost", **seen_before}),
+        ),
+        before=(earliest,),
+    )
+    (one,) = judge_claims(claims, batch_of(tmp_path, entry), tmp_path, 1.0, {"A": last})
+    assert one.verdict is verdict
+    assert one.before == (earliest, LeftOpen(why="starved", experiment="first", seconds=3.0))
+    carried = [shown.run for shown in one.shown if shown.run == "first/run"]
+    assert carried == (["first/run"] if verdict is ClaimVerdict.INCONCLUSIVE else [])
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.INCONCLUSIVE, None])
