@@ -13,9 +13,11 @@ from random import Random
 import pytest
 
 from ackproof_reference.broker import Broker, Leader
-from ackproof_reference.explore import forgetting, fusing
-from ackproof_reference.explore.scope import ALL, WHOLE, Budget, Scope
+from ackproof_reference.explore import admitting, ending, forgetting, fusing, ranking
+from ackproof_reference.explore.scope import ALL, NOTHING, WHOLE, Budget, Scope
+from ackproof_reference.log import Log
 from ackproof_reference.messages import Fetched
+from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
 from ackproof_reference.rules import VERSIONS, Rules, without
 from protections import CASES, LARGER, MASKED, PAIRS
@@ -81,7 +83,53 @@ def is_never_late(before: object, after: object, under_way: object) -> tuple[obj
     return (under_way if isinstance(under_way, Fetched) else after,)
 
 
+def knows_no_incarnation(renaming: object, broker: int, epoch: int) -> int:
+    return min(epoch, 0)
+
+
+def any_other(counters: admitting.Spare, left: int) -> tuple[int, ...]:
+    """What is left of kills counts for what is left of cuts."""
+    return tuple(other - left for other in range(counters.mask + 1) if other != left)
+
+
+def fears_no_power_loss(scope: Scope, replicas: object, budget: Budget, *cells: object) -> bool:
+    return whole(scope, replicas, NOTHING, *cells)  # type: ignore[arg-type]
+
+
+def never_differ(one: Log, other: Log) -> bool:
+    return one.end == other.end
+
+
+def always(scope: Scope, own: int, metadata: Metadata) -> bool:
+    return True
+
+
+whole = ending._whole
+
 DUDS = {
+    "incarnations": (ranking._Renaming, "_broker", knows_no_incarnation, WITHOUT["broker epochs"]),
+    "budgets": (admitting.Spare, "__missing__", any_other, replace(KILL, budget=Budget(kills=1, cuts=1))),
+    "power": (
+        ending,
+        "_whole",
+        fears_no_power_loss,
+        Scope(VERSIONS["4.0"], brokers=2, settled=True, budget=Budget(power_losses=2)),
+    ),
+    "logs": (
+        ending,
+        "_same",
+        never_differ,
+        Scope(VERSIONS["4.0"], brokers=2, records=2, settled=True, budget=Budget(kills=2)),
+    ),
+    "starting": (
+        fusing,
+        "starts_unnoticed",
+        always,
+        off(
+            Scope(Rules(min_insync=2), brokers=2, budget=Budget(cuts=1, power_losses=1)),
+            "eligible leader replicas",
+        ),
+    ),
     "ends": (
         forgetting,
         "_leading",
@@ -114,6 +162,28 @@ def test_a_reduction_that_takes_too_much_together_is_noticed(
     module, name, wrong, scope = DUDS[dud]
     monkeypatch.setattr(module, name, wrong)
     assert difference(scope, 400_000) or unseen(scope, 400_000)
+
+
+def epochs(kind: int, *occurring: int) -> int:
+    return sum(1 << kind * ranking.FIELD + epoch for epoch in occurring)
+
+
+@pytest.mark.parametrize(
+    ("occur", "led", "ranks"),
+    [
+        ((0, 5), (), {0: 0, 5: 1}),
+        ((0, 5), (0,), {0: 0, 5: 2}),
+        ((0, 3, 5), (0,), {0: 0, 3: 1, 5: 2}),
+        ((2, 3), (2,), {2: 0, 3: 1}),
+        ((0, 2), (0,), None),
+        ((0, 2), (2,), {0: 0, 2: 1}),
+    ],
+)
+def test_a_rank_keeps_whether_the_newest_epoch_is_the_next_one_of_a_leader(
+    occur: tuple[int, ...], led: tuple[int, ...], ranks: dict[int, int] | None
+) -> None:
+    found = ranking.WorldsEpochs().ranks(epochs(ranking.LEADER, *occur) | epochs(ranking.LEADING, *led))
+    assert (found and found[ranking.LEADER]) == ranks
 
 
 def test_each_reduction_can_be_switched_off() -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from ackproof_reference.explore.model import Model, Row
 from ackproof_reference.explore.retelling import Retelling
-from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.explore.scope import TOLD, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
@@ -50,12 +51,34 @@ def searched(scope: Scope, most: int) -> Search:
 
 
 def unseen(scope: Scope, most: int) -> int:
-    """How many states of the told search are none of those that the reduced one has looked at."""
-    told, fewer = searched(scope.told, most), searched(scope, most)
+    """How many states of the told search are none of those that the reduced one has looked at, or had no need to: one
+    like it with as much left was looked at, or nothing can be broken from there on."""
+    told = searched(replace(scope, reductions=TOLD._replace(ending=scope.reductions.ending)), most)
+    fewer = searched(scope, most)
     retelling = fewer.model.retold
     assert told.exhausted and fewer.exhausted and isinstance(retelling, Retelling)
-    seen = {fewer.cells.row(state) for state in fewer.seen}
-    return sum(not retelling.images(told.cells.row(state)) & seen for state in told.seen)
+    seen: dict[Row, list[Budget]] = {}
+    for state in fewer.seen:
+        budget, *others = fewer.cells.row(state)
+        assert isinstance(budget, Budget)
+        seen.setdefault(tuple(others), []).append(budget)
+
+    def looked_at(image: Row) -> bool:
+        budget, *others = image
+        assert isinstance(budget, Budget)
+        enough = scope.reductions.ranking and [
+            more
+            for more in seen.get(tuple(others), ())
+            if all(one <= another for one, another in zip(budget, more, strict=True))
+        ]
+        return bool(enough) or budget in seen.get(tuple(others), ()) or ended(fewer.model, image)
+
+    return sum(not any(map(looked_at, retelling.images(told.cells.row(state)))) for state in told.seen)
+
+
+def ended(model: Model, row: Row) -> bool:
+    """Whether a search does not go on from a state."""
+    return bool(model.ends) and all(end.holds(*(row[cell] for cell in end.cells)) for end in model.ends)
 
 
 def difference(scope: Scope, most: int = MOST) -> str | None:

@@ -25,6 +25,7 @@ class _Counters:
     def __init__(self, first: Hashable) -> None:
         record: Any = first
         self.make = record._make
+        self.most: tuple[int, ...] = tuple(record)
         self.fields: dict[str, _Field] = {}
         self.width = 0
         self.made: dict[int, Hashable] = {}

@@ -20,6 +20,11 @@ on followers that drop such answers (`match_responses`): where that is taken awa
 taken. An answer that changed something at its leader is under way like any other: between the leader's knowing and the
 follower's holding lies what protections are for.
 
+**Who starts learns at once that it follows**, where nobody can tell when it has registered: it is no member of ISR or
+ELR, and fenced before and after. Before it has learned it can do nothing but die again, and might as well not have
+started. That rests on fenced brokers' joining no ISR (`fencing`), on checkpoints that are not older a second time
+(`checkpointed_at_once`), and on no leader's being elected while it is fenced.
+
 The fused step counts as the steps that it stands for, so stories are the shortest.
 """
 
@@ -29,12 +34,14 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ackproof_reference.broker import Broker, Follower, Process
+from ackproof_reference import controller
+from ackproof_reference.broker import Broker, Follower, Process, start
 from ackproof_reference.explore.fetching import Proposal, Reply, Request, loss, serve
-from ackproof_reference.explore.forgetting import without_effect
+from ackproof_reference.explore.forgetting import remembered, without_effect
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
     CLIENT,
+    CONTROLLER,
     Client,
     Scope,
     fetch_cell,
@@ -47,6 +54,7 @@ from ackproof_reference.explore.story import replied, taken
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 from ackproof_reference.messages import AskEpochEnd, Error, Fetch
+from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
 from ackproof_reference.rules import Rules
 
@@ -63,9 +71,13 @@ UnderWay = Request | Late | Reply | None
 def fused(scope: Scope, own: int) -> list[Group]:
     """The groups of what a broker fetches, and of what it answers to the others."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
+    starting = Group(
+        "starting", (CONTROLLER, log, process), partial(_starting, scope, own), row=memory_row(own), steps=2
+    )
     groups = [
         Group("taking", (log, process, fetch), partial(_taking, scope, own), row=memory_row(own)),
         Group("asking", (log, process, fetch), partial(_asking, scope, own), at_once=_of_asking),
+        asking(starting, own, scope.rules),
         loss(own),
     ]
     for other in scope.ids:
@@ -88,7 +100,31 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def _forgets_late(rules: Rules) -> bool:
-    return rules.fetch_fencing and (rules.last_known_leader_unfenced or not rules.elr)
+    return rules.fetch_fencing and leads_once(rules)
+
+
+def leads_once(rules: Rules) -> bool:
+    """Whether a leader that died never leads in its epoch again, for nobody is elected while it is fenced."""
+    return rules.last_known_leader_unfenced or not rules.elr
+
+
+def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
+    """Whether nobody can tell when a broker that is fenced registers again."""
+    rules, partition = scope.rules, metadata.partition
+    if not (scope.reductions.fusing and rules.fencing and rules.checkpointed_at_once and leads_once(rules)):
+        return False
+    member = own in (*partition.isr, *partition.elr, partition.leader)
+    return own in partition.replicas and not member
+
+
+def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
+    """A broker registers as a new incarnation, and learns whom it follows."""
+    if process.up or not metadata.registration(own).fenced or not starts_unnoticed(scope, own, metadata):
+        return
+    clean = process.epoch if process.clean else -1
+    changed, new = controller.register(metadata, own, clean, scope.rules)
+    learned = step(start(Broker(own, log, process), new), changed, scope.rules)[0]
+    yield Happening(f"broker {own}", "starts, and learns what is"), (changed, learned.log, learned.process)
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
@@ -182,9 +218,15 @@ def _noting(
         return
     before = Broker(own, log, process)
     happening, new = serve(scope, client, before, step(before, request, scope.rules), proposal)
-    changed = new[:4] != (client, log, process, proposal)
+    after = _kept(scope, Broker(own, new[1], new[2]))  # type: ignore[arg-type]
+    changed = (new[0], after, new[3]) != (client, before, proposal)
     if new[4] is not None and (changed or not scope.rules.match_responses):
         yield happening, new
+
+
+def _kept(scope: Scope, broker: Broker) -> Broker:
+    """A leader as far as it tells two states apart."""
+    return remembered(broker, scope) if scope.reductions.memory else broker
 
 
 def _feeding(
@@ -203,7 +245,11 @@ def _feeding(
     before, follower = Broker(own, log, process), Broker(other, its, memory)
     after, (reply, *messages) = step(before, under_way, scope.rules)
     assert isinstance(reply, Reply)
-    if after != before or messages or reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE):
+    if (
+        _kept(scope, after) != before
+        or messages
+        or reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE)
+    ):
         return
     fed = step(follower, reply, scope.rules)[0]
     text = f"answers broker {other}{replied(reply)}, and it takes that"

@@ -93,7 +93,7 @@ def _one_leader(one: int, other: int, process: Process, others: Process) -> Brok
     """At most one leader per epoch."""
     mine, its = process.role, others.role
     if isinstance(mine, Leader) and isinstance(its, Leader) and mine.epoch == its.epoch:
-        yield TWO_LEADERS, f"brokers {one} and {other} both lead in epoch {mine.epoch}"
+        yield TWO_LEADERS, f"brokers {one} and {other} both lead in one epoch"
 
 
 def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ def witness(
         old = before.process.role
         same_epoch = isinstance(old, Leader) and old.epoch == role.epoch
         if same_epoch and after.log.high_watermark < before.log.high_watermark:
-            wrong = _with(wrong, WENT_BACK, f"on broker {after.id} in epoch {role.epoch}")
+            wrong = _with(wrong, WENT_BACK, f"on broker {after.id}, while it leads")
     for message in messages:
         if isinstance(message, Produced) and message.error is Error.NONE and message.sequence not in acked:
             acked = tuple(sorted((*acked, message.sequence)))

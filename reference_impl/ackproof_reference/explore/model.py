@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Happening(NamedTuple):
@@ -50,6 +50,34 @@ class Group(NamedTuple):
     steps: int = 1
 
 
+Ranks = Mapping[int, Mapping[int, int]]
+"""For each kind of epochs the rank of each."""
+
+
+class Epochs(Protocol):
+    """Numbers in a model's cells of which only the order counts; each of a few kinds."""
+
+    def occurring(self, cell: int, value: Hashable) -> int:
+        """Which of them occur in a cell's value, as bits."""
+        ...
+
+    def ranks(self, bits: int) -> Ranks | None:
+        """The ranks of those that occur; None where each is its rank."""
+        ...
+
+    def ranked(self, cell: int, value: Hashable, ranks: Ranks) -> Hashable:
+        """A cell's value with ranks in their place."""
+        ...
+
+
+class End(NamedTuple):
+    """A condition under which a search does not go on from a state: `holds(*cells)`; `counts` as in `Group`."""
+
+    cells: tuple[int, ...]
+    holds: Callable[..., bool]
+    counts: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Model:
     """What can be searched: a name for each cell, the first state, all steps and invariants.
@@ -66,3 +94,10 @@ class Model:
     """Bits to number the values of each cell with at first (a cell of counters has its own)."""
     retold: Callable[[Sequence[Row]], list[Told]] | None = None
     """How a way through its states is told, where its steps are not those that a reader is to be told."""
+    epochs: Epochs | None = None
+    """States that are alike with ranks in the place of epochs are one."""
+    frugal: bool = False
+    """A state is not kept if another one, seen before, differs in counters only, and has as much of each left: who may
+    do more of something has all the ways of who may do less."""
+    ends: Sequence[End] = ()
+    """A state for which all of these hold is neither gone on from nor kept: nothing is broken in it, or behind it."""

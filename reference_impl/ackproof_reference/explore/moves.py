@@ -18,7 +18,7 @@ from ackproof_reference.broker import (
 )
 from ackproof_reference.election import Election
 from ackproof_reference.explore.fetching import connection, one_by_one
-from ackproof_reference.explore.fusing import asking, fused
+from ackproof_reference.explore.fusing import asking, fused, starts_unnoticed
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
@@ -150,6 +150,8 @@ def _session(
                 ),
                 (budget, fenced, log, process),
             )
+            return
+        if starts_unnoticed(scope, own, metadata):
             return
         clean = process.epoch if process.clean else -1
         changed, new = controller.register(metadata, own, clean, rules)

@@ -14,7 +14,7 @@ from itertools import pairwise, product
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.forgetting import remembered
 from ackproof_reference.explore.fusing import Late, left
-from ackproof_reference.explore.model import Group, Model, Row, Told
+from ackproof_reference.explore.model import Epochs, Group, Model, Row, Told
 from ackproof_reference.explore.scope import Scope, fetch_cell, log_cell, process_cell
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
@@ -70,7 +70,7 @@ class Retelling:
                     if after in images and broken <= _broken(self.full, new):
                         told += [*known[state], step]
                         return new
-                    if before in images:
+                    if before in images or self._starting(here, new):
                         known[new] = [*known[state], step]
                         following.append(new)
             level = following
@@ -95,7 +95,8 @@ class Retelling:
             cells = list(row)
             for one, (log, process, fetch) in zip(self._scope.ids, chosen, strict=True):
                 cells[log_cell(one)], cells[process_cell(one)], cells[fetch_cell(one)] = log, process, fetch
-            found.add(settled(self.reduced, tuple(cells)))
+            image = settled(self.reduced, tuple(cells))
+            found.add(image if self.reduced.epochs is None else ranked(self.reduced.epochs, image))
         return found
 
     def _choices(self, row: Row, one: int) -> Iterator[tuple[Log, Process, Hashable]]:
@@ -111,6 +112,12 @@ class Retelling:
                 # Its leader may have died since, and it was forgotten then.
                 yield kept.log, kept.process, next_request(was)
 
+    def _starting(self, before: Row, now: Row) -> bool:
+        """Whether a broker has started on the way, and not learned yet: the reduced model has no such state."""
+        return self._scope.reductions.fusing and any(
+            self._starts(now, one) and not self._starts(before, one) for one in self._scope.ids
+        )
+
     @staticmethod
     def _starts(row: Row, broker: int) -> bool:
         process = row[process_cell(broker)]
@@ -124,6 +131,17 @@ def settled(model: Model, row: Row) -> Row:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):
                 row = _replaced(row, group, new)
     return row
+
+
+def ranked(epochs: Epochs, row: Row) -> Row:
+    """A state with ranks in the place of epochs."""
+    bits = 0
+    for cell, value in enumerate(row):
+        bits |= epochs.occurring(cell, value)
+    ranks = epochs.ranks(bits)
+    if ranks is None:
+        return row
+    return tuple(epochs.ranked(cell, value, ranks) for cell, value in enumerate(row))
 
 
 def _replaced(row: Row, group: Group, new: Row) -> Row:

@@ -16,7 +16,7 @@ from ackproof_reference.explore.cells import Cells, places_of_parents
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.search import Search
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:

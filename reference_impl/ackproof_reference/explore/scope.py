@@ -50,6 +50,10 @@ class Reductions(NamedTuple):
     """Of a broker's disk and memory counts what it may look at again (`forgetting.py`)."""
     fusing: bool = True
     """A follower's asking, being answered and taking the answer are one step where nobody can tell (`fusing.py`)."""
+    ranking: bool = True
+    """Epochs count by their order, and of what may still go wrong the more (`ranking.py`)."""
+    ending: bool = True
+    """Where nothing can be broken any more the search does not go on (`ending.py`)."""
 
 
 ALL = Reductions()
@@ -130,6 +134,11 @@ def fetch_cell(broker: int) -> int:
 def proposal_cell(broker: int) -> int:
     """The cell of the ISR change that a broker has under way: None, a request or a response."""
     return log_cell(broker) + 3
+
+
+def broker_of(cell: int) -> int:
+    """Whose cell that is, of those that are a broker's."""
+    return (cell - _BEFORE) // _EACH + 1
 
 
 def memory_row(broker: int) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from ackproof_reference.explore.admitting import Admission
 from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
 from ackproof_reference.explore.model import Happening, Model, Told
 from ackproof_reference.explore.tables import AtOnce, Longer, Tables, Unsettled
@@ -83,6 +84,7 @@ class Search:
     def renew(self) -> None:
         """Forget what was worked out about groups; needed when the packing has changed."""
         self._tables = Tables(self.model.groups, self.cells, self._broken)
+        self._admission = Admission(self.model, self.cells)
 
     def _broken(self, kind: str, text: str, state: int) -> None:
         if kind not in self.findings:
@@ -151,7 +153,7 @@ class Search:
         self.level, self.next_level, self.place = self.next_level, [], 0
         self.progress.depth += 1
         for state, parent in self.ahead.pop(0) if self.ahead else ():
-            if state not in self.seen:
+            if state not in self.seen and self._admission.wanted(state, self.seen):
                 self.seen[state] = parent
                 self.level.append(state)
 
@@ -169,7 +171,7 @@ class Search:
 
     def _take_up_to(self, end: int) -> None:
         """The loop that counts. Raises `TooNarrowError` at the state that does not fit, which is `place` then."""
-        seen, level, note = self.seen, self.level, self.next_level.append
+        seen, level, note = self.seen, self.level, self._note
         table = [(row.mask, row.memo, row) for row in self._tables.rows]
         for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
             state = level[self.place]
@@ -184,20 +186,28 @@ class Search:
                 for difference in steps:
                     successor = state + difference
                     if successor not in seen:
-                        seen[successor] = state
-                        note(successor)
+                        note(successor, state)
                 if unsettled:
                     for successor in self._settled(state, unsettled):
                         if successor not in seen:
-                            seen[successor] = state
-                            note(successor)
+                            note(successor, state)
                 if longer:
                     self._note_ahead(state, longer)
         self.place = end
 
+    def _note(self, state: int, parent: int) -> None:
+        """Take up a state for the next level, if what is alike was not, and it is to be gone on from."""
+        seen, admission = self.seen, self._admission
+        if not admission.free:
+            state = admission.alike(state)
+            if state in seen or not admission.wanted(state, seen):
+                return
+        seen[state] = parent
+        self.next_level.append(state)
+
     def _note_ahead(self, state: int, longer: Longer) -> None:
         """Keep for later levels where steps lead that count as several."""
-        seen = self.seen
+        seen, alike = self.seen, self._admission.alike
         for count, differences, unsettled in longer:
             while len(self.ahead) < count:
                 self.ahead.append([])
@@ -205,10 +215,10 @@ class Search:
             for difference in differences:
                 successor = state + difference
                 if successor not in seen:
-                    note((successor, state))
+                    note((alike(successor), state))
             for successor in self._settled(state, unsettled):
                 if successor not in seen:
-                    note((successor, state))
+                    note((alike(successor), state))
 
     def _settled(self, state: int, unsettled: Unsettled) -> Iterator[int]:
         """Where steps lead that others follow at once."""

@@ -6,10 +6,12 @@ from collections.abc import Hashable
 from functools import partial
 
 from ackproof_reference.broker import Broker, Process
+from ackproof_reference.explore.ending import ends
 from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.moves import moves
+from ackproof_reference.explore.ranking import WorldsEpochs
 from ackproof_reference.explore.retelling import Retelling
 from ackproof_reference.explore.scope import BUDGET, TOLD, WHOLE, Client, Scope
 from ackproof_reference.follower import next_request
@@ -54,4 +56,7 @@ def world(scope: Scope) -> Model:
         counters=(BUDGET,),
         widths=widths,
         retold=None if scope.reductions in (WHOLE, TOLD) else retold,
+        epochs=WorldsEpochs() if scope.reductions.ranking else None,
+        frugal=scope.reductions.ranking,
+        ends=ends(scope),
     )

@@ -1,0 +1,84 @@
+"""Where a search need not go on: in what is reached from there nothing can be broken any more.
+
+**All is sent, and all replicas hold the same**: every record of it, or none at all. A log grows by a record that is
+sent, or by one that another log holds; neither is left. It is cut where it parts from another one, and these part
+nowhere: their batches are the same, and so are the starts of the epochs that wrote them. Epochs that nobody wrote in
+begin at the log's end, so cutting there takes nothing but them (`end_of_epoch`: what a leader does not know of ends at
+the end of all, or it has not come so far, and nothing is cut). Whatever else happens, the logs stay as they are. So
+nothing that was acknowledged or read gets lost, and two logs never differ; that there is one leader to an epoch, and
+that a high watermark never falls, rests on no log.
+
+That holds where followers are told to cut by the answer to a fetch (KIP-595): before, they cut to their high
+watermarks. Nor may a leader die and lead on in its epoch, which would begin again (`last_known_leader_unfenced`), a
+record be sent again, or the partition be moved. While power may be lost it must be on all disks. Answers under way
+must bring nothing, and cut nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+from ackproof_reference.explore.fetching import Reply
+from ackproof_reference.explore.fusing import leads_once
+from ackproof_reference.explore.invariants import records
+from ackproof_reference.explore.model import End
+from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Client, Scope, fetch_cell, log_cell
+from ackproof_reference.log import UNKNOWN, EpochEntry, Log
+from ackproof_reference.messages import Error, Fetched
+from ackproof_reference.rules import Rules, Truncation
+
+
+def ends(scope: Scope) -> Sequence[End]:
+    """What must all hold in a state for a search not to go on from it; nothing: it always goes on."""
+    budget = scope.budget
+    if not _stay(scope.rules) or budget.retries or budget.reassignments or not scope.reductions.ending:
+        return ()
+    replicas = scope.assigned or scope.ids
+    logs = (BUDGET, CLIENT, *map(log_cell, replicas))
+    return (
+        End(logs, partial(_whole, scope, replicas), ("power_losses",)),
+        *(End((fetch_cell(one),), _brings_nothing) for one in replicas),
+    )
+
+
+def _stay(rules: Rules) -> bool:
+    """Whether logs that are the same stay so."""
+    return rules.truncation is Truncation.ON_FETCH and leads_once(rules)
+
+
+def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
+    """Whether all logs hold the same, which is all that was sent, or nothing; and all that was promised."""
+    first = logs[0]
+    held = records(first.batches)
+    if client.wrong or client.sent < scope.records or (held and sorted(held) != [*range(client.sent)]):
+        return False
+    promised = held[: len(client.read)] == client.read and {*client.acked} <= {*held}
+    on_disk = not budget.power_losses or all(
+        log.flushed == log.end for one, log in zip(replicas, logs, strict=True) if scope.strikes(one)
+    )
+    return promised and on_disk and all(_same(first, log) for log in logs)
+
+
+def _same(one: Log, other: Log) -> bool:
+    if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
+        return False
+    written, unwritten = _epochs(one)
+    others, unwritten_there = _epochs(other)
+    return written == others and all(entry.start == one.end for entry in (*unwritten, *unwritten_there))
+
+
+def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
+    """The epochs up to that of the last batch, and those behind it."""
+    last = log.batches[-1].epoch if log.batches else UNKNOWN
+    return (
+        [entry for entry in log.epochs if entry.epoch <= last],
+        [entry for entry in log.epochs if entry.epoch > last],
+    )
+
+
+def _brings_nothing(under_way: Hashable) -> bool:
+    """Whether what a follower has under way cannot change its log."""
+    if isinstance(under_way, Fetched):
+        return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
+    return not isinstance(under_way, Reply)
