@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape, Together
+from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted
 
 HOLE_NS: Final = 5_000_000_000
@@ -153,8 +153,7 @@ class _Table:
             return silent
         if not numbers:
             return Round(t_ns, done, None)
-        together = sum(numbers) if self._metric.together is Together.SUM else max(numbers)
-        return Round(t_ns, done, together)
+        return Round(t_ns, done, self._metric.of_all(numbers))
 
     def _numbers(self, node: int, t_ns: int, scrape: Scrape | None) -> list[float]:
         if self._metric.shape is Shape.COUNTER:
