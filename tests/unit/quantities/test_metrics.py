@@ -228,6 +228,14 @@ def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> 
     assert (inside.low, inside.high) == (3, 7)
 
 
+def test_a_node_that_is_started_late_owes_no_answer_before(make: Make) -> None:
+    late = [event(EventKind.NODE_STARTED, 6.5, node=2), event(EventKind.NODE_ENDED, 9.5, node=2)]
+    told = [*scrapes(URP, {1: QUIET[:11]}), *scrapes(URP, {2: [0.0, 2.0]}, 7)]
+    run = make(metrics=told, events=late, ends_s=10)
+    assert value(run, f"metric_max({URP})") == Value.exactly(2)
+    assert value(run, f"metric_max({URP}, node 2)") == Value.exactly(2)
+
+
 def test_a_file_that_lost_its_scrapes_is_not_read(tmp_path: Path) -> None:
     lost = [one for one in scrapes(URP, {1: [0.0]}) if one["metric"] != UP]
     pq.write_table(pa.Table.from_pylist(lost, schema=COLUMNS), tmp_path / "metrics.parquet")

@@ -127,6 +127,31 @@ def test_what_is_cut_is_open_beside_another(
             assert found.low in (0.0, -math.inf)
 
 
+@pytest.mark.parametrize("statistic", [MEAN, MEDIAN], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("left", "right", "over", "minus"),
+    [
+        ((2, 3), (4, 8), (0.25, 0.75), (-6, -1)),
+        ((2, math.inf), (4, 8), (0.25, math.inf), (-6, math.inf)),
+        ((2, 3), (0, 8), (0.25, math.inf), (-6, 3)),
+        ((2, 3), (4, math.inf), (0, 0.75), (-math.inf, -1)),
+        ((0, 3), (4, 8), (0, 0.75), (-8, -1)),
+        ((2, 3), (0, 0), (math.inf, math.inf), (2, 3)),
+        ((0, 0), (0, 0), (0, math.inf), (0, 0)),
+    ],
+)
+def test_what_was_seen_of_one_beside_another(
+    statistic: Statistic,
+    left: tuple[float, float],
+    right: tuple[float, float],
+    over: tuple[float, float],
+    minus: tuple[float, float],
+) -> None:
+    """The least of the one beside the greatest of the other, and the other way round."""
+    for how, seen in ((Beside.OVER, over), (Beside.MINUS, minus)):
+        assert beside([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
+
+
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 DRAWN: dict[str, tuple[Draw, float, float, float]] = {
     # how, mean, median, 95th percentile
