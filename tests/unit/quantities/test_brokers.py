@@ -100,6 +100,8 @@ def test_an_ask_reads_back_as_it_is_written(text: str, read_back: str) -> None:
         ("said(members, by node 1, orders/0)", "is not asked of 'orders/0'"),
         ("isr(by node 1)", "is not asked of 'by node 1'"),
         ("reads", "lacks 'node N'"),
+        ("isr(orders/0,)", "nothing between two of the commas"),
+        ("isr()", "nothing between two of the commas, or parentheses"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(text: str, why: str) -> None:

@@ -126,6 +126,52 @@ def test_what_is_missing_of_a_metadata_log_may_have_been_elections(
     assert (found.high, found.why) == (math.inf, why)
 
 
+@pytest.mark.parametrize(
+    ("log", "mode", "why"),
+    [
+        ([decided(0), unlike(2, epoch=2, partition_epoch=1)], "kraft", ""),  # what a quorum writes for itself
+        (
+            [decided(0), decided(1, leader_epoch=2)],
+            "kraft",
+            "orders/0: the metadata log goes from leader epoch 0 to 2",
+        ),
+        (
+            [decided(0), unlike(2, partition_epoch=1)],
+            "zookeeper",
+            "the metadata log has nothing between the offsets",
+        ),
+    ],
+)
+def test_a_simulated_log_ends_without_a_word(
+    make: Make, log: list[MetadataRecord], mode: str, why: str
+) -> None:
+    found = value(make(metadata=log, backend="model", mode=mode), "elections")
+    assert (found.high < math.inf, found.why.startswith(why)) == (not why, True)
+
+
+@pytest.mark.parametrize(("number", "whole"), [(0, True), (1, False)])
+def test_one_zxid_may_mean_several_and_others_are_of_no_partition(
+    make: Make, number: int, whole: bool
+) -> None:
+    """But none goes back."""
+    log: list[MetadataRecord] = [decided(number), unlike(0, partition_epoch=number + 1), decided(9)]
+    log[2] = unlike(9, partition_epoch=number + 2, leader=2, leader_epoch=1)
+    found = value(make(metadata=[*log, end(30, 3)], mode="zookeeper"), "elections")
+    assert (found.low, found.high < math.inf) == (1, whole)
+
+
+@pytest.mark.parametrize(("skipped", "whole"), [(2, True), (3, False)])
+def test_each_time_that_eligible_replicas_are_forgotten_may_skip_a_partition_epoch(
+    make: Make, skipped: int, whole: bool
+) -> None:
+    forgot = [
+        EligibleCleared(offset=number, epoch=1, timestamp_ms=0, topic=topic)
+        for number, topic in enumerate(("", "other", "orders"), start=1)
+    ]
+    log = ended([decided(0), *forgot, unlike(4, partition_epoch=1 + skipped)])
+    assert (value(make(metadata=log), "elections").high < math.inf) is whole
+
+
 @pytest.mark.parametrize(("cleared", "clean"), [(None, 1), ("other", 1), ("orders", 0), ("", 0)])
 def test_who_was_eligible_until_that_was_forgotten(make: Make, cleared: str | None, clean: int) -> None:
     """A leader that was an eligible replica is clean (KIP-966), and not once the controllers forgot it."""
@@ -136,6 +182,12 @@ def test_who_was_eligible_until_that_was_forgotten(make: Make, cleared: str | No
     run = make(metadata=ended(log))
     assert value(run, "elections(clean)") == Value.exactly(clean)
     assert value(run, "elections(unclean)") == Value.exactly(1 - clean)
+
+
+def test_a_topic_that_is_removed_is_not_another(make: Make) -> None:
+    gone = TopicRemoved(offset=1, epoch=1, timestamp_ms=0, topic="other", topic_id="")
+    later = unlike(2, partition_epoch=1, leader=2, leader_epoch=1)
+    assert value(make(metadata=ended([decided(0), gone, later])), "elections") == Value.exactly(1)
 
 
 def test_a_topic_that_is_made_again_begins_anew(make: Make) -> None:

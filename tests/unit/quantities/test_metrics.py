@@ -91,7 +91,12 @@ def test_what_cannot_be_asked_is_refused(text: str, said: str) -> None:
 def test_a_metric_that_nobody_knows_is_told_with_those_that_are() -> None:
     with pytest.raises(UnknownQuantity) as raised:
         parse_ask("metric(under_replicated_partition)")
+    assert raised.value.said == "metric(under_replicated_partition)"
     assert f"metric({URP})" in raised.value.valid
+    with pytest.raises(UnknownQuantity) as raised:
+        parse_ask("latencies(p99)")
+    assert raised.value.said == "latencies"
+    assert {"latency", "lost", "isr"} <= set(raised.value.valid)
 
 
 def test_the_delay_lies_between_two_scrapes(make: Make) -> None:
@@ -168,6 +173,14 @@ def test_nobody_asked_at_all(make: Make) -> None:
     bare = Evidence.of_run(without.run)
     assert "observe: {metrics: true}" in value(bare, SHOWN).why
     assert not [one for one in rows(bare) if "metric" in one.quantity]
+
+
+def test_rows_of_metrics_tell_when_an_alert_above_0_would_have_shown(make: Make) -> None:
+    told = [*scrapes(URP, {1: [0, 0, 0, 2, 2]}), *scrapes("produce_total_time_p99", {2: [4] * 5})]
+    found = {one.quantity: one for one in rows(make(metrics=told, events=life(1.5, 1.5), ends_s=4))}
+    assert (found[SHOWN].low, found[SHOWN].high) == (pytest.approx(0.5), pytest.approx(1.51))
+    assert found["metric_max(produce_total_time_p99)"].high == 0.004
+    assert not [one for one in found if one.startswith("time_to(metric produce")]  # every latency is above 0
 
 
 def test_a_node_that_never_answered_is_not_taken_for_one_without_the_metric(make: Make) -> None:

@@ -15,7 +15,7 @@ from ackproof.quantities.answer import Answer, answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.ledgers import Stamps, Tally, _bucket
 from ackproof.quantities.page import markdown
-from ackproof.quantities.rows import rows
+from ackproof.quantities.rows import Row, rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
@@ -319,6 +319,38 @@ def test_an_empty_run_leaves_everything_unknown_and_nothing_raised(make: Make) -
         0,
     }
     assert {row.quantity for row in told} > {"lost", "longest_gap(produce)", "latency(p99)"}
+
+
+def test_a_row_of_each_quantity_partition_and_window(make: Make) -> None:
+    seen = [*looks(0, 11, mark=4, log_ends={1: 9, 2: 6}), *looks(0, 11, partition=1, isr=(1, 2))]
+    run = make(
+        produced=[attempt(1, 1.1), attempt(3, 3.25, partition=1)],
+        samples=sorted(seen, key=lambda one: one.t_ns),
+        events=life(2, 2, 4),
+    )
+    told = {(one.quantity, one.partition, one.window): one for one in rows(run)}
+    for key, unit, number in (
+        (("attempts(acked)", "", ""), "count", 2),
+        (("attempts(acked)", "orders/0", "outside faults"), "count", 1),
+        (("attempts(acked)", "orders/1", "outside faults"), "count", 0),
+        (("attempts(acked)", "orders/1", "during faults"), "count", 1),
+        (("latency(max)", "", "during faults"), "s", 0.25),
+        (("gaps(produce, above 1s)", "", ""), "count", 0),
+        (("time_to(first ack, fault 1)", "orders/1", ""), "s", 1.25),
+        (("isr", "orders/1", "during faults"), "number", 2),
+        (("uncommitted(node 1)", "orders/0", ""), "number", 5),
+        (("uncommitted(node 2)", "", ""), "number", 2),
+    ):
+        assert told[key] == Row(*key, unit, number, number, ""), key
+    assert told["lag", "orders/1", ""] == Row(
+        "lag", "orders/1", "", "number", -math.inf, math.inf, "no look tells it"
+    )
+    assert not {
+        ("isr", "", ""), ("time_to(first ack, fault 1)", "", "during faults"), ("elections", "", "outside faults"),
+    } & told.keys()  # fmt: skip
+    together = list(rows(run, partitions=False))
+    assert {one.partition for one in together} == {""}
+    assert told["attempts(acked)", "", ""] in together
 
 
 @pytest.mark.parametrize(

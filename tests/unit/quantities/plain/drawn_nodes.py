@@ -126,6 +126,7 @@ def scraped(draw: st.DrawFn) -> Facts:
     begin = draw(st.sampled_from([-2, -2, 0, 3]))
     found: list[Scraped] = []
     lives = []
+    before = st.sampled_from([500, 500, 0])
     length = draw(st.integers(3, 15))
     for node in range(1, draw(st.integers(1, 3)) + 1):
         has = draw(st.sets(st.sampled_from(sorted(METRICS)), max_size=4)) | draw(
@@ -144,10 +145,10 @@ def scraped(draw: st.DrawFn) -> Facts:
             told = None if value is None or number in silent else dict.fromkeys(has, float(value))
             found.append(Scraped(at, at + draw(st.sampled_from([0, 10, 125, 300])) * MS, node, told))
         if born:
-            lives.append(((begin + born) * SECOND - 500 * MS, node, True))
+            lives.append(((begin + born) * SECOND - draw(before) * MS, node, True))
         if died is not None:
             lives.append(((begin + died[0]) * SECOND - 100 * MS, node, False))
             if died[1] is not None:
-                lives.append(((begin + died[1]) * SECOND - 500 * MS, node, True))
+                lives.append(((begin + died[1]) * SECOND - draw(before) * MS, node, True))
     times = [one.at for one in found]
     return Facts(ends=ENDS, faults=draw(faults(seen=times)), scrapes=found, lives=sorted(lives))
