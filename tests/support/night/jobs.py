@@ -17,7 +17,7 @@ STORM = "storm"
 SLOW_TESTS = "tests marked nightly"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
-ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "replay", "rundir")
+ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repeats", "replay", "rundir")
 """What tests/mutation changes."""
 TESTS = Path(__file__).resolve().parents[2]
 BITES = ("test_faults_*.py", "test_bites*.py")

@@ -165,6 +165,13 @@ def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make) -> None:
     assert "node 1 lived" in value(run, SHOWN).why
 
 
+def test_a_hole_that_ends_as_a_window_begins_hides_nothing_of_it(make: Make) -> None:
+    told = [*scrapes(URP, {1: [0, 0]}), *scrapes(URP, {1: [0, 0, 0]}, 8)]
+    run = make(metrics=told, events=life(7, 8), ends_s=10)
+    assert answer(run, f"metric({URP})", "never > 0 after fault 1").holds is True
+    assert answer(run, f"metric({URP})", "never > 0").holds is None
+
+
 def test_nobody_asked_at_all(make: Make) -> None:
     run = make(metrics=scrapes(URP, {1: QUIET[:3]}), events=life(1, 1), ends_s=14)
     assert "nobody asked for metrics from 2.000 s to 14.000 s" in value(run, SHOWN).why
@@ -231,6 +238,9 @@ def test_counters_count_anew_in_a_node_that_starts_anew(make: Make) -> None:
     assert value(run, "metric_increase(isr_shrinks)").low == 5
     rose = value(run, "time_to(metric isr_shrinks > 2, fault 1)")
     assert (rose.low, rose.high) == (pytest.approx(2.5), pytest.approx(3.51))
+    at_once = [*scrapes("isr_shrinks", {1: [5, 5, 7]}), *scrapes("isr_shrinks", {1: [8, 9]}, 5)]
+    again = make(metrics=at_once, events=gone(1, 2.5, 5), ends_s=6.5)
+    assert value(again, "metric_increase(isr_shrinks)").low == 2 + 8 + 1
 
 
 def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> None:
@@ -239,6 +249,12 @@ def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> 
     )
     inside = value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
     assert (inside.low, inside.high) == (3, 7)
+    # what was told as a window ended was told later, and as it began before it
+    tied = make(
+        metrics=scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 9]}), events=life(2, 2.01, 4.01), ends_s=6
+    )
+    inside = value(tied, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
+    assert (inside.low, inside.high) == (0, 7)
 
 
 def test_a_node_that_is_started_late_owes_no_answer_before(make: Make) -> None:

@@ -170,7 +170,11 @@ def test_a_fault_that_was_not_confirmed_has_no_times(make: Make) -> None:
 def test_what_never_came_is_open(make: Make) -> None:
     run = make(produced=[attempt(1, 1.1), attempt(3, outcome=2)], events=life(2, 2))
     assert answer(run, "time_to(first ack, fault 1)", "< 7s").broken
-    assert answer(run, "time_to(first ack, fault 1)", "< 9s").holds is None
+    told = answer(run, "time_to(first ack, fault 1)", "< 9s")
+    assert told.holds is None
+    assert (
+        told.why == "nothing was acknowledged on orders/0 until 10.000 s of the run, and then nobody looked"
+    )
 
 
 def test_leaders_and_isrs_lie_between_two_looks(make: Make) -> None:

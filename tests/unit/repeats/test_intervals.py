@@ -287,6 +287,19 @@ def test_a_value_that_is_open_does_not_decide() -> None:
         assert (decide(demand, [short]).holds, decide(demand, [short]).enough) == (None, None)
 
 
+@pytest.mark.parametrize("statistic", [MEAN, MEDIAN], ids=lambda one: one.name)
+def test_of_a_value_that_is_unknown_neither_end_is_known(statistic: Statistic) -> None:
+    found = estimate([Value.unknown("nobody looked"), Value.exactly(1)], statistic)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+
+
+def test_a_decision_tells_the_interval_that_it_is_made_of() -> None:
+    left, right = exact([1, 2, 4]), exact([2, 3, 3])
+    assert decide(Demand.parse("mean < 9s", Unit.SECONDS), [left]).estimate == estimate(left, MEAN)
+    beside_it = decide(Demand.parse("mean of a minus b < 9s", Unit.SECONDS), [left, right], 0.9).estimate
+    assert beside_it == beside(left, right, Beside.MINUS, MEAN, 0.9)
+
+
 def test_the_greatest_is_what_was_seen() -> None:
     assert decide(Demand.parse("max < 6s", Unit.SECONDS), [exact([1, 5])]).holds is True
     assert decide(Demand.parse("max < 6s", Unit.SECONDS), [exact([1, 7])]).holds is False

@@ -15,7 +15,7 @@ from ackproof.rundir.bounds import Unit
     ("low", "high", "unit", "how", "text"),
     [
         (0.5, 2, Unit.SECONDS, None, "500 ms to 2.000 s"),
-        (2, 2, Unit.SECONDS, None, "2.000 s"),
+        (1, 1, Unit.SECONDS, None, "1.000 s"),
         (-math.inf, 2, Unit.SECONDS, None, "at most 2.000 s"),
         (0.5, math.inf, Unit.SECONDS, None, "at least 500 ms"),
         (0, math.inf, Unit.SECONDS, None, "not bounded"),  # no time is below that

@@ -59,7 +59,7 @@ def faults(
     about = st.builds(
         lambda at, later: at + later,
         st.sampled_from(sorted({*seen, 0})),
-        st.sampled_from([0, 1, 50 * MS, 50 * MS, 50 * MS, 999 * MS, SECOND, SECOND + 1]),
+        st.sampled_from([0, 1, MS, 50 * MS, 50 * MS, 50 * MS, 999 * MS, SECOND, SECOND + 1]),
     )
     asked = st.one_of(moments, about, about) if seen else moments
     some = st.builds(
@@ -299,7 +299,9 @@ def decisions(draw: st.DrawFn) -> Facts:
     lost = draw(st.sampled_from([(), (), (), (), (1,), (2,), (3, 4), (0,)]))
     return Facts(
         ends=ENDS,
-        faults=draw(faults(("kill", "kill", "kill", "clock_jump"))),
+        faults=draw(
+            faults(("kill", "kill", "kill", "clock_jump"), [one.timestamp_ms * MS - WALL_NS for one in found])
+        ),
         records=[one for one in found if one.offset not in lost],
         ended=draw(st.sampled_from([True, True, True, False])),
         zookeeper=draw(st.sampled_from([False, False, False, True])),
