@@ -159,9 +159,10 @@ def test_a_dead_node_is_known_to_be_dead(make: Make) -> None:
     assert answer(lives, f"metric({URP})", "never > 0").holds is None
 
 
-def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make) -> None:
+@pytest.mark.parametrize("then", [[], gone(1, 12.5)], ids=["to the end", "until it ends again"])
+def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make, then: list[Event]) -> None:
     told = {1: [0.0] * 3, 2: QUIET}
-    run = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9, 5), *life(2.5, 3)], ends_s=14)
+    run = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9, 5), *then, *life(2.5, 3)], ends_s=14)
     assert "node 1 lived" in value(run, SHOWN).why
 
 
@@ -169,7 +170,20 @@ def test_a_hole_that_ends_as_a_window_begins_hides_nothing_of_it(make: Make) -> 
     told = [*scrapes(URP, {1: [0, 0]}), *scrapes(URP, {1: [0, 0, 0]}, 8)]
     run = make(metrics=told, events=life(7, 8), ends_s=10)
     assert answer(run, f"metric({URP})", "never > 0 after fault 1").holds is True
-    assert answer(run, f"metric({URP})", "never > 0").holds is None
+    whole = answer(run, f"metric({URP})", "never > 0")
+    assert whole.holds is None
+    assert whole.why == f"metric({URP}): nobody asked for metrics from 1.000 s to 8.000 s"
+    assert value(run, f"metric_last({URP})") == Value.exactly(0)
+    assert value(run, f"metric_max({URP})", Window(Span.AFTER, 1)) == Value.exactly(0)
+    before = make(metrics=[*scrapes(URP, {1: [0, 0, 0]}), *told[-6:]], events=life(0.5, 0.5, 2), ends_s=10)
+    assert answer(before, f"metric({URP})", "never > 0 during fault 1").holds is True
+    assert value(before, f"metric_max({URP})", Window(Span.DURING, 1)) == Value.exactly(0)
+
+
+def test_a_hole_that_begins_where_it_was_shown_hides_nothing(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: [0, 0, 2]}), events=life(0.5, 0.5), ends_s=9)
+    shown = value(run, SHOWN)
+    assert (shown.low, shown.high, shown.why) == (pytest.approx(0.5), pytest.approx(1.51), "")
 
 
 def test_nobody_asked_at_all(make: Make) -> None:
@@ -193,6 +207,8 @@ def test_rows_of_metrics_tell_when_an_alert_above_0_would_have_shown(make: Make)
 def test_a_node_that_never_answered_is_not_taken_for_one_without_the_metric(make: Make) -> None:
     run = make(metrics=scrapes(URP, {1: QUIET, 2: [None] * 15, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
     assert "node 2 lived" in value(run, SHOWN).why
+    alone = make(metrics=scrapes(URP, {2: [None] * 15}), events=life(2, 2), ends_s=14)
+    assert value(alone, SHOWN).why == "node 2 lived and did not tell its metrics from 0.000 s to 14.000 s"
     plain = make(metrics=scrapes(URP, {1: QUIET, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
     assert value(plain, SHOWN).low == 12
     assert "no node has max_lag" in value(plain, "metric_max(max_lag)").why
@@ -202,7 +218,9 @@ def test_what_was_so_before_the_fault_has_no_delay(make: Make) -> None:
     run = make(metrics=scrapes(URP, {1: [1.0] * 10}), events=life(2.5, 2.5))
     assert "was > 0 before the fault, at 2.000 s" in value(run, SHOWN).why
     late = make(metrics=scrapes(URP, {1: QUIET}, begin_s=3), events=life(2.5, 2.5))
-    assert "was not told before the fault" in value(late, SHOWN).why
+    assert value(late, SHOWN).why == f"{URP} was not told before the fault"
+    tied = make(metrics=scrapes(URP, {1: [0, 0, 2, 2]}), events=life(2.01, 2.5))  # told as it was asked for
+    assert value(tied, SHOWN).why == f"{URP} was > 0 before the fault, at 2.000 s"
     missed = make(metrics=scrapes(URP, {1: QUIET}), events=life(2.5, None))
     assert value(missed, SHOWN).why == "fault 1 was not confirmed"
 
@@ -238,23 +256,72 @@ def test_counters_count_anew_in_a_node_that_starts_anew(make: Make) -> None:
     assert value(run, "metric_increase(isr_shrinks)").low == 5
     rose = value(run, "time_to(metric isr_shrinks > 2, fault 1)")
     assert (rose.low, rose.high) == (pytest.approx(2.5), pytest.approx(3.51))
+    rose = value(run, "time_to(metric isr_shrinks > 1, fault 1)")
+    assert (rose.low, rose.high) == (0, pytest.approx(0.51))
     at_once = [*scrapes("isr_shrinks", {1: [5, 5, 7]}), *scrapes("isr_shrinks", {1: [8, 9]}, 5)]
     again = make(metrics=at_once, events=gone(1, 2.5, 5), ends_s=6.5)
     assert value(again, "metric_increase(isr_shrinks)").low == 2 + 8 + 1
 
 
-def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> None:
-    run = make(
-        metrics=scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 9]}), events=life(2.2, 2.5, 4.5), ends_s=6
-    )
+@pytest.mark.parametrize(
+    ("confirmed_s", "healed_s", "low", "high"),
+    [
+        (2.5, 4.5, 3, 7),
+        (2.01, 4.01, 0, 7),  # what was told as the window ended was told later, and as it began before it
+        (2.5, 5, 3, 7),  # what was asked as it ended was asked later
+    ],
+)
+def test_an_increase_lies_between_what_is_seen_inside_and_around(
+    make: Make, confirmed_s: float, healed_s: float, low: int, high: int
+) -> None:
+    told = scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 12]})
+    run = make(metrics=told, events=life(2, confirmed_s, healed_s), ends_s=6)
     inside = value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
-    assert (inside.low, inside.high) == (3, 7)
-    # what was told as a window ended was told later, and as it began before it
-    tied = make(
-        metrics=scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 9]}), events=life(2, 2.01, 4.01), ends_s=6
-    )
-    inside = value(tied, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
-    assert (inside.low, inside.high) == (0, 7)
+    assert (inside.low, inside.high) == (low, high)
+
+
+def test_what_never_rose_and_what_rose_in_one_that_began_late(make: Make) -> None:
+    flat = scrapes("isr_shrinks", {1: [3] * 9}, -1)
+    assert value(make(metrics=flat, ends_s=6.5), "metric_increase(isr_shrinks)") == Value.exactly(0)
+    late = [*flat, *scrapes("isr_shrinks", {2: [2] * 6}, 2)]
+    run = make(metrics=late, events=[event(EventKind.NODE_STARTED, 1.5, node=2)], ends_s=6.5)
+    assert value(run, "metric_increase(isr_shrinks)").high == 2
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "told", "why"),
+    [
+        (0, {1: [0] * 9}, "no scrape told isr_shrinks before 0.000 s"),
+        (-1, {1: [0] * 6}, "no scrape told isr_shrinks after 6.500 s"),
+        (
+            -1,
+            {1: [0] * 9, 2: [None] * 9},
+            "node 2 lived and did not tell its metrics from 0.000 s to 7.000 s",
+        ),
+        (
+            4,
+            {1: [0] * 3, 2: [None] * 3, 3: [None] * 3},
+            "nodes 2, 3 lived and did not tell their metrics from 0.000 s to 6.500 s",
+        ),
+    ],
+)
+def test_why_an_increase_is_open(
+    make: Make, begin_s: float, told: dict[int, Iterable[float | None]], why: str
+) -> None:
+    run = make(metrics=scrapes("isr_shrinks", told, begin_s), ends_s=6.5)
+    found = value(run, "metric_increase(isr_shrinks)")
+    assert (found.high, found.why) == (math.inf, why)
+
+
+@pytest.mark.parametrize(
+    "text", ["metric_increase(isr_shrinks)", f"metric_max({URP})", f"metric_last({URP})"]
+)
+def test_behind_the_load_no_scrape_tells_anything(make: Make, text: str) -> None:
+    told = [*scrapes(URP, {1: [0] * 14}), *scrapes("isr_shrinks", {2: [0] * 14})]
+    why = f"no scrape told {'isr_shrinks' if 'isr' in text else URP} then"
+    for at_s in (10, 11):
+        run = make(metrics=told, events=life(at_s, at_s), ends_s=10)
+        assert value(run, text, Window(Span.AFTER, 1)) == Value.unknown(why)
 
 
 def test_a_node_that_is_started_late_owes_no_answer_before(make: Make) -> None:

@@ -127,11 +127,11 @@ def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float]
 def test_medians_beside_each_other_err_by_what_each_may_err_by() -> None:
     """Of six the interval is all of them: 10, 3 less or 12 more, and 20, 5 less or 4 more. What they err by adds up as
     variances do: 3 and 4 to 5, 12 and 5 to 13."""
-    left, right = [7, 9, 10, 10, 12, 22], [15, 18, 20, 20, 22, 24]
+    left, right = [7.0, 9, 10, 10, 12, 22], [15.0, 18, 20, 20, 22, 24]
     found = beside(exact(left), exact(right), Beside.MINUS, MEDIAN)
     assert (found.seen, found.low, found.high) == (Value.exactly(-10), -15, 3)
-    powers = [exact([2.0**one for one in each]) for each in (left, right)]
-    found = beside(*powers, Beside.OVER, MEDIAN)
+    one, other = (exact([2.0**power for power in each]) for each in (left, right))
+    found = beside(one, other, Beside.OVER, MEDIAN)
     assert found.seen == Value.exactly(2**-10)
     assert (found.low, found.high) == (pytest.approx(2**-15), pytest.approx(2**3))
 

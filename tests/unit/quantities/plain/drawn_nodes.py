@@ -9,7 +9,7 @@ from ackproof.rundir.brokers import PartitionTold, Round, Served, Told
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.replicas import Replica, ReplicasFile
 
-from .drawn import ENDS, faults, nodes
+from .drawn import faults, nodes
 from .facts import MS, SECOND, TOPIC, Facts, Scraped
 
 # -- logs on disk, and what was counted --------------------------------------------------------------------------------
@@ -123,17 +123,17 @@ def asked(draw: st.DrawFn) -> Facts:
 def scraped(draw: st.DrawFn) -> Facts:
     """A scrape a second of up to three nodes, which begin late, die, are silent, and may have some
     metrics only."""
-    begin = draw(st.sampled_from([-2, -2, 0, 3]))
+    begin = draw(st.sampled_from([-2, -2, -2, 0, 3]))
     found: list[Scraped] = []
     lives = []
     before = st.sampled_from([500, 500, 0])
-    length = draw(st.integers(3, 15))
+    length = draw(st.one_of(st.integers(3, 15), st.integers(9, 15)))
     for node in range(1, draw(st.integers(1, 3)) + 1):
         has = draw(st.sets(st.sampled_from(sorted(METRICS)), max_size=4)) | draw(
             st.sampled_from([set(), set(METRICS), set(METRICS)])
         )
         numbers = draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, None]), min_size=length, max_size=length))
-        silent = draw(st.sampled_from([range(0), range(0), range(2, 9), range(4, 15)]))
+        silent = draw(st.sampled_from([range(0), range(0), range(0), range(2, 9), range(4, 15)]))
         died = draw(st.sampled_from([None, None, (4, 6), (3, None), (5, 12)]))
         born = draw(st.sampled_from([0, 0, 0, 2]))
         for number, value in enumerate(numbers):
@@ -151,4 +151,9 @@ def scraped(draw: st.DrawFn) -> Facts:
             if died[1] is not None:
                 lives.append(((begin + died[1]) * SECOND - draw(before) * MS, node, True))
     times = [one.at for one in found]
-    return Facts(ends=ENDS, faults=draw(faults(seen=times)), scrapes=found, lives=sorted(lives))
+    return Facts(
+        ends=draw(st.sampled_from([4, 7, 10])) * SECOND,
+        faults=draw(faults(seen=times)),
+        scrapes=found,
+        lives=sorted(lives),
+    )
