@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import Answer, answered, measured
@@ -22,13 +17,11 @@ from ackproof.quantities.rows import rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
-from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metrics import METRICS, UP, read_scrapes
 from ackproof.rundir.schema import METRICS as COLUMNS
 from ackproof.rundir.timeline import Event, EventKind
 
-from .conftest import SECOND, WALL_NS, Make, event, life, scrape, scrapes
+from .conftest import SECOND, Make, event, life, scrapes
 
 URP = "under_replicated_partitions"
 SHOWN = f"time_to(metric {URP} > 0, fault 1)"
@@ -341,102 +334,3 @@ def test_a_file_that_lost_its_scrapes_is_not_read(tmp_path: Path) -> None:
 
 def test_every_metric_is_asked_of_one_bean_and_attribute() -> None:
     assert len({(one.bean, one.attribute) for one in METRICS.values()}) == len(METRICS)
-
-
-# -- a plain second implementation ------------------------------------------------------------------------------------
-
-Told = list[list[int | None]]
-"""By node, second by second: its number; None: no answer."""
-
-
-def plain_number(told: Told, dead: list[range | None], second: int) -> int | None:
-    """All nodes' numbers added up, -1 where all are dead, None where one that lives is silent. In the second before its
-    end a node owes no answer."""
-    numbers = []
-    for one, gap in zip(told, dead, strict=True):
-        dies = gap is not None and second == gap.start - 1 and one[second] is None
-        if not dies and (gap is None or second not in gap):
-            numbers.append(one[second])
-    known = [number for number in numbers if number is not None]
-    return None if len(known) < len(numbers) else sum(known) if numbers else -1
-
-
-def plain(told: Told, dead: list[range | None], asked: int) -> tuple[float, float, float, float]:
-    """Bounds of the delay until the sum is above 0 after `asked` + 0.5 s, and of the greatest sum."""
-    end = len(told[0]) - 1
-    numbers = {at: plain_number(told, dead, at) for at in range(end + 1)}
-    known = [at for at in numbers if numbers[at] is not None]
-    edges = [0, *[at for at in known if at > 0], end]
-    holes = [(one, two) for one, two in pairwise(edges) if two - one > 5]
-    fault = asked + 0.5
-    earliest = next((max(one, fault) for one, two in holes if two > fault), math.inf)
-    after = [at for at in known if at > fault]
-    first = next((at for at in after if (numbers[at] or 0) > 0), None)
-    least = max(numbers[at] or 0 for at in known if at < end)
-    most = math.inf if holes else least
-    if first is not None:
-        before = max(max(at for at in known if at < first), fault)
-        low = min(before, earliest) if earliest < first else before
-        return low - fault, first + 0.01 - fault, least, most
-    last = max([*after, fault])
-    return (last if earliest == math.inf else earliest) - fault, math.inf, least, most
-
-
-SECONDS = 22
-numbers = st.lists(st.sampled_from([0, 0, 0, 0, 0, 1, None]), min_size=SECONDS, max_size=SECONDS)
-some_time = st.tuples(st.integers(2, 12), st.integers(1, 9)).map(lambda it: range(it[0], it[0] + it[1]))
-maybe = st.one_of(st.none(), some_time)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.tuples(numbers, maybe, maybe), min_size=1, max_size=3), st.integers(1, 18))
-def test_beside_a_plain_second_implementation(
-    nodes: list[tuple[list[int | None], range | None, range | None]], asked: int
-) -> None:
-    dead = [gap for _, gap, _ in nodes]
-    told = [
-        [None if silence is not None and at in silence else number for at, number in enumerate(one)]
-        for one, _, silence in nodes
-    ]
-    for numbers_of in told:
-        numbers_of[0] = 0  # each has the metric, and the first round is whole
-    for second in range(1, asked + 1):  # what was so before the fault has another test
-        for numbers_of in told:
-            numbers_of[second] = 0 if numbers_of[second] else numbers_of[second]
-    rows_ = [
-        row
-        for node, numbers_of in enumerate(told, 1)
-        for at, number in enumerate(numbers_of)
-        if not (dead[node - 1] is not None and at in (dead[node - 1] or ()))
-        for row in scrape(at, node, None if number is None else {URP: number})
-    ]
-    rows_ += scrapes(URP, {101: [-1.0] * SECONDS})  # a controller has no such metric, and is always there
-    events = [
-        one
-        for node, gap in enumerate(dead, 1)
-        if gap is not None
-        for one in gone(node, gap.start, gap.stop - 0.5 if gap.stop < SECONDS else None)
-    ]
-    with TemporaryDirectory() as folder:
-        run = _write(CaseDir(Path(folder)), rows_, [*events, *life(asked + 0.5, asked + 0.5)], ends_s=21)
-        delay, most = value(run, SHOWN), value(run, f"metric_max({URP})")
-    low, high, least, greatest = plain(told, dead, asked)
-    assert (delay.low, delay.high) == (pytest.approx(low), pytest.approx(high))
-    assert (most.low, most.high) == (least, greatest)
-
-
-def _write(
-    run: CaseDir, told: Iterable[dict[str, Any]], events: Iterable[Event], *, ends_s: float
-) -> Evidence:
-    CaseFile(
-        run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
-        resolved={}, wall_ns=WALL_NS,
-    ).save(run.case_json)  # fmt: skip
-    phases = [
-        event(EventKind.PHASE, at, detail={"phase": name}) for name, at in (("load", 0), ("drain", ends_s))
-    ]
-    ordered = sorted([*phases, *events], key=lambda one: one.t_ns)
-    run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in ordered))
-    run.observed.mkdir()
-    pq.write_table(pa.Table.from_pylist(list(told), schema=COLUMNS), run.metrics)
-    return Evidence.of_run(run)
