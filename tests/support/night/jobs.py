@@ -18,7 +18,7 @@ SLOW_TESTS = "tests marked nightly"
 CLAIMS = "all claims, and their duds"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
-ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "replay", "rundir")
+ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repeats", "replay", "rundir")
 """What tests/mutation changes."""
 TESTS = Path(__file__).resolve().parents[2]
 BITES = ("test_faults_*.py", "test_bites*.py")
