@@ -55,10 +55,16 @@ class Scraped:
 
     rounds: Sequence[Round]
     holes: Sequence[Hole]
+    gone: Sequence[Hole] = ()
+    """Of a counter: from when a node was last asked to its end. What it counted then nobody will be told."""
 
     def hole(self, begin: float, end: float) -> Hole | None:
         """The first that has a moment between these."""
-        return next((one for one in self.holes if one.begin < end and begin < one.end), None)
+        return _met(self.holes, begin, end)
+
+    def lost(self, begin: float, end: float) -> Hole | None:
+        """The first time between these in which a node may have counted what is gone with it."""
+        return _met(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
         """Rounds from `begin` to before `end` that have a number."""
@@ -74,7 +80,11 @@ class ScrapedLooks(Looks):
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
         """The first that has a moment between these, in words."""
         del first_ns
-        return next((str(one) for one in self.holes if one.begin < end and begin < one.end), "")
+        return str(_met(self.holes, begin, end) or "")
+
+
+def _met(holes: Sequence[Hole], begin: float, end: float) -> Hole | None:
+    return next((one for one in holes if one.begin < end and begin < one.end), None)
 
 
 def looks(evidence: Evidence, metric: Metric, node: int | None) -> ScrapedLooks | str:
@@ -99,7 +109,7 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
     silent = {one for one in asked if all(it.values is None for it in scrapes[one])}
     table = _Table(evidence, {one: scrapes[one] for one in sorted(has | silent)}, metric)
     times = sorted({one.t_ns for each in scrapes.values() for one in each})
-    found = Scraped(*table.told(times))
+    found = Scraped(*table.told(times), table.gone() if metric.shape is Shape.COUNTER else ())
     if has:
         return found
     return str(found.holes[0]) if found.holes else f"no node has {metric.name} in this run"
@@ -113,9 +123,12 @@ class _Table:
         self._lives = {node: lives(evidence, node) for node in scrapes}
         self._at = {(node, one.t_ns): one for node, each in scrapes.items() for one in each}
         self._metric = metric
-        first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
+        self._first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
         self._added = (
-            {node: _added(each, self._lives[node], metric.name, first_ns) for node, each in scrapes.items()}
+            {
+                node: _added(each, self._lives[node], metric.name, self._first_ns)
+                for node, each in scrapes.items()
+            }
             if metric.shape is Shape.COUNTER
             else {}
         )
@@ -138,6 +151,23 @@ class _Table:
             if two - one > HOLE_NS
         ]
         return rounds, holes
+
+    def gone(self) -> list[Hole]:
+        """For each life that ended from when its node last answered to that end."""
+        answered: dict[int, list[float]] = {node: [] for node in self._lives}
+        for (node, t_ns), scrape in self._at.items():
+            if scrape.values is not None:
+                answered[node].append(t_ns)
+        return [
+            Hole(
+                max([begin, self._first_ns, *(t_ns for t_ns in answered[node] if t_ns < end)]),
+                end,
+                f"what node {node} counted before its end is gone",
+            )
+            for node, spans in self._lives.items()
+            for begin, end in spans
+            if end < math.inf
+        ]
 
     def _round(self, t_ns: int) -> Round | list[int]:
         """What all say together; who does not."""

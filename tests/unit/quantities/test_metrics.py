@@ -281,6 +281,24 @@ def test_what_never_rose_and_what_rose_in_one_that_began_late(make: Make) -> Non
     assert value(run, "metric_increase(isr_shrinks)").high == 2
 
 
+def test_what_a_node_counted_before_its_death_is_gone(make: Make) -> None:
+    """Asked at 2 s, dead at 2.5 s: what it counted in between nobody was told."""
+    told = [
+        one
+        for one in scrapes("isr_shrinks", {1: [3] * 9, 2: [3] * 9}, -1)
+        if not (one["node"] == 2 and 2.5 * SECOND < one["t_ns"] < 4.2 * SECOND)
+    ]
+    run = make(metrics=told, events=[*gone(2, 2.5, 4.2), *life(3, 3, 6)], ends_s=6.5)
+    found = value(run, "metric_increase(isr_shrinks)")
+    assert (found.low, found.high) == (3, math.inf)
+    assert found.why == "what node 2 counted before its end is gone from 2.000 s to 2.500 s"
+    assert answer(run, "metric_increase(isr_shrinks)", "0").holds is not True
+    assert value(run, "metric_increase(isr_shrinks, node 1)") == Value.exactly(0)
+    assert value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1)).high < math.inf, (
+        "it was gone by then"
+    )
+
+
 @pytest.mark.parametrize(
     ("begin_s", "told", "why"),
     [
