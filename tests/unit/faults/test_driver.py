@@ -118,12 +118,7 @@ def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
         stand.timeline.close()
 
 
-LIFE = [
-    EventKind.FAULT_ASKED,
-    EventKind.FAULT_CONFIRMED,
-    EventKind.FAULT_HEALED,
-    EventKind.FAULT_RECOVERED,
-]
+LIFE = [EventKind.FAULT_ASKED, EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED, EventKind.FAULT_RECOVERED]
 
 
 def test_every_kind_of_fault_has_an_injection() -> None:
