@@ -71,11 +71,7 @@ class Scraper(Watcher):
         for one, values in asked.items():
             if values is None and metric.name in self._has.get(one, {metric.name}):
                 return None
-        numbers = [
-            values[metric.name] * metric.factor
-            for values in asked.values()
-            if values and metric.name in values
-        ]
+        numbers = [number for values in asked.values() if (number := metric.of_one(values)) is not None]
         return metric.of_all(numbers) if numbers else None
 
     def _watch(self) -> None:

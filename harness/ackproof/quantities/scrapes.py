@@ -191,9 +191,8 @@ class _Table:
             times, added = self._added[node]
             before = bisect_right(times, t_ns)
             return [added[before - 1]] if before else []
-        values = scrape.values if scrape is not None else None
-        name = self._metric.name
-        return [values[name] * self._metric.factor] if values is not None and name in values else []
+        number = self._metric.of_one(scrape.values if scrape is not None else None)
+        return [] if number is None else [number]
 
 
 def lives(evidence: Evidence, node: int) -> Lives:
