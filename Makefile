@@ -44,7 +44,7 @@ else
 	@$(BIN)/pytest $(PYTEST_OPTIONS) $(PYTEST_ARGS)
 endif
 
-test-all: setup-dev ## all tests, those of the night too, or PART of them: make test-all PART=tests/docker (90 minutes)
+test-all: setup-dev ## all tests, those of the night too, or PART of them: make test-all PART=tests/docker (2 hours)
 	@$(BIN)/pytest --nightly -n $(WORKERS) $(PYTEST_OPTIONS) $(PART)
 
 unit: setup-dev ## the tests that need neither Java nor a browser (3 to 5 minutes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from faultbench.spoilt import says
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
+ANSWER = re.compile(r"\| (C\d\d) \|.+\| (\w+) \| \[.*\)")
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
 _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
@@ -64,6 +66,20 @@ def test_a_claim_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     code, one = asked("C21", tmp_path, monkeypatch)
     assert (code, one.verdict) == (0, ClaimVerdict.REFUTED), one.why
     assert [shown.holds for shown in one.shown] == [True, True]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(5400)
+def test_all_claims_are_answered_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = dict(ANSWER.findall((ROOT / "docs" / "claims.md").read_text("utf-8")))
+    assert len(page) == 50
+    monkeypatch.chdir(ROOT)
+    code = main_code(["claims", "--out", str(tmp_path)])
+    found = ClaimsFile.load(tmp_path / "claims.json").claims
+    assert {one.claim: one.verdict.lower() for one in found} == page, [
+        f"{one.claim}: {one.why}" for one in found if one.verdict.lower() != page.get(one.claim)
+    ]
+    assert code == 0
 
 
 @pytest.mark.nightly

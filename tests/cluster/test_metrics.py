@@ -18,7 +18,7 @@ from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.timeline import Timeline
+from ackproof.rundir.timeline import FaultAsked, Timeline
 
 from .conftest import NEWEST
 from .lies.stage import Stage
@@ -28,13 +28,17 @@ pytestmark = pytest.mark.cluster
 URP = "under_replicated_partitions"
 SILENT = 3
 KILLED_LEADER = """\
+cluster: {config: {broker.session.timeout.ms: 2000}}
 topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
-workload: {producers: {acks: all, rate: 300/s}, duration: 6s}
+workload: {producers: {acks: all, rate: 300/s}, duration: 7s}
 observe: {metrics: true}
 faults:
   - kill: broker(1)
     at: 2s
-    restart_after: 3s
+    restart_after: 4s
+  - pause: broker(3)
+    when: metric(under_replicated_partitions, node 2) > 0
+    for: 300ms
 """
 
 
@@ -61,6 +65,10 @@ def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
     shrunk = value("time_to(isr shrunk, fault 1)")
     assert (shown.why, shown.high - shown.low < 5) == ("", True), shown
     assert shrunk.low <= shown.high < shrunk.high + 5, (shrunk, shown)
+    killed, paused = (event for event in evidence.events if isinstance(event.what, FaultAsked))
+    assert isinstance(paused.what, FaultAsked)
+    assert paused.what.trigger == f"metric({URP}, node 2) > 0: metric is 1.0"
+    assert shown.low <= (paused.t_ns - killed.t_ns) / 1e9 < shown.high + 1, "it looks at what is scraped"
     anywhere = value(f"time_to(metric {URP} > 0, fault 1)")
     assert not anywhere.known
     assert f"{SILENT} lived and did not tell" in anywhere.why

@@ -41,6 +41,7 @@ def test_only_what_is_open_is_asked_again_and_the_page_says_so(
     page = (tmp_path / "out" / "claims.html").read_text("utf-8")
     assert "1 claim asked more than once" in page
     assert f'href="./{first.experiment}/report.html"' in page
+    assert page.count("(asked before)") == 1, "what was seen then, beside what is seen now"
 
 
 def test_resumed_it_is_asked_on_until_the_file_asks_something_else(tmp_path: Path) -> None:

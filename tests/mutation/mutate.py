@@ -1,4 +1,6 @@
-"""Is each small change of the audit, the quantities, the judge, the faults or the reference's core noticed? By mutmut.
+"""Is each small change of the audit, the quantities, the repeats, the judge, the faults or the reference noticed?
+
+mutmut makes them.
 
     python -m tests.mutation.mutate judge                    all of it; a run that was broken off goes on
     python -m tests.mutation.mutate reference --only log.py  one module of it
@@ -90,6 +92,11 @@ ROOMS = {
     "quantities": Room(
         ("ackproof/quantities/*",),
         ("tests/unit/quantities",),
+        ("--confcutdir=tests/unit", "--hypothesis-profile=mutants"),
+    ),
+    "repeats": Room(
+        ("ackproof/repeats/*",),
+        ("tests/unit/repeats",),
         ("--confcutdir=tests/unit", "--hypothesis-profile=mutants"),
     ),
     "rundir": Room(("ackproof/rundir/*",), ("tests/unit/rundir",), ("--confcutdir=tests/unit",)),

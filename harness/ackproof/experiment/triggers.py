@@ -6,6 +6,7 @@ state is a comparison of one gauge:
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
     read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together
     isr(orders/0) == 1, leader(orders/0) < 0  what the newest look at a partition tells: any of `LIVE`
+    metric(under_replicated_partitions) > 0   what the newest scrape told, of all nodes together or of node N
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ from ackproof.base.units import Duration, duration_text
 from ackproof.experiment.base import Spec, Whole, text_field
 from ackproof.experiment.problems import hint
 from ackproof.quantities.states import LIVE
+from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import OPERATORS
+from ackproof.rundir.metrics import METRICS, Shape
 from ackproof.rundir.partition import TopicPartition
 
 COUNTS: Final = ("acked", "read")
 """Gauges that only grow: of a partition, a topic's or all together."""
-GAUGES: Final = (*COUNTS, *LIVE)
-"""What a state trigger looks at. The others are quantities of the same name, and only a partition has them."""
+METRIC: Final = "metric"
+"""The gauge that nodes tell of themselves."""
+GAUGES: Final = (*COUNTS, *LIVE, METRIC)
+"""What a state trigger looks at. All but the counts are quantities of the same name, and are asked as those are."""
 
 _CONDITION: Final = re.compile(
     r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*(-?[0-9]{1,15})\s*\Z"
 )
 _NAME: Final = re.compile(r"\s*([A-Za-z_-]+)")
+_PLACE: Final = r" *\([A-Za-z0-9._-]+/[0-9]+\)"
+_METRICS: Final = "|".join(one.name for one in METRICS.values() if one.shape is Shape.GAUGE)
 CONDITION_PATTERN: Final = (
-    rf"^ *(({'|'.join(COUNTS)})( *\([A-Za-z0-9._-]+/[0-9]+\))?|({'|'.join(LIVE)}) *\([A-Za-z0-9._-]+/[0-9]+\))"
-    r" *(>=|<=|==|!=|>|<) *-?[0-9]+ *$"
+    rf"^ *(({'|'.join(COUNTS)})({_PLACE})?|({'|'.join(LIVE)}){_PLACE}"
+    rf"|{METRIC} *\( *({_METRICS}) *(, *node +[0-9]+ *)?\)) *(>=|<=|==|!=|>|<) *-?[0-9]+ *$"
 )
 
 
@@ -48,6 +55,8 @@ class Condition:
     value: int
     topic: str | None = None
     partition: int | None = None
+    metric: str = ""
+    node: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Condition:
@@ -64,6 +73,12 @@ class Condition:
         gauge = match[1]
         if gauge != "leader" and int(match[4]) < 0:
             raise ValueError(f"{gauge} is never below 0: expected 0 or more, not {match[4]}")
+        if gauge == METRIC:
+            try:
+                ask = parse_ask(f"{gauge}({match[2]})" if match[2] is not None else gauge)
+            except UnknownQuantity as error:
+                raise ValueError(f"{error}{hint(error.said, error.valid, 'there are')}") from error
+            return cls(gauge, match[3], int(match[4]), metric=ask.quantity.variant, node=ask.node)
         if match[2] is None:
             if gauge not in COUNTS:
                 raise ValueError(f"{gauge} is that of a partition: {gauge}(orders/0) {match[3]} {match[4]}")
@@ -72,8 +87,14 @@ class Condition:
         return cls(gauge, match[3], int(match[4]), topic, partition)
 
     def __str__(self) -> str:
-        place = "" if self.topic is None else f"({self.topic}/{self.partition})"
-        return f"{self.gauge}{place} {self.op} {self.value}"
+        return f"{self.asked} {self.op} {self.value}"
+
+    @property
+    def asked(self) -> str:
+        """Its left side, as `parse_ask` takes it of all but the counts."""
+        of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
+        words = [of] if self.node is None else [of, f"node {self.node}"]
+        return f"{self.gauge}({', '.join(words)})" if of else self.gauge
 
     def holds(self, number: float) -> bool:
         """Whether the gauge, now at `number`, satisfies the comparison."""
@@ -143,7 +164,12 @@ ConditionField: TypeAlias = Annotated[
         {
             "type": "string",
             "pattern": CONDITION_PATTERN,
-            "examples": ["acked >= 2000", "isr(orders/0) == 1", "leader(orders/0) < 0", "read >= 100"],
+            "examples": [
+                "acked >= 2000",
+                "isr(orders/0) == 1",
+                "leader(orders/0) < 0",
+                "metric(under_replicated_partitions) > 0",
+            ],
         }
     ),
 ]
@@ -155,8 +181,9 @@ class Frame(Spec):
     at: Duration | None = Field(None, description="Begins at this time after the start of the workload.")
     when: ConditionField | None = Field(
         None,
-        description="Begins in this state: a count (acked, read) or what a look tells of a partition (isr(t/p), "
-        "lag(t/p), leader(t/p), …), compared with a number.",
+        description="Begins in this state: a count (acked, read), what a look tells of a partition (isr(t/p), "
+        "lag(t/p), leader(t/p), …) or a scrape of a metric (metric(under_replicated_partitions)), compared with a "
+        "number.",
     )
     at_latest: Duration | None = Field(
         None, gt=0, description="Begins at this time even if the state of 'when' did not come."

@@ -54,6 +54,9 @@ class Gauges(Protocol):
     def look(self, topic: str, partition: int) -> Sample | None:
         """What was seen of a partition just now."""
 
+    def metric(self, name: str, node: int | None) -> float | None:
+        """What a scrape told just now, of all nodes together or of one."""
+
 
 class _Forgotten(Exception):
     """The load ends before a fault."""
@@ -226,6 +229,8 @@ class FaultDriver:
 
     def _number(self, condition: Condition) -> float | None:
         topic, partition = condition.topic, condition.partition
+        if condition.metric:
+            return self._gauges.metric(condition.metric, condition.node)
         if condition.gauge == "acked":
             return self._gauges.acked(topic, partition)
         if condition.gauge == "read":

@@ -17,7 +17,7 @@ from ackproof.cluster.protocol import Cluster, NodeState
 from ackproof.observe.watcher import Watcher
 from ackproof.rundir import storage
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.metrics import EVERY_S, METRICS, UP
+from ackproof.rundir.metrics import EVERY_S, METRICS, UP, Metric
 from ackproof.rundir.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ FAILED: Final = "jmx_scrape_error"
 """What the exporter itself says: 0 where it could read the beans."""
 PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
 """Only these: the exporter has the JVM's own metrics too, which cost more than all others together."""
+FRESH_S: Final = 3.0
+"""So old a round may be of which `fresh` tells: it tells of one a second, each answered within the next."""
 _ROWS_AT_ONCE: Final = 20_000
 
 Row = tuple[int, int, int, str, float]
@@ -48,6 +50,8 @@ class Scraper(Watcher):
         self._cluster = cluster
         self._path = path
         self._looked = threading.Event()
+        self._newest: tuple[int, Mapping[int, Mapping[str, float] | None]] = (0, {})
+        self._has: dict[int, set[str]] = {}
         self._exporters = {
             node: _Exporter(address, timeline.clock) for node, address in cluster.exporters().items()
         }
@@ -56,6 +60,19 @@ class Scraper(Watcher):
         """Begins, and waits for the first round: what counters were before is seen before anything raises them."""
         super().start()
         self._looked.wait(FIRST_WITHIN_S)
+
+    def fresh(self, metric: Metric, node: int | None) -> float | None:
+        """What the newest round told of it, of one node or of all together. None: no round of the last seconds, or a
+        node that lives, and may have it, was silent (as quantities have it, in `quantities/scrapes.py`)."""
+        t_ns, told = self._newest
+        if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
+            return None
+        asked = {one: values for one, values in told.items() if node in (None, one)}
+        for one, values in asked.items():
+            if values is None and metric.name in self._has.get(one, {metric.name}):
+                return None
+        numbers = [number for values in asked.values() if (number := metric.of_one(values)) is not None]
+        return metric.of_all(numbers) if numbers else None
 
     def _watch(self) -> None:
         from ackproof.rundir.schema import METRICS as COLUMNS
@@ -81,16 +98,23 @@ class Scraper(Watcher):
         t_ns = self._timeline.clock.now()
         asked = {}
         rows: list[Row] = []
+        answers: dict[int, Mapping[str, float] | None] = {}
         for node, exporter in self._exporters.items():
             state = self._cluster.nodes[node].state()
             if state is NodeState.RUNNING:
                 asked[node] = pool.submit(exporter.ask)
             elif state is NodeState.STOPPED:
                 rows.append((t_ns, t_ns, node, UP, 0.0))
+            if state is not NodeState.GONE:
+                answers[node] = None
         for node, told in asked.items():
             done_ns, values = told.result()
+            answers[node] = values
+            if values is not None:
+                self._has.setdefault(node, set()).update(values)
             rows.append((t_ns, done_ns, node, UP, float(values is not None)))
             rows += [(t_ns, done_ns, node, name, value) for name, value in (values or {}).items()]
+        self._newest = (t_ns, answers)
         return rows
 
 

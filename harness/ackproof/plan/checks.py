@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
@@ -30,6 +31,7 @@ from ackproof.plan.checks_backend import check_observed, check_on_model, check_p
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
+from ackproof.plan.expecting import not_seen
 from ackproof.plan.meetings import check_meetings
 from ackproof.plan.soaking import check_soak
 from ackproof.rundir.partition import TopicPartition
@@ -311,6 +313,11 @@ def _check_place(
 
 
 def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
+    if condition.metric:
+        for why in islice(not_seen(condition.asked, spec), 1):
+            if found.sound(("observe",), ("cluster",)):
+                found.report(path, why)
+        return
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return
     if condition.gauge == "read" and not spec.workload.consumers.live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
@@ -20,15 +21,15 @@ def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[s
     windows = [(name, bound.window) for name, bound in expectation.bounds.items()]
     windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]
     for name, window in windows:
-        ask = parse_ask(name)
-        for why in (
-            *_of_faults(ask, window, spec),
-            *_of_the_place(ask, spec),
-            *_of_the_node(ask, spec),
-            *_unseen(ask, spec),
-        ):
+        why = next(chain(_of_faults(parse_ask(name), window, spec), not_seen(name, spec)), None)
+        if why is not None:
             yield name, why
-            break
+
+
+def not_seen(quantity: str, spec: ExperimentSpec) -> Iterator[str]:
+    """Why no run of this experiment shows it, faults and windows aside."""
+    ask = parse_ask(quantity)
+    return chain(_of_the_place(ask, spec), _of_the_node(ask, spec), _unseen(ask, spec))
 
 
 def _of_faults(ask: Ask, window: Window, spec: ExperimentSpec) -> Iterator[str]:

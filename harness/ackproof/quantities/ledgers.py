@@ -119,8 +119,8 @@ class Tally:
     latencies: Counter[int] = field(default_factory=Counter)
     """By bucket."""
     longest_ns: int = -1
-    at_work: int = 0
-    """How many were sent within that time, or told what became of them: who could have failed then."""
+    at_work: bool = False
+    """Whether any was sent within that time, or told what became of it: who could have failed then."""
 
     def add(self, other: Tally) -> None:
         """Those of another partition, too."""
@@ -128,7 +128,7 @@ class Tally:
         self.errors += other.errors
         self.latencies += other.latencies
         self.longest_ns = max(self.longest_ns, other.longest_ns)
-        self.at_work += other.at_work
+        self.at_work |= other.at_work
 
     def quantile(self, share: float) -> tuple[float, float] | None:
         """Between which ns the least latency lies that `share` of all do not exceed; None without any."""
@@ -233,8 +233,8 @@ class Ledgers:
                 inside = _inside(at, spans)
                 if inside.any():
                     _count(found[place], {name: column[inside] for name, column in rows.items()})
-                if at_work := int((inside | _inside(rows["sent_ns"], spans)).sum()):
-                    found[place].at_work += at_work
+                if (inside | _inside(rows["sent_ns"], spans)).any():
+                    found[place].at_work = True
             self._tallies[spans] = dict(found)
         return self._tallies[spans]
 

@@ -111,7 +111,7 @@ def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> V
         least = (inside[-1].number or 0.0) - (inside[0].number or 0.0) if inside else 0.0
         before = [one for one in told if one.done_ns <= begin]
         behind = [one for one in told if one.t_ns >= end]
-        if hole := found[0].hole(begin, end):
+        if hole := found[0].hole(begin, end) or found[0].lost(begin, end):
             values.append(Value(least, math.inf, str(hole)))
         elif not before or not behind:
             edge = f"before {begin / 1e9:.3f} s" if not before else f"after {end / 1e9:.3f} s"
@@ -207,6 +207,7 @@ QUANTITIES: Final = (
         (Shape.COUNTER,),
         _increase,
         "By how much M rose under load, or in the window; a node that starts anew counts from 0.",
-        "Between what scrapes within the window and those around it show; open above where there is none there, and",
+        "Between what scrapes within the window and those around it show; open above where there is none there, where "
+        "a node ended, whose last counts are gone with it, and",
     ),
 )

@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape, Together
+from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted
 
 HOLE_NS: Final = 5_000_000_000
@@ -55,10 +55,16 @@ class Scraped:
 
     rounds: Sequence[Round]
     holes: Sequence[Hole]
+    gone: Sequence[Hole] = ()
+    """Of a counter: from when a node was last asked to its end. What it counted then nobody will be told."""
 
     def hole(self, begin: float, end: float) -> Hole | None:
         """The first that has a moment between these."""
-        return next((one for one in self.holes if one.begin < end and begin < one.end), None)
+        return _met(self.holes, begin, end)
+
+    def lost(self, begin: float, end: float) -> Hole | None:
+        """The first time between these in which a node may have counted what is gone with it."""
+        return _met(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
         """Rounds from `begin` to before `end` that have a number."""
@@ -74,7 +80,11 @@ class ScrapedLooks(Looks):
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
         """The first that has a moment between these, in words."""
         del first_ns
-        return next((str(one) for one in self.holes if one.begin < end and begin < one.end), "")
+        return str(_met(self.holes, begin, end) or "")
+
+
+def _met(holes: Sequence[Hole], begin: float, end: float) -> Hole | None:
+    return next((one for one in holes if one.begin < end and begin < one.end), None)
 
 
 def looks(evidence: Evidence, metric: Metric, node: int | None) -> ScrapedLooks | str:
@@ -99,7 +109,7 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
     silent = {one for one in asked if all(it.values is None for it in scrapes[one])}
     table = _Table(evidence, {one: scrapes[one] for one in sorted(has | silent)}, metric)
     times = sorted({one.t_ns for each in scrapes.values() for one in each})
-    found = Scraped(*table.told(times))
+    found = Scraped(*table.told(times), table.gone() if metric.shape is Shape.COUNTER else ())
     if has:
         return found
     return str(found.holes[0]) if found.holes else f"no node has {metric.name} in this run"
@@ -113,9 +123,12 @@ class _Table:
         self._lives = {node: lives(evidence, node) for node in scrapes}
         self._at = {(node, one.t_ns): one for node, each in scrapes.items() for one in each}
         self._metric = metric
-        first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
+        self._first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
         self._added = (
-            {node: _added(each, self._lives[node], metric.name, first_ns) for node, each in scrapes.items()}
+            {
+                node: _added(each, self._lives[node], metric.name, self._first_ns)
+                for node, each in scrapes.items()
+            }
             if metric.shape is Shape.COUNTER
             else {}
         )
@@ -139,6 +152,23 @@ class _Table:
         ]
         return rounds, holes
 
+    def gone(self) -> list[Hole]:
+        """For each life that ended from when its node last answered to that end."""
+        answered: dict[int, list[float]] = {node: [] for node in self._lives}
+        for (node, t_ns), scrape in self._at.items():
+            if scrape.values is not None:
+                answered[node].append(t_ns)
+        return [
+            Hole(
+                max([begin, self._first_ns, *(t_ns for t_ns in answered[node] if t_ns < end)]),
+                end,
+                f"what node {node} counted before its end is gone",
+            )
+            for node, spans in self._lives.items()
+            for begin, end in spans
+            if end < math.inf
+        ]
+
     def _round(self, t_ns: int) -> Round | list[int]:
         """What all say together; who does not."""
         silent, numbers, done = [], [], t_ns
@@ -153,8 +183,7 @@ class _Table:
             return silent
         if not numbers:
             return Round(t_ns, done, None)
-        together = sum(numbers) if self._metric.together is Together.SUM else max(numbers)
-        return Round(t_ns, done, together)
+        return Round(t_ns, done, self._metric.of_all(numbers))
 
     def _numbers(self, node: int, t_ns: int, scrape: Scrape | None) -> list[float]:
         if self._metric.shape is Shape.COUNTER:
@@ -162,9 +191,8 @@ class _Table:
             times, added = self._added[node]
             before = bisect_right(times, t_ns)
             return [added[before - 1]] if before else []
-        values = scrape.values if scrape is not None else None
-        name = self._metric.name
-        return [values[name] * self._metric.factor] if values is not None and name in values else []
+        number = self._metric.of_one(scrape.values if scrape is not None else None)
+        return [] if number is None else [number]
 
 
 def lives(evidence: Evidence, node: int) -> Lives:

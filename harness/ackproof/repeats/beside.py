@@ -79,7 +79,7 @@ def _minus(one: Moments, two: Moments, confidence: float) -> tuple[float, float]
 
 
 def _over(one: Moments, two: Moments, confidence: float) -> tuple[float, float]:
-    if not (0 < one.mean < math.inf and 0 < two.mean < math.inf):
+    if one.mean <= 0 or two.mean <= 0:
         return 0.0, math.inf
     low, high = _around(
         math.log(one.mean) - math.log(two.mean),

@@ -78,8 +78,7 @@ class Moments:
         does not scatter bounds the mean where by its ranks it bounds the median."""
         if self.variance > 0:
             return math.isfinite(self.variance)
-        lower, upper = ranks(self.count, 0.5, confidence)
-        return lower > 0 and upper <= self.count
+        return ranks(self.count, 0.5, confidence)[0] > 0  # both sides of a median are bounded, or neither
 
 
 def student(confidence: float, freedom: float) -> float:

@@ -102,6 +102,7 @@ class CaseRun:
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseTaker | None = None
+        self.scraper: Scraper | None = None
         self.askers: list[Observer] = []
         """Of what the experiment asks for beside samples."""
         self.driver: FaultDriver | None = None
@@ -154,8 +155,9 @@ class CaseRun:
         if cluster is None:
             raise AckproofError("this case was not prepared")
         if self.spec.observe.metrics:
-            self.askers.append(Scraper(cluster, self.run.metrics, self.timeline))
-            self.askers[-1].start()
+            self.scraper = Scraper(cluster, self.run.metrics, self.timeline)
+            self.askers.append(self.scraper)
+            self.scraper.start()
         self._phase(Phase.LOAD)
         workload, driver = self._load(cluster)
         self._phase(Phase.HEAL)
@@ -201,7 +203,7 @@ class CaseRun:
         self.driver = FaultDriver(
             self.case,
             FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag, self.timeline),
-            Gauges(self.workload, self.sampler),
+            Gauges(self.workload, self.sampler, self.scraper),
             self.timeline,
             self._resolve,
         )

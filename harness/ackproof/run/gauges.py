@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from ackproof.observe.sampler import Sampler
+from ackproof.observe.scraper import Scraper
+from ackproof.rundir.metrics import METRICS
 
 
 class Counting(Protocol):
@@ -18,9 +20,14 @@ class Counting(Protocol):
 
 
 class Gauges:
-    """The gauges of triggers, from the clients' counters and the sampler."""
+    """The gauges of triggers, from the clients' counters, the sampler, and who scrapes metrics, if anybody does."""
 
-    def __init__(self, clients: Counting, sampler: Sampler) -> None:
+    def __init__(self, clients: Counting, sampler: Sampler, scraper: Scraper | None = None) -> None:
         self.acked = clients.acked
         self.read = clients.read
         self.look = sampler.fresh
+        self._scraper = scraper
+
+    def metric(self, name: str, node: int | None) -> float | None:
+        """What the newest scrape told."""
+        return None if self._scraper is None else self._scraper.fresh(METRICS[name], node)

@@ -57,6 +57,14 @@ class Metric:
     factor: float = 1.0
     mode: str = ""
 
+    def of_one(self, values: Mapping[str, float] | None) -> float | None:
+        """What a node told of it; None: nothing."""
+        return None if values is None or self.name not in values else values[self.name] * self.factor
+
+    def of_all(self, numbers: Sequence[float]) -> float:
+        """What those of several nodes are together; of one at least."""
+        return sum(numbers) if self.together is Together.SUM else max(numbers)
+
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="

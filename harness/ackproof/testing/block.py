@@ -35,6 +35,9 @@ class _NoLoad:
     def look(self, topic: str, partition: int) -> Sample | None:
         return None
 
+    def metric(self, name: str, node: int | None) -> float | None:
+        return None
+
 
 class FaultBlock:
     """`case` has the one fault. Entering raises `AckproofError` when it does not bite, leaving when it does not heal.

@@ -15,13 +15,16 @@ CONTROL = "baseline"
 STORM = "storm"
 """Experiments whose name begins so take the night's date as their seed."""
 SLOW_TESTS = "tests marked nightly"
+CLAIMS = "all claims, and their duds"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
-ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "replay", "rundir")
+ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repeats", "replay", "rundir")
 """What tests/mutation changes."""
 TESTS = Path(__file__).resolve().parents[2]
 BITES = ("test_faults_*.py", "test_bites*.py")
 """Where faults are seen to bite."""
+ASKED = "test_claims.py"
+"""Where claims are asked, all of them; half an hour, and as much for those whose faults are spared."""
 _RELEASE = "cluster.kafka"
 
 
@@ -89,8 +92,9 @@ def plan_night(
     if slow_tests:
         share = sum(job.weight for job in jobs) // 10 + 1
         bites = sorted(str(file) for name in BITES for file in TESTS.rglob(name))
-        slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in BITES))
+        slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in (*BITES, f"cluster/{ASKED}")))
         jobs.append(Job(SLOW_TESTS, share, words=slow))
+        jobs.append(Job(CLAIMS, share, words=("-m", "nightly", str(TESTS / "cluster" / ASKED))))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
         jobs += [Job(MUTANTS + room, share, words=(room,), module="tests.mutation.mutate") for room in ROOMS]
     return Night(tuple(jobs), tuple(refused))

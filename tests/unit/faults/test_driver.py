@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ class FakeGauges:
 
     acks: int = 0
     sample: Sample | None = None
+    scraped: dict[tuple[str, int | None], float | None] = field(default_factory=dict)
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return self.acks
@@ -43,6 +44,9 @@ class FakeGauges:
 
     def look(self, topic: str, partition: int) -> Sample | None:
         return self.sample
+
+    def metric(self, name: str, node: int | None) -> float | None:
+        return self.scraped.get((name, node))
 
 
 def seen(**told: object) -> Sample:
@@ -86,10 +90,11 @@ def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
     monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
     stands: list[Stand] = []
 
-    def make(faults: str, resolved: Sequence[int] = (1,)) -> Stand:
+    def make(faults: str, resolved: Sequence[int] = (1,), more: str = "") -> Stand:
         file = tmp_path / "e.yaml"
         file.write_text(
-            "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\nfaults:\n" + faults, encoding="utf-8"
+            f"name: t\n{more}topics:\n  orders: {{}}\nworkload: {{duration: 1s}}\nfaults:\n{faults}",
+            encoding="utf-8",
         )
         case = cases(load(file))[0]
         nodes = {number: FakeNode(number) for number in (1, 2, 3)}
@@ -113,12 +118,7 @@ def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
         stand.timeline.close()
 
 
-LIFE = [
-    EventKind.FAULT_ASKED,
-    EventKind.FAULT_CONFIRMED,
-    EventKind.FAULT_HEALED,
-    EventKind.FAULT_RECOVERED,
-]
+LIFE = [EventKind.FAULT_ASKED, EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED, EventKind.FAULT_RECOVERED]
 
 
 def test_every_kind_of_fault_has_an_injection() -> None:
@@ -162,6 +162,24 @@ def test_a_state_fires_when_it_comes(make_stand: MakeStand) -> None:
     stand.gauges.acks = 10
     stand.until(Stage.CONFIRMED)
     assert "acked is 10" in str(stand.events()[0].detail["trigger"])
+
+
+@pytest.mark.parametrize("node", [None, 2])
+def test_what_a_scrape_tells_is_a_state(make_stand: MakeStand, node: int | None) -> None:
+    name = "under_replicated_partitions"
+    asked = f"metric({name}{'' if node is None else f', node {node}'})"
+    stand = make_stand(
+        f'  - kill: {{target: broker(1)}}\n    when: "{asked} > 1"\n', more="observe: {metrics: true}\n"
+    )
+    stand.driver.start()
+    for other in ((name, 3 - (node or 0)), (name, None if node else 2), ("offline_replica_count", node)):
+        stand.gauges.scraped[other] = 7
+    stand.gauges.scraped[name, node] = 1
+    time.sleep(0.05)
+    assert stand.kinds() == []
+    stand.gauges.scraped[name, node] = 2
+    stand.until(Stage.CONFIRMED)
+    assert f"{asked} > 1: metric is 2" in str(stand.events()[0].detail["trigger"])
 
 
 def test_an_unknown_quantity_is_not_a_state(make_stand: MakeStand) -> None:

@@ -14,7 +14,7 @@ from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment
 from faultbench.table import Bite, Table
 from night.doing import do
-from night.jobs import FAULT_TABLE, MUTANTS, SLOW_TESTS, Job, plan_night, shard_of
+from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
 from night.results import CaseResult, JobResult, ShardResult
 
@@ -56,6 +56,7 @@ def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
         "b on 4.0.2, process",
         "b on 4.3.1, process",
         SLOW_TESTS,
+        CLAIMS,
         FAULT_TABLE,
         *(MUTANTS + room for room in sorted(ROOMS)),
     ]

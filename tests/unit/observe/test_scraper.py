@@ -19,7 +19,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.observe import scraper as scraping
 from ackproof.observe.scraper import Scraper, values_of
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.metrics import Scrape, read_scrapes
+from ackproof.rundir.metrics import METRICS, Scrape, read_scrapes
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
 
 URP = "under_replicated_partitions"
@@ -104,6 +104,45 @@ def test_who_answers_who_is_silent_and_who_cannot(tmp_path: Path, monkeypatch: p
     assert any(one.values for one in found[1])
     assert all(one.values is None for one in (*found[2], *found[3]))
     assert all(f"name[]={URP}" in path and "name[]=jvm" not in path for path in asked)
+
+
+@pytest.mark.parametrize(
+    ("states", "node", "told"),
+    [
+        ("rr", None, 4.0),
+        ("rr", 2, 2.0),
+        ("rg", None, 2.0),
+        ("rg", 2, None),
+        # Who lives and is silent could have told anything.
+        ("rs", None, None),
+        ("rd", None, None),
+        ("rd", 1, 2.0),
+        ("gg", None, None),
+    ],
+)
+def test_the_newest_round_is_what_triggers_look_at(
+    tmp_path: Path, states: str, node: int | None, told: float | None
+) -> None:
+    kinds = {"g": NodeState.GONE, "s": NodeState.STOPPED}
+    with exporter() as (address, _), silent() as deaf:
+        nodes = {
+            number: (kinds.get(letter, NodeState.RUNNING), deaf if letter == "d" else address)
+            for number, letter in enumerate(states, start=1)
+        }
+        with scraped(tmp_path, nodes) as scraper:
+            assert scraper.fresh(METRICS[URP], node) is None, "nobody asked yet"
+            scraper.start()
+            assert scraper.fresh(METRICS[URP], node) == told
+            assert scraper.fresh(METRICS["offline_partitions_count"], 1) is None, "it never told that one"
+
+
+def test_what_a_round_told_is_not_believed_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "EVERY_S", 60.0)
+    with exporter() as (address, _), scraped(tmp_path, {1: (NodeState.RUNNING, address)}) as scraper:
+        scraper.start()
+        assert scraper.fresh(METRICS[URP], 1) == 2.0
+        monkeypatch.setattr(scraping, "FRESH_S", 0.0)
+        assert scraper.fresh(METRICS[URP], 1) is None
 
 
 def test_a_scraper_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

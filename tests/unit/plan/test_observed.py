@@ -67,6 +67,25 @@ def test_what_no_run_can_give_is_refused(load_text: Load, metrics: str, expect: 
     assert any(said in problem.message for problem in raised.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "asked", "said"),
+    [
+        ("false", f"metric({URP}) > 0", "write observe: {metrics: true}"),
+        ("true", f"metric({URP}, node 9) > 0", "there is no node 9 of Kafka's; there are 1, 2, 3, 101"),
+        ("true", "metric(under_replicated_partition) > 0", f"(did you mean 'metric({URP})'?)"),
+    ],
+)
+def test_a_trigger_waits_for_no_metric_that_nobody_will_see(
+    load_text: Load, metrics: str, asked: str, said: str
+) -> None:
+    fault = f'faults:\n  - pause: broker(1)\n    when: "{asked}"\n    for: 1s\n'
+    with pytest.raises(InvalidExperiment) as raised:
+        cases(load_text(text(metrics=metrics) + fault))
+    (problem,) = raised.value.problems
+    assert problem.path == "faults[1].when"
+    assert said in problem.message
+
+
 def test_the_settings_of_a_matrix_may_vary_it(load_text: Load) -> None:
     varied = text().replace("expect:", "matrix: {observe.metrics: [true, false]}\nexpect:")
     assert [bool(case.needs) for case in cases(load_text(varied))] == [True, False]

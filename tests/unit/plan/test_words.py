@@ -86,6 +86,8 @@ def test_minority() -> None:
         ("isr(t/0) < 5", True, False, False),
         ("isr(t/0) == 5", False, True, False),
         ("lag(t/0) != 5", True, False, True),
+        ("metric(under_replicated_partitions) >= 5", False, True, True),
+        ("metric(under_replicated_partitions, node 2) < 5", True, False, False),
     ],
 )
 def test_conditions(text: str, below: bool, at: bool, above: bool) -> None:
@@ -99,10 +101,15 @@ def test_conditions_without_blanks() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "acked", "acked >= -5", "acked >= 1.5", "lag > 3", "isr(t) == 1", "x > 1"]
+    "text",
+    [
+        *("", "acked", "acked >= -5", "acked >= 1.5", "lag > 3", "isr(t) == 1", "x > 1"),
+        *("metric > 1", "metric() > 1", "metric(x) > 1", "metric(under_replicated_partitions, node x) > 1"),
+        *("metric(produce_total_time_p99) > 1", "metric(isr_shrinks) > 1", "metric(orders/0) > 1"),
+    ],
 )
 def test_no_conditions(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|unknown|that of a partition"):
+    with pytest.raises(ValueError, match=r"expected|unknown|that of a partition|metric\("):
         Condition.parse(text)
 
 

@@ -172,11 +172,13 @@ def make(tmp_path: Path) -> Make:
         ends_s: float = 10,
         parts: int = 1,
         partitions: int = 0,
+        backend: str = "process",
+        mode: str = "kraft",
     ) -> Evidence:
         run = CaseDir(tmp_path / "run")
         CaseFile(
-            run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
-            resolved={"experiment": {"topics": {"orders": {"partitions": partitions}}}},
+            run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend=backend, replay="",
+            resolved={"experiment": {"topics": {"orders": {"partitions": partitions}}, "cluster": {"mode": mode}}},
             clients=(Client(id="p0", kind="producer", producer=0),), wall_ns=WALL_NS,
         ).save(run.case_json)  # fmt: skip
         phases = [

@@ -100,6 +100,8 @@ def test_an_ask_reads_back_as_it_is_written(text: str, read_back: str) -> None:
         ("said(members, by node 1, orders/0)", "is not asked of 'orders/0'"),
         ("isr(by node 1)", "is not asked of 'by node 1'"),
         ("reads", "lacks 'node N'"),
+        ("isr(orders/0,)", "nothing between two of the commas"),
+        ("isr()", "nothing between two of the commas, or parentheses"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(text: str, why: str) -> None:
@@ -132,6 +134,15 @@ def test_each_viewer_is_asked_for_itself(asked: Callable[..., Evidence]) -> None
     assert answer(run, "said(members, by znodes)", "eventually == 2").holds is True
     assert answer(run, "said(members, by node 1)", "always == 3").holds is True
     assert answer(run, "controller", "always == 1").holds is True
+
+
+def test_a_row_of_what_each_viewer_says(asked: Callable[..., Evidence]) -> None:
+    run = asked(rounds(0, 10, told(1), told(2, leader=2), told(ZNODES)), samples=[look(1)])
+    found = {(one.quantity, one.partition): (one.low, one.high) for one in rows(run) if not one.window}
+    assert found["said(leader, by node 2)", "orders/0"] == (2, 2)
+    assert found["said(members, by znodes)", ""] == (3, 3)
+    assert found["views", "orders/0"] == (2, 2)
+    assert found["behind(node 1)", ""] == (-math.inf, math.inf)  # nobody told a high watermark
 
 
 def test_who_did_not_answer_is_a_hole(asked: Callable[..., Evidence]) -> None:
@@ -187,6 +198,7 @@ def test_what_is_served_and_refused(asked: Callable[..., Evidence]) -> None:
     assert value(run, "served(produce, node 2, orders/0)", during).low > 20
     assert not value(run, "served(produce, node 9)").known
     assert not value(run, "served(produce, orders/7)").known
+    assert value(run, "served(fetch)", Window(Span.DURING, 2)).why == "fault 2 was not confirmed"
 
 
 def test_beyond_the_high_watermark_needs_something_to_be_there(asked: Callable[..., Evidence]) -> None:

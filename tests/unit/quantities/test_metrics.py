@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import Answer, answered, measured
@@ -22,13 +17,11 @@ from ackproof.quantities.rows import rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
-from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metrics import METRICS, UP, read_scrapes
 from ackproof.rundir.schema import METRICS as COLUMNS
 from ackproof.rundir.timeline import Event, EventKind
 
-from .conftest import SECOND, WALL_NS, Make, event, life, scrape, scrapes
+from .conftest import SECOND, Make, event, life, scrapes
 
 URP = "under_replicated_partitions"
 SHOWN = f"time_to(metric {URP} > 0, fault 1)"
@@ -91,7 +84,12 @@ def test_what_cannot_be_asked_is_refused(text: str, said: str) -> None:
 def test_a_metric_that_nobody_knows_is_told_with_those_that_are() -> None:
     with pytest.raises(UnknownQuantity) as raised:
         parse_ask("metric(under_replicated_partition)")
+    assert raised.value.said == "metric(under_replicated_partition)"
     assert f"metric({URP})" in raised.value.valid
+    with pytest.raises(UnknownQuantity) as raised:
+        parse_ask("latencies(p99)")
+    assert raised.value.said == "latencies"
+    assert {"latency", "lost", "isr"} <= set(raised.value.valid)
 
 
 def test_the_delay_lies_between_two_scrapes(make: Make) -> None:
@@ -154,10 +152,31 @@ def test_a_dead_node_is_known_to_be_dead(make: Make) -> None:
     assert answer(lives, f"metric({URP})", "never > 0").holds is None
 
 
-def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make) -> None:
+@pytest.mark.parametrize("then", [[], gone(1, 12.5)], ids=["to the end", "until it ends again"])
+def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make, then: list[Event]) -> None:
     told = {1: [0.0] * 3, 2: QUIET}
-    run = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9, 5), *life(2.5, 3)], ends_s=14)
+    run = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9, 5), *then, *life(2.5, 3)], ends_s=14)
     assert "node 1 lived" in value(run, SHOWN).why
+
+
+def test_a_hole_that_ends_as_a_window_begins_hides_nothing_of_it(make: Make) -> None:
+    told = [*scrapes(URP, {1: [0, 0]}), *scrapes(URP, {1: [0, 0, 0]}, 8)]
+    run = make(metrics=told, events=life(7, 8), ends_s=10)
+    assert answer(run, f"metric({URP})", "never > 0 after fault 1").holds is True
+    whole = answer(run, f"metric({URP})", "never > 0")
+    assert whole.holds is None
+    assert whole.why == f"metric({URP}): nobody asked for metrics from 1.000 s to 8.000 s"
+    assert value(run, f"metric_last({URP})") == Value.exactly(0)
+    assert value(run, f"metric_max({URP})", Window(Span.AFTER, 1)) == Value.exactly(0)
+    before = make(metrics=[*scrapes(URP, {1: [0, 0, 0]}), *told[-6:]], events=life(0.5, 0.5, 2), ends_s=10)
+    assert answer(before, f"metric({URP})", "never > 0 during fault 1").holds is True
+    assert value(before, f"metric_max({URP})", Window(Span.DURING, 1)) == Value.exactly(0)
+
+
+def test_a_hole_that_begins_where_it_was_shown_hides_nothing(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: [0, 0, 2]}), events=life(0.5, 0.5), ends_s=9)
+    shown = value(run, SHOWN)
+    assert (shown.low, shown.high, shown.why) == (pytest.approx(0.5), pytest.approx(1.51), "")
 
 
 def test_nobody_asked_at_all(make: Make) -> None:
@@ -170,9 +189,19 @@ def test_nobody_asked_at_all(make: Make) -> None:
     assert not [one for one in rows(bare) if "metric" in one.quantity]
 
 
+def test_rows_of_metrics_tell_when_an_alert_above_0_would_have_shown(make: Make) -> None:
+    told = [*scrapes(URP, {1: [0, 0, 0, 2, 2]}), *scrapes("produce_total_time_p99", {2: [4] * 5})]
+    found = {one.quantity: one for one in rows(make(metrics=told, events=life(1.5, 1.5), ends_s=4))}
+    assert (found[SHOWN].low, found[SHOWN].high) == (pytest.approx(0.5), pytest.approx(1.51))
+    assert found["metric_max(produce_total_time_p99)"].high == 0.004
+    assert not [one for one in found if one.startswith("time_to(metric produce")]  # every latency is above 0
+
+
 def test_a_node_that_never_answered_is_not_taken_for_one_without_the_metric(make: Make) -> None:
     run = make(metrics=scrapes(URP, {1: QUIET, 2: [None] * 15, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
     assert "node 2 lived" in value(run, SHOWN).why
+    alone = make(metrics=scrapes(URP, {2: [None] * 15}), events=life(2, 2), ends_s=14)
+    assert value(alone, SHOWN).why == "node 2 lived and did not tell its metrics from 0.000 s to 14.000 s"
     plain = make(metrics=scrapes(URP, {1: QUIET, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
     assert value(plain, SHOWN).low == 12
     assert "no node has max_lag" in value(plain, "metric_max(max_lag)").why
@@ -182,7 +211,9 @@ def test_what_was_so_before_the_fault_has_no_delay(make: Make) -> None:
     run = make(metrics=scrapes(URP, {1: [1.0] * 10}), events=life(2.5, 2.5))
     assert "was > 0 before the fault, at 2.000 s" in value(run, SHOWN).why
     late = make(metrics=scrapes(URP, {1: QUIET}, begin_s=3), events=life(2.5, 2.5))
-    assert "was not told before the fault" in value(late, SHOWN).why
+    assert value(late, SHOWN).why == f"{URP} was not told before the fault"
+    tied = make(metrics=scrapes(URP, {1: [0, 0, 2, 2]}), events=life(2.01, 2.5))  # told as it was asked for
+    assert value(tied, SHOWN).why == f"{URP} was > 0 before the fault, at 2.000 s"
     missed = make(metrics=scrapes(URP, {1: QUIET}), events=life(2.5, None))
     assert value(missed, SHOWN).why == "fault 1 was not confirmed"
 
@@ -218,14 +249,98 @@ def test_counters_count_anew_in_a_node_that_starts_anew(make: Make) -> None:
     assert value(run, "metric_increase(isr_shrinks)").low == 5
     rose = value(run, "time_to(metric isr_shrinks > 2, fault 1)")
     assert (rose.low, rose.high) == (pytest.approx(2.5), pytest.approx(3.51))
+    rose = value(run, "time_to(metric isr_shrinks > 1, fault 1)")
+    assert (rose.low, rose.high) == (0, pytest.approx(0.51))
+    at_once = [*scrapes("isr_shrinks", {1: [5, 5, 7]}), *scrapes("isr_shrinks", {1: [8, 9]}, 5)]
+    again = make(metrics=at_once, events=gone(1, 2.5, 5), ends_s=6.5)
+    assert value(again, "metric_increase(isr_shrinks)").low == 2 + 8 + 1
 
 
-def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> None:
-    run = make(
-        metrics=scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 9]}), events=life(2.2, 2.5, 4.5), ends_s=6
-    )
+@pytest.mark.parametrize(
+    ("confirmed_s", "healed_s", "low", "high"),
+    [
+        (2.5, 4.5, 3, 7),
+        (2.01, 4.01, 0, 7),  # what was told as the window ended was told later, and as it began before it
+        (2.5, 5, 3, 7),  # what was asked as it ended was asked later
+    ],
+)
+def test_an_increase_lies_between_what_is_seen_inside_and_around(
+    make: Make, confirmed_s: float, healed_s: float, low: int, high: int
+) -> None:
+    told = scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 12]})
+    run = make(metrics=told, events=life(2, confirmed_s, healed_s), ends_s=6)
     inside = value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
-    assert (inside.low, inside.high) == (3, 7)
+    assert (inside.low, inside.high) == (low, high)
+
+
+def test_what_never_rose_and_what_rose_in_one_that_began_late(make: Make) -> None:
+    flat = scrapes("isr_shrinks", {1: [3] * 9}, -1)
+    assert value(make(metrics=flat, ends_s=6.5), "metric_increase(isr_shrinks)") == Value.exactly(0)
+    late = [*flat, *scrapes("isr_shrinks", {2: [2] * 6}, 2)]
+    run = make(metrics=late, events=[event(EventKind.NODE_STARTED, 1.5, node=2)], ends_s=6.5)
+    assert value(run, "metric_increase(isr_shrinks)").high == 2
+
+
+def test_what_a_node_counted_before_its_death_is_gone(make: Make) -> None:
+    """Asked at 2 s, dead at 2.5 s: what it counted in between nobody was told."""
+    told = [
+        one
+        for one in scrapes("isr_shrinks", {1: [3] * 9, 2: [3] * 9}, -1)
+        if not (one["node"] == 2 and 2.5 * SECOND < one["t_ns"] < 4.2 * SECOND)
+    ]
+    run = make(metrics=told, events=[*gone(2, 2.5, 4.2), *life(3, 3, 6)], ends_s=6.5)
+    found = value(run, "metric_increase(isr_shrinks)")
+    assert (found.low, found.high) == (3, math.inf)
+    assert found.why == "what node 2 counted before its end is gone from 2.000 s to 2.500 s"
+    assert answer(run, "metric_increase(isr_shrinks)", "0").holds is not True
+    assert value(run, "metric_increase(isr_shrinks, node 1)") == Value.exactly(0)
+    assert value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1)).high < math.inf, (
+        "it was gone by then"
+    )
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "told", "why"),
+    [
+        (0, {1: [0] * 9}, "no scrape told isr_shrinks before 0.000 s"),
+        (-1, {1: [0] * 6}, "no scrape told isr_shrinks after 6.500 s"),
+        (
+            -1,
+            {1: [0] * 9, 2: [None] * 9},
+            "node 2 lived and did not tell its metrics from 0.000 s to 7.000 s",
+        ),
+        (
+            4,
+            {1: [0] * 3, 2: [None] * 3, 3: [None] * 3},
+            "nodes 2, 3 lived and did not tell their metrics from 0.000 s to 6.500 s",
+        ),
+    ],
+)
+def test_why_an_increase_is_open(
+    make: Make, begin_s: float, told: dict[int, Iterable[float | None]], why: str
+) -> None:
+    run = make(metrics=scrapes("isr_shrinks", told, begin_s), ends_s=6.5)
+    found = value(run, "metric_increase(isr_shrinks)")
+    assert (found.high, found.why) == (math.inf, why)
+
+
+@pytest.mark.parametrize(
+    "text", ["metric_increase(isr_shrinks)", f"metric_max({URP})", f"metric_last({URP})"]
+)
+def test_behind_the_load_no_scrape_tells_anything(make: Make, text: str) -> None:
+    told = [*scrapes(URP, {1: [0] * 14}), *scrapes("isr_shrinks", {2: [0] * 14})]
+    why = f"no scrape told {'isr_shrinks' if 'isr' in text else URP} then"
+    for at_s in (10, 11):
+        run = make(metrics=told, events=life(at_s, at_s), ends_s=10)
+        assert value(run, text, Window(Span.AFTER, 1)) == Value.unknown(why)
+
+
+def test_a_node_that_is_started_late_owes_no_answer_before(make: Make) -> None:
+    late = [event(EventKind.NODE_STARTED, 6.5, node=2), event(EventKind.NODE_ENDED, 9.5, node=2)]
+    told = [*scrapes(URP, {1: QUIET[:11]}), *scrapes(URP, {2: [0.0, 2.0]}, 7)]
+    run = make(metrics=told, events=late, ends_s=10)
+    assert value(run, f"metric_max({URP})") == Value.exactly(2)
+    assert value(run, f"metric_max({URP}, node 2)") == Value.exactly(2)
 
 
 def test_a_file_that_lost_its_scrapes_is_not_read(tmp_path: Path) -> None:
@@ -237,102 +352,3 @@ def test_a_file_that_lost_its_scrapes_is_not_read(tmp_path: Path) -> None:
 
 def test_every_metric_is_asked_of_one_bean_and_attribute() -> None:
     assert len({(one.bean, one.attribute) for one in METRICS.values()}) == len(METRICS)
-
-
-# -- a plain second implementation ------------------------------------------------------------------------------------
-
-Told = list[list[int | None]]
-"""By node, second by second: its number; None: no answer."""
-
-
-def plain_number(told: Told, dead: list[range | None], second: int) -> int | None:
-    """All nodes' numbers added up, -1 where all are dead, None where one that lives is silent. In the second before its
-    end a node owes no answer."""
-    numbers = []
-    for one, gap in zip(told, dead, strict=True):
-        dies = gap is not None and second == gap.start - 1 and one[second] is None
-        if not dies and (gap is None or second not in gap):
-            numbers.append(one[second])
-    known = [number for number in numbers if number is not None]
-    return None if len(known) < len(numbers) else sum(known) if numbers else -1
-
-
-def plain(told: Told, dead: list[range | None], asked: int) -> tuple[float, float, float, float]:
-    """Bounds of the delay until the sum is above 0 after `asked` + 0.5 s, and of the greatest sum."""
-    end = len(told[0]) - 1
-    numbers = {at: plain_number(told, dead, at) for at in range(end + 1)}
-    known = [at for at in numbers if numbers[at] is not None]
-    edges = [0, *[at for at in known if at > 0], end]
-    holes = [(one, two) for one, two in pairwise(edges) if two - one > 5]
-    fault = asked + 0.5
-    earliest = next((max(one, fault) for one, two in holes if two > fault), math.inf)
-    after = [at for at in known if at > fault]
-    first = next((at for at in after if (numbers[at] or 0) > 0), None)
-    least = max(numbers[at] or 0 for at in known if at < end)
-    most = math.inf if holes else least
-    if first is not None:
-        before = max(max(at for at in known if at < first), fault)
-        low = min(before, earliest) if earliest < first else before
-        return low - fault, first + 0.01 - fault, least, most
-    last = max([*after, fault])
-    return (last if earliest == math.inf else earliest) - fault, math.inf, least, most
-
-
-SECONDS = 22
-numbers = st.lists(st.sampled_from([0, 0, 0, 0, 0, 1, None]), min_size=SECONDS, max_size=SECONDS)
-some_time = st.tuples(st.integers(2, 12), st.integers(1, 9)).map(lambda it: range(it[0], it[0] + it[1]))
-maybe = st.one_of(st.none(), some_time)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.tuples(numbers, maybe, maybe), min_size=1, max_size=3), st.integers(1, 18))
-def test_beside_a_plain_second_implementation(
-    nodes: list[tuple[list[int | None], range | None, range | None]], asked: int
-) -> None:
-    dead = [gap for _, gap, _ in nodes]
-    told = [
-        [None if silence is not None and at in silence else number for at, number in enumerate(one)]
-        for one, _, silence in nodes
-    ]
-    for numbers_of in told:
-        numbers_of[0] = 0  # each has the metric, and the first round is whole
-    for second in range(1, asked + 1):  # what was so before the fault has another test
-        for numbers_of in told:
-            numbers_of[second] = 0 if numbers_of[second] else numbers_of[second]
-    rows_ = [
-        row
-        for node, numbers_of in enumerate(told, 1)
-        for at, number in enumerate(numbers_of)
-        if not (dead[node - 1] is not None and at in (dead[node - 1] or ()))
-        for row in scrape(at, node, None if number is None else {URP: number})
-    ]
-    rows_ += scrapes(URP, {101: [-1.0] * SECONDS})  # a controller has no such metric, and is always there
-    events = [
-        one
-        for node, gap in enumerate(dead, 1)
-        if gap is not None
-        for one in gone(node, gap.start, gap.stop - 0.5 if gap.stop < SECONDS else None)
-    ]
-    with TemporaryDirectory() as folder:
-        run = _write(CaseDir(Path(folder)), rows_, [*events, *life(asked + 0.5, asked + 0.5)], ends_s=21)
-        delay, most = value(run, SHOWN), value(run, f"metric_max({URP})")
-    low, high, least, greatest = plain(told, dead, asked)
-    assert (delay.low, delay.high) == (pytest.approx(low), pytest.approx(high))
-    assert (most.low, most.high) == (least, greatest)
-
-
-def _write(
-    run: CaseDir, told: Iterable[dict[str, Any]], events: Iterable[Event], *, ends_s: float
-) -> Evidence:
-    CaseFile(
-        run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
-        resolved={}, wall_ns=WALL_NS,
-    ).save(run.case_json)  # fmt: skip
-    phases = [
-        event(EventKind.PHASE, at, detail={"phase": name}) for name, at in (("load", 0), ("drain", ends_s))
-    ]
-    ordered = sorted([*phases, *events], key=lambda one: one.t_ns)
-    run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in ordered))
-    run.observed.mkdir()
-    pq.write_table(pa.Table.from_pylist(list(told), schema=COLUMNS), run.metrics)
-    return Evidence.of_run(run)

@@ -15,14 +15,14 @@ from ackproof.quantities.answer import Answer, answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.ledgers import Stamps, Tally, _bucket
 from ackproof.quantities.page import markdown
-from ackproof.quantities.rows import rows
+from ackproof.quantities.rows import Row, rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.end import mark_deleted
 from ackproof.rundir.samples import Sample
 
-from .conftest import SECOND, Make, attempt, decided, ended, life, look, looks, read
+from .conftest import SECOND, Make, attempt, decided, ended, life, looks, read
 
 DOCS = Path(__file__).parents[3] / "docs" / "quantities.md"
 ACKED = [attempt(at, at + 0.005, offset=number) for number, at in enumerate((0, 1, 2, 6, 7, 9))]
@@ -170,7 +170,11 @@ def test_a_fault_that_was_not_confirmed_has_no_times(make: Make) -> None:
 def test_what_never_came_is_open(make: Make) -> None:
     run = make(produced=[attempt(1, 1.1), attempt(3, outcome=2)], events=life(2, 2))
     assert answer(run, "time_to(first ack, fault 1)", "< 7s").broken
-    assert answer(run, "time_to(first ack, fault 1)", "< 9s").holds is None
+    told = answer(run, "time_to(first ack, fault 1)", "< 9s")
+    assert told.holds is None
+    assert (
+        told.why == "nothing was acknowledged on orders/0 until 10.000 s of the run, and then nobody looked"
+    )
 
 
 def test_leaders_and_isrs_lie_between_two_looks(make: Make) -> None:
@@ -250,59 +254,6 @@ def test_elections_of_kafkas_own_topics_count_where_they_are_asked_for(make: Mak
     assert value(lone, "elections").why == "the metadata log says nothing of any partition"
 
 
-def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
-    assert answer(make(samples=looks(0, 11)), "isr", "never < 2").holds is True
-    holed = make(samples=[*looks(0, 4), *looks(6, 11)])
-    assert answer(holed, "isr", "never < 2").why == "isr(orders/0): no look tells it from 3.900 s to 6.000 s"
-    assert answer(holed, "isr(orders/0)", "always >= 2").holds is None
-    around = make(samples=[*looks(0, 4), *looks(5.5, 11)], events=life(4.9, 5, 9))
-    assert answer(around, "isr", "always >= 2 during fault 1").why.endswith("from 3.900 s to 5.500 s")
-    whole = make(samples=[*looks(0, 4), *looks(6, 11)], metadata=ended([decided(0)]))
-    assert answer(whole, "isr(orders/0)", "never < 2").holds is True
-    flicker = make(samples=looks(0, 11), metadata=ended([decided(0), decided(1, isr=(1,)), decided(2)]))
-    assert answer(flicker, "isr(orders/0)", "never < 2").broken
-    unsaid = make(samples=looks(0, 11), metadata=ended([decided(0)]))
-    assert answer(unsaid, "lag", "never > 10").holds is None, "nobody told the high watermark"
-
-
-@pytest.mark.parametrize("bound", ["never < 2", "always >= 2", "eventually == 3", "never < 2 during fault 1"])
-def test_a_partition_that_nobody_looked_at_is_not_as_the_others(make: Make, bound: str) -> None:
-    seen, faults = looks(0, 11), life(3.95, 4, 9)
-    assert answer(make(samples=seen, events=faults, partitions=1), "isr", bound).holds is True
-    half = make(samples=seen, events=faults, partitions=2)
-    assert answer(half, "isr", bound).holds is None
-    assert answer(half, "isr", bound).why.startswith("isr(orders/1): ")
-    assert answer(half, "isr(orders/0)", bound).holds is True
-
-
-def test_a_look_that_breaks_a_state_is_named(make: Make) -> None:
-    run = make(samples=[*looks(0, 4), look(4, isr=(1,)), *looks(4.1, 11)], events=life(5, 5, 6))
-    assert answer(run, "isr", "always >= 2").seen == "isr(orders/0) was 1 at 4.000 s"
-    assert answer(run, "isr", "always >= 2 during fault 1").holds is True
-    assert answer(run, "isr", "always >= 2 after fault 1").holds is True
-    assert answer(run, "isr", "never == 1 outside faults").broken
-
-
-def test_eventually_has_a_time_by_which(make: Make) -> None:
-    run = make(samples=[*looks(0, 4), *looks(4, 8, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
-    assert answer(run, "isr", "eventually == 3 by 5s after fault 1").holds is True
-    assert answer(run, "isr", "eventually == 3 by 3s after fault 1").broken
-    late = answer(run, "isr", "eventually == 1 by 60s after fault 1")
-    assert late.holds is None
-    assert "the run ended at 10.900 s, before it was so" in late.why
-    assert answer(run, "isr", "eventually == 1").holds is None, "the run ended before it was so"
-    holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
-    assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
-
-
-@pytest.mark.parametrize("bound", ["eventually == 3 by 3s", "eventually == 2 by 50ms after fault 1"])
-def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make, bound: str) -> None:
-    """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
-    run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
-    found = answer(run, "isr", bound)
-    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it within that time")
-
-
 def test_latencies_within_and_without_faults(make: Make) -> None:
     sent = [attempt(1, 1.1), attempt(3, 4), attempt(8, 8.2), attempt(9, 9.1, outcome=1, error=7)]
     run = make(produced=sent, events=life(2, 2, 5))
@@ -312,6 +263,12 @@ def test_latencies_within_and_without_faults(make: Make) -> None:
     assert value(run, "errors(code 7)") == Value.exactly(1)
     assert value(run, "errors", Window(Span.DURING_FAULTS)) == Value.exactly(0)
     assert value(run, "attempts(failed)") == Value.exactly(1)
+
+
+def test_a_fault_that_is_asked_for_as_the_load_ends_was_not_at_work(make: Make) -> None:
+    run = make(produced=ACKED, events=life(10, 10))
+    assert value(run, "attempts(acked)", Window(Span.DURING_FAULTS)).why == "no fault was at work"
+    assert value(run, "attempts(acked)", Window(Span.OUTSIDE)) == Value.exactly(6)
 
 
 BAD = ("errors", "errors(code 7)", "attempts(failed)", "attempts(indeterminate)")
@@ -366,6 +323,38 @@ def test_an_empty_run_leaves_everything_unknown_and_nothing_raised(make: Make) -
         0,
     }
     assert {row.quantity for row in told} > {"lost", "longest_gap(produce)", "latency(p99)"}
+
+
+def test_a_row_of_each_quantity_partition_and_window(make: Make) -> None:
+    seen = [*looks(0, 11, mark=4, log_ends={1: 9, 2: 6}), *looks(0, 11, partition=1, isr=(1, 2))]
+    run = make(
+        produced=[attempt(1, 1.1), attempt(3, 3.25, partition=1)],
+        samples=sorted(seen, key=lambda one: one.t_ns),
+        events=life(2, 2, 4),
+    )
+    told = {(one.quantity, one.partition, one.window): one for one in rows(run)}
+    for key, unit, number in (
+        (("attempts(acked)", "", ""), "count", 2),
+        (("attempts(acked)", "orders/0", "outside faults"), "count", 1),
+        (("attempts(acked)", "orders/1", "outside faults"), "count", 0),
+        (("attempts(acked)", "orders/1", "during faults"), "count", 1),
+        (("latency(max)", "", "during faults"), "s", 0.25),
+        (("gaps(produce, above 1s)", "", ""), "count", 0),
+        (("time_to(first ack, fault 1)", "orders/1", ""), "s", 1.25),
+        (("isr", "orders/1", "during faults"), "number", 2),
+        (("uncommitted(node 1)", "orders/0", ""), "number", 5),
+        (("uncommitted(node 2)", "", ""), "number", 2),
+    ):
+        assert told[key] == Row(*key, unit, number, number, ""), key
+    assert told["lag", "orders/1", ""] == Row(
+        "lag", "orders/1", "", "number", -math.inf, math.inf, "no look tells it"
+    )
+    assert not {
+        ("isr", "", ""), ("time_to(first ack, fault 1)", "", "during faults"), ("elections", "", "outside faults"),
+    } & told.keys()  # fmt: skip
+    together = list(rows(run, partitions=False))
+    assert {one.partition for one in together} == {""}
+    assert told["attempts(acked)", "", ""] in together
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -118,12 +119,14 @@ def check_number(evidence: Evidence, facts: Facts, ask: Ask, window: Window) -> 
     found = measured(evidence, ask, window)
     plain = COUNTED[name_of(ask.quantity)](facts, ask, window)
     assert alike(found, plain, ask.quantity.key), f"{ask} {window}: {found}, and plainly {plain}"
+    assert found.why or found.high < math.inf, f"{ask} {window}: {found}, and not why"
 
 
 def check_state(evidence: Evidence, facts: Facts, ask: Ask, bound: Bound) -> None:
     seen = over_time(evidence, ask, bound)
     plain = demanded(facts, ask, bound)
     assert seen.holds is plain, f"{ask} {bound}: {seen}, and plainly {plain}"
+    assert seen.text and bool(seen.why) is (plain is None), f"{ask} {bound}: {seen}"
     if ask.quantity.state is None or (ask.quantity.state.among is None and ask.place is None):
         return
     found = _range(evidence, ask, bound.window)

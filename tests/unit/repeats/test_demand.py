@@ -65,6 +65,21 @@ def test_wholly_inside_wholly_outside_or_neither(low: float, high: float, within
     assert Demand.parse("p95 < 6s", Unit.SECONDS).range.within(low, high) is within
 
 
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        ("mean == 2", {(2, 2): True, (1, 2): None, (2, 3): None, (0, 1): False, (3, 4): False}),
+        ("mean <= 2", {(1, 2): True, (1, 3): None, (2, 3): None, (3, 4): False}),
+        ("mean > 2", {(3, math.inf): True, (2, 3): None, (1, 2): False, (0, math.inf): None}),
+        ("mean >= 2", {(2, math.inf): True, (1, 2): None, (0, 1): False}),
+        ("mean", {(-math.inf, math.inf): True}),
+    ],
+)
+def test_each_comparison_has_its_range(text: str, each: dict[tuple[float, float], bool | None]) -> None:
+    found = Demand.parse(text, Unit.COUNT).range
+    assert {ends: found.within(*ends) for ends in each} == each
+
+
 def test_ends_that_belong_to_it() -> None:
     both = Demand.parse("mean in 1s..3s", Unit.SECONDS).range
     assert [both.within(1, 3), both.within(0, 1), both.within(0, 0.9), both.within(3.1, 4)] == [

@@ -112,6 +112,30 @@ def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[floa
         assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-6, abs=1e-6)
 
 
+@given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
+def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float], right: list[float]) -> None:
+    """Numbers that scatter about the logarithm of their mean as they do about their mean, in parts of it."""
+    found = beside(exact(left), exact(right), Beside.OVER, MEAN)
+    if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
+        one, two = (np.array(each) / np.mean(each) + np.log(np.mean(each)) for each in (left, right))
+        plain = stats.ttest_ind(one, two, equal_var=False).confidence_interval(0.95)
+        assert found.seen.low == found.seen.high == pytest.approx(np.mean(left) / np.mean(right))
+        if max(map(abs, plain)) < 600:
+            assert (found.low, found.high) == pytest.approx((np.exp(plain.low), np.exp(plain.high)), rel=1e-6)
+
+
+def test_medians_beside_each_other_err_by_what_each_may_err_by() -> None:
+    """Of six the interval is all of them: 10, 3 less or 12 more, and 20, 5 less or 4 more. What they err by adds up as
+    variances do: 3 and 4 to 5, 12 and 5 to 13."""
+    left, right = [7.0, 9, 10, 10, 12, 22], [15.0, 18, 20, 20, 22, 24]
+    found = beside(exact(left), exact(right), Beside.MINUS, MEDIAN)
+    assert (found.seen, found.low, found.high) == (Value.exactly(-10), -15, 3)
+    one, other = (exact([2.0**power for power in each]) for each in (left, right))
+    found = beside(one, other, Beside.OVER, MEDIAN)
+    assert found.seen == Value.exactly(2**-10)
+    assert (found.low, found.high) == (pytest.approx(2**-15), pytest.approx(2**3))
+
+
 @pytest.mark.parametrize("statistic", [MEAN, MEDIAN], ids=lambda one: one.name)
 @given(left=intervals(), right=intervals())
 def test_what_is_cut_is_open_beside_another(
@@ -125,6 +149,31 @@ def test_what_is_cut_is_open_beside_another(
             assert found.high == math.inf
         if statistic is MEAN and any(one.high == math.inf for one in right[1]):
             assert found.low in (0.0, -math.inf)
+
+
+@pytest.mark.parametrize("statistic", [MEAN, MEDIAN], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("left", "right", "over", "minus"),
+    [
+        ((2, 3), (4, 8), (0.25, 0.75), (-6, -1)),
+        ((2, math.inf), (4, 8), (0.25, math.inf), (-6, math.inf)),
+        ((2, 3), (0, 8), (0.25, math.inf), (-6, 3)),
+        ((2, 3), (4, math.inf), (0, 0.75), (-math.inf, -1)),
+        ((0, 3), (4, 8), (0, 0.75), (-8, -1)),
+        ((2, 3), (0, 0), (math.inf, math.inf), (2, 3)),
+        ((0, 0), (0, 0), (0, math.inf), (0, 0)),
+    ],
+)
+def test_what_was_seen_of_one_beside_another(
+    statistic: Statistic,
+    left: tuple[float, float],
+    right: tuple[float, float],
+    over: tuple[float, float],
+    minus: tuple[float, float],
+) -> None:
+    """The least of the one beside the greatest of the other, and the other way round."""
+    for how, seen in ((Beside.OVER, over), (Beside.MINUS, minus)):
+        assert beside([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
 
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -194,6 +243,7 @@ def test_three_times_as_long_is_told_from_the_same() -> None:
     assert decide(Demand.parse("mean < 8s", Unit.SECONDS), [slow]).holds is False
     assert decide(Demand.parse("mean of a over b in 2..4", Unit.SECONDS), [slow, fast]).holds is True
     assert decide(Demand.parse("mean of a over b < 2", Unit.SECONDS), [slow, fast]).holds is False
+    assert decide(Demand.parse("mean of a minus b in 8s..12s", Unit.SECONDS), [slow, fast]).holds is True
 
 
 @pytest.mark.parametrize(
@@ -203,6 +253,12 @@ def test_three_times_as_long_is_told_from_the_same() -> None:
 def test_how_many_repeats_would_decide(text: str, numbers: list[float], enough: int | None) -> None:
     found = decide(Demand.parse(text, Unit.SECONDS), [exact(numbers)])
     assert (found.holds, found.enough) == (None, enough)
+
+
+def test_how_many_repeats_of_each_would_tell_two_cases_apart() -> None:
+    demand = Demand.parse("median of a over b < 2", Unit.SECONDS)
+    found = decide(demand, [exact([3, 3.1, 3.2]), exact([2, 2.1])])
+    assert (found.holds, found.enough) == (None, 6)
 
 
 def test_so_many_as_would_decide_do_decide() -> None:
@@ -229,6 +285,19 @@ def test_a_value_that_is_open_does_not_decide() -> None:
         assert decide(demand, [long]).holds is False
         assert decide(demand, [short]) == decide(demand, [short])
         assert (decide(demand, [short]).holds, decide(demand, [short]).enough) == (None, None)
+
+
+@pytest.mark.parametrize("statistic", [MEAN, MEDIAN], ids=lambda one: one.name)
+def test_of_a_value_that_is_unknown_neither_end_is_known(statistic: Statistic) -> None:
+    found = estimate([Value.unknown("nobody looked"), Value.exactly(1)], statistic)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+
+
+def test_a_decision_tells_the_interval_that_it_is_made_of() -> None:
+    left, right = exact([1, 2, 4]), exact([2, 3, 3])
+    assert decide(Demand.parse("mean < 9s", Unit.SECONDS), [left]).estimate == estimate(left, MEAN)
+    beside_it = decide(Demand.parse("mean of a minus b < 9s", Unit.SECONDS), [left, right], 0.9).estimate
+    assert beside_it == beside(left, right, Beside.MINUS, MEAN, 0.9)
 
 
 def test_the_greatest_is_what_was_seen() -> None:

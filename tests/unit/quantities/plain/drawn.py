@@ -51,9 +51,26 @@ def _fault(asked: int, confirmed: int | None, healed: int | None, over: int | No
     return Fault(asked, times[0], times[1] if confirmed is not None else None, times[2], kind)
 
 
-def faults(kinds: Iterable[str] = ("kill",)) -> st.SearchStrategy[tuple[Fault, ...]]:
-    some = st.builds(_fault, moments, st.one_of(st.just(0), maybe), maybe, maybe, st.sampled_from([*kinds]))
-    return st.lists(some, min_size=0, max_size=2).map(tuple)
+def faults(
+    kinds: Iterable[str] = ("kill",), seen: Iterable[int] = ()
+) -> st.SearchStrategy[tuple[Fault, ...]]:
+    """`seen`: when something was looked at; most faults are asked for about then, or hardly any would have a look
+    before it and one behind it."""
+    about = st.builds(
+        lambda at, later: at + later,
+        st.sampled_from(sorted({*seen, 0})),
+        st.sampled_from([0, 1, MS, 50 * MS, 50 * MS, 50 * MS, 999 * MS, SECOND, SECOND + 1]),
+    )
+    asked = st.one_of(moments, about, about) if seen else moments
+    some = st.builds(
+        _fault,
+        asked,
+        st.one_of(st.just(0), st.integers(0, 8), maybe),
+        maybe,
+        maybe,
+        st.sampled_from([*kinds]),
+    )
+    return st.one_of(st.lists(some, max_size=2), st.lists(some, min_size=1, max_size=2)).map(tuple)
 
 
 windows = st.sampled_from(
@@ -182,7 +199,9 @@ def looks(draw: st.DrawFn) -> Facts:
         st.dictionaries(nodes, st.integers(0, 5), max_size=3), st.sampled_from([(0, 1), (0, 1), (0,), (1,)]),
         st.sampled_from([replicas, replicas, (2, 3), (1, 4), ()]), st.integers(1, 6),
     )  # fmt: skip
-    for step, bump, leader, isr, mark, ends, seen, where, times in draw(st.lists(state, max_size=9)):
+    for step, bump, leader, isr, mark, ends, seen, where, times in draw(
+        st.one_of(st.lists(state, max_size=9), st.lists(state, min_size=3, max_size=9))
+    ):
         epoch += bump
         for _ in range(times):
             at += step * MS
@@ -203,7 +222,7 @@ def looks(draw: st.DrawFn) -> Facts:
         records.append(_decided(len(records), partition, 0, 1, 0, draw(some_nodes), ()))
     return Facts(
         ends=ENDS,
-        faults=draw(faults()),
+        faults=draw(faults(seen=[one.t_ns for one in found])),
         samples=found,
         records=[] if log == "none" else records,
         ended=log == "whole",
@@ -280,7 +299,9 @@ def decisions(draw: st.DrawFn) -> Facts:
     lost = draw(st.sampled_from([(), (), (), (), (1,), (2,), (3, 4), (0,)]))
     return Facts(
         ends=ENDS,
-        faults=draw(faults(("kill", "kill", "kill", "clock_jump"))),
+        faults=draw(
+            faults(("kill", "kill", "kill", "clock_jump"), [one.timestamp_ms * MS - WALL_NS for one in found])
+        ),
         records=[one for one in found if one.offset not in lost],
         ended=draw(st.sampled_from([True, True, True, False])),
         zookeeper=draw(st.sampled_from([False, False, False, True])),

@@ -9,7 +9,7 @@ from ackproof.rundir.brokers import PartitionTold, Round, Served, Told
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.replicas import Replica, ReplicasFile
 
-from .drawn import ENDS, faults, nodes
+from .drawn import faults, nodes
 from .facts import MS, SECOND, TOPIC, Facts, Scraped
 
 # -- logs on disk, and what was counted --------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def asked(draw: st.DrawFn) -> Facts:
     at, found = draw(st.sampled_from([-SECOND, 0, 0, 2 * SECOND])), []
     answers = st.dictionaries(st.integers(0, 3), st.tuples(rows, st.integers(1, 5), gave), max_size=4)
     some = st.tuples(
-        st.sampled_from([200, 200, 200, 1000, 1001, 2500]), st.sampled_from([0, 5, 150]), answers,
+        st.sampled_from([200, 200, 200, 1000, 1001, 2500]), st.sampled_from([0, 5, 125, 150]), answers,
         st.sampled_from([(), (), (), (3,)]), st.sampled_from([1, 1, 2, -1, None]), st.integers(1, 5),
     )  # fmt: skip
     for step, takes_ms, told, silent, controller, times in draw(st.lists(some, max_size=6)):
@@ -110,7 +110,10 @@ def asked(draw: st.DrawFn) -> Facts:
                 )
             )
             at += step * MS
-    return Facts(ends=draw(st.sampled_from([4, 6, 10])) * SECOND, faults=draw(faults()), rounds=found)
+    times = [one.t_ns for one in found]
+    return Facts(
+        ends=draw(st.sampled_from([4, 6, 10])) * SECOND, faults=draw(faults(seen=times)), rounds=found
+    )
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
@@ -118,26 +121,39 @@ def asked(draw: st.DrawFn) -> Facts:
 
 @st.composite
 def scraped(draw: st.DrawFn) -> Facts:
-    """A scrape a second of up to three nodes, which die, are silent, and may have some metrics only."""
-    begin = draw(st.sampled_from([-2, -2, 0, 3]))
+    """A scrape a second of up to three nodes, which begin late, die, are silent, and may have some
+    metrics only."""
+    begin = draw(st.sampled_from([-2, -2, -2, 0, 3]))
     found: list[Scraped] = []
     lives = []
-    length = draw(st.integers(3, 15))
+    before = st.sampled_from([500, 500, 0])
+    length = draw(st.one_of(st.integers(3, 15), st.integers(9, 15)))
     for node in range(1, draw(st.integers(1, 3)) + 1):
         has = draw(st.sets(st.sampled_from(sorted(METRICS)), max_size=4)) | draw(
             st.sampled_from([set(), set(METRICS), set(METRICS)])
         )
         numbers = draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, None]), min_size=length, max_size=length))
-        silent = draw(st.sampled_from([range(0), range(0), range(2, 9), range(4, 15)]))
+        silent = draw(st.sampled_from([range(0), range(0), range(0), range(2, 9), range(4, 15)]))
         died = draw(st.sampled_from([None, None, (4, 6), (3, None), (5, 12)]))
+        born = draw(st.sampled_from([0, 0, 0, 2]))
         for number, value in enumerate(numbers):
             at = (begin + number) * SECOND
+            if number < born:
+                continue
             if died is not None and died[0] <= number and (died[1] is None or number < died[1]):
                 continue
             told = None if value is None or number in silent else dict.fromkeys(has, float(value))
-            found.append(Scraped(at, at + draw(st.sampled_from([0, 10, 300])) * MS, node, told))
+            found.append(Scraped(at, at + draw(st.sampled_from([0, 10, 125, 300])) * MS, node, told))
+        if born:
+            lives.append(((begin + born) * SECOND - draw(before) * MS, node, True))
         if died is not None:
             lives.append(((begin + died[0]) * SECOND - 100 * MS, node, False))
             if died[1] is not None:
-                lives.append(((begin + died[1]) * SECOND - 500 * MS, node, True))
-    return Facts(ends=ENDS, faults=draw(faults()), scrapes=found, lives=sorted(lives))
+                lives.append(((begin + died[1]) * SECOND - draw(before) * MS, node, True))
+    times = [one.at for one in found]
+    return Facts(
+        ends=draw(st.sampled_from([4, 7, 10])) * SECOND,
+        faults=draw(faults(seen=times)),
+        scrapes=found,
+        lives=sorted(lives),
+    )

@@ -23,6 +23,8 @@ class Told:
 
     rounds: list[tuple[int, int, float | None]]
     holes: list[tuple[float, float]]
+    deaths: list[tuple[float, float]]
+    """From when a node that has it was last asked to its end."""
 
     def numbers(self) -> list[tuple[int, int, float]]:
         return [(at, done, number) for at, done, number in self.rounds if number is not None]
@@ -62,7 +64,13 @@ def told_of(facts: Facts, ask: Ask) -> Told | None:
         return None
     edges = [facts.begins, *(at for at, _, _ in rounds if at > facts.begins), max(facts.ends, times[-1])]
     holes = [(one, two) for one, two in itertools.pairwise(edges) if two - one > HOLE]
-    return Told(rounds, holes) if has else None
+    deaths = []
+    for node in [*has, *mute]:
+        answers = [one.at for one in mine[node] if one.values is not None]
+        for birth, death in _lives(facts, node):
+            if death != math.inf:
+                deaths.append((max([birth, times[0], *(at for at in answers if at < death)]), death))
+    return Told(rounds, holes, deaths) if has else None
 
 
 def _lives(facts: Facts, node: int) -> list[tuple[float, float]]:
@@ -173,7 +181,8 @@ def increase(facts: Facts, ask: Ask, window: Window) -> Bounds:
         before = [number for _, done, number in told.numbers() if done <= begin]
         behind = [number for at, _, number in told.numbers() if at >= end]
         low += inside[-1] - inside[0] if inside else 0
-        seen = before and behind and not told.hidden(begin, end)
+        died = any(asked < end and begin < death for asked, death in told.deaths)
+        seen = before and behind and not told.hidden(begin, end) and not died
         high += behind[0] - before[-1] if seen else math.inf
     return low, high
 

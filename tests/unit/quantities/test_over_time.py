@@ -1,0 +1,92 @@
+"""States over time on planted looks: `always`, `never` and `eventually`, their holes, and what was seen in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.rundir.bounds import Bound
+
+from .conftest import Make, decided, ended, life, look, looks
+
+
+def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
+    ask = parse_ask(text)
+    return answered(evidence, ask, Bound.parse(bound, ask.quantity.unit))
+
+
+def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
+    assert answer(make(samples=looks(0, 11)), "isr", "never < 2").holds is True
+    holed = make(samples=[*looks(0, 4), *looks(6, 11)])
+    assert answer(holed, "isr", "never < 2").why == "isr(orders/0): no look tells it from 3.900 s to 6.000 s"
+    assert answer(holed, "isr(orders/0)", "always >= 2").holds is None
+    around = make(samples=[*looks(0, 4), *looks(5.5, 11)], events=life(4.9, 5, 9))
+    assert answer(around, "isr", "always >= 2 during fault 1").why.endswith("from 3.900 s to 5.500 s")
+    whole = make(samples=[*looks(0, 4), *looks(6, 11)], metadata=ended([decided(0)]))
+    assert answer(whole, "isr(orders/0)", "never < 2").holds is True
+    flicker = make(samples=looks(0, 11), metadata=ended([decided(0), decided(1, isr=(1,)), decided(2)]))
+    assert answer(flicker, "isr(orders/0)", "never < 2").broken
+    unsaid = make(samples=looks(0, 11), metadata=ended([decided(0)]))
+    assert answer(unsaid, "lag", "never > 10").holds is None, "nobody told the high watermark"
+
+
+@pytest.mark.parametrize("bound", ["never < 2", "always >= 2", "eventually == 3", "never < 2 during fault 1"])
+def test_a_partition_that_nobody_looked_at_is_not_as_the_others(make: Make, bound: str) -> None:
+    seen, faults = looks(0, 11), life(3.95, 4, 9)
+    assert answer(make(samples=seen, events=faults, partitions=1), "isr", bound).holds is True
+    half = make(samples=seen, events=faults, partitions=2)
+    assert answer(half, "isr", bound).holds is None
+    assert answer(half, "isr", bound).why.startswith("isr(orders/1): ")
+    assert answer(half, "isr(orders/0)", bound).holds is True
+
+
+def test_a_look_that_breaks_a_state_is_named(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), look(4, isr=(1,)), *looks(4.1, 11)], events=life(5, 5, 6))
+    assert answer(run, "isr", "always >= 2").seen == "isr(orders/0) was 1 at 4.000 s"
+    assert answer(run, "isr", "always >= 2 during fault 1").holds is True
+    assert answer(run, "isr", "always >= 2 after fault 1").holds is True
+    assert answer(run, "isr", "never == 1 outside faults").broken
+
+
+def test_eventually_has_a_time_by_which(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), *looks(4, 8, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert answer(run, "isr", "eventually == 3 by 5s after fault 1").holds is True
+    missed = answer(run, "isr", "eventually == 3 by 3s after fault 1")
+    assert (missed.seen, missed.broken) == ("isr(orders/0) was not so since 4.000 s until 7.000 s", True)
+    late = answer(run, "isr", "eventually == 1 by 60s after fault 1")
+    assert late.holds is None
+    assert "the run ended at 10.900 s, before it was so" in late.why
+    assert answer(run, "isr", "eventually == 1").holds is None, "the run ended before it was so"
+    holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
+
+
+@pytest.mark.parametrize("bound", ["eventually == 3 by 3s", "eventually == 2 by 50ms after fault 1"])
+def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make, bound: str) -> None:
+    """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
+    run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
+    found = answer(run, "isr", bound)
+    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it within that time")
+
+
+@pytest.mark.parametrize(
+    "bound", ["always == 3 during fault 1", "never < 3 after fault 1", "eventually == 2 by 4s after fault 1"]
+)
+def test_only_the_first_look_of_a_run_may_be_late(make: Make, bound: str) -> None:
+    """Clients are started then; when a fault begins somebody should be looking."""
+    run = make(samples=looks(6, 11), events=life(2.9, 3, 9))
+    found = answer(run, "isr", bound)
+    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it from 3.000 s to 6.000 s")
+    assert answer(make(samples=looks(4, 11)), "isr", "always == 3").holds is True
+
+
+def test_what_was_seen_in_words(make: Make) -> None:
+    assert answer(make(samples=[look(0)], ends_s=1), "isr", "always == 3").seen == "3"
+    assert answer(make(samples=looks(0, 11)), "isr", "always == 3").seen == "3"
+    shrunk = make(samples=[*looks(0, 4), *looks(4, 11, isr=(1, 2))])
+    assert answer(shrunk, "isr", "always >= 2").seen == "2 to 3"
+    assert answer(shrunk, "isr", "eventually == 2").seen == "2 at 4.000 s"
+    two = make(samples=sorted([*looks(0, 11), *looks(0, 11, partition=1)], key=lambda one: one.t_ns))
+    assert answer(two, "isr", "always == 3").seen == "so on all 2 partitions"
