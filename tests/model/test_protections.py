@@ -31,14 +31,14 @@ def test_with_all_of_them_nothing_is(explore: Explorer, protection: str) -> None
 @pytest.mark.parametrize("protection", LARGER)
 def test_with_all_of_them_nothing_is_in_three_brokers(explore: Explorer, protection: str) -> None:
     scope, _ = LARGER[protection]
-    assert explore.finds_nothing(scope) > 5_000
+    assert explore.finds_nothing(scope) > 1_000
 
 
 @pytest.mark.parametrize("protection", MASKED)
 def test_the_others_stand_in_for_it(explore: Explorer, protection: str) -> None:
     scope = MASKED[protection]
     off = replace(scope, rules=without(scope.rules, protection))
-    assert explore.finds_nothing(off) > 1000
+    assert explore.finds_nothing(off) > 200
     assert explore.finds_nothing(scope) > 100
     reached = [{*map(frozenset, explore(each).cells.values)} for each in (scope, off)]
     assert reached[0] != reached[1], "the scope never comes to where the rule acts"

@@ -88,7 +88,7 @@ def test_cells_with_many_values_are_widened_on_the_way() -> None:
 
 @pytest.mark.parametrize("limit", [{"max_states": 1_500}, {"max_bytes": 600_000}, {"max_seconds": 0.0}])
 def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], tmp_path: Path) -> None:
-    scope = Scope(Rules(min_insync=2), brokers=2, budget=Budget(kills=1, shrinks=1))
+    scope = Scope(Rules(min_insync=2), brokers=2, records=2, budget=Budget(kills=1, cuts=1))
     whole = Search(world(scope))
     whole.run()
     part = Search(world(scope))

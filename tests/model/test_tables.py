@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from operator import le
 
 import pytest
 
@@ -51,7 +52,7 @@ MODELS: dict[str, Model] = {
 def bare(model: Model) -> Model:
     """A model of which nothing is known but its steps: each group is looked up alone, and sees whole cells."""
     groups = [group._replace(row="", counts=()) for group in model.groups]
-    return replace(model, groups=groups, counters=(), widths=())
+    return replace(model, groups=groups, counters=(), widths=(), frugal=False)
 
 
 def narrow(scope: Scope) -> Model:
@@ -84,12 +85,27 @@ def depths(search: Search) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name: str) -> None:
-    quick, plain = searched(MODELS[name]), searched(bare(MODELS[name]))
+    quick, plain = searched(replace(MODELS[name], frugal=False)), searched(bare(MODELS[name]))
     assert rows(quick) == rows(plain)
     assert depths(quick) == depths(plain)
     assert quick.progress.depth == plain.progress.depth
     for kind, finding in quick.findings.items():
         assert len(quick.way_to(finding.state)) == len(plain.way_to(plain.findings[kind].state)), kind
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_of_states_that_differ_in_counters_those_are_left_out_that_can_do_less(name: str) -> None:
+    frugal, plain = searched(MODELS[name]), searched(bare(MODELS[name]))
+    assert depths(frugal) == depths(plain)
+    kept, every = rows(frugal), rows(plain)
+    assert kept <= every
+    more: dict[tuple[Hashable, ...], list[Budget]] = {}
+    for budget, *others in kept:
+        assert isinstance(budget, Budget)
+        more.setdefault(tuple(others), []).append(budget)
+    for budget, *others in every - kept:
+        assert isinstance(budget, Budget)
+        assert any(all(map(le, budget, enough)) for enough in more[tuple(others)])
 
 
 def test_the_models_above_find_something_and_count_everything() -> None:
