@@ -31,6 +31,9 @@ KILL = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1
 STATES = {
     "a kill": KILL,
     "a slow follower": replace(KILL, budget=Budget(shrinks=1)),
+    "a kill, and who starts learns at once": Scope(
+        VERSIONS["4.0"], brokers=2, acks=1, settled=True, idempotent=True, budget=Budget(kills=1)
+    ),
     "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
 }
 

@@ -10,14 +10,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from ackproof_reference.broker import Process
+from ackproof_reference.explore.fusing import starts_unnoticed
+from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import Model, Row
 from ackproof_reference.explore.retelling import Retelling
-from ackproof_reference.explore.scope import TOLD, Budget, Scope
+from ackproof_reference.explore.scope import CONTROLLER, TOLD, Budget, Scope, process_cell
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
+from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 
 RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
+ASKED = frozenset({LOST, VANISHED})
+"""What predictions ask for: a search for these alone ends sooner (`ending.py`)."""
 MOST = 60_000
 """States of the told search; larger scopes are left out."""
 
@@ -52,7 +58,8 @@ def searched(scope: Scope, most: int) -> Search:
 
 def unseen(scope: Scope, most: int) -> int:
     """How many states of the told search are none of those that the reduced one has looked at, or had no need to: one
-    like it with as much left was looked at, or nothing can be broken from there on."""
+    like it with as much left was looked at, or nothing can be broken from there on. Left out are those in which a broker
+    has started and not learned yet, where it does both in one step."""
     told = searched(replace(scope, reductions=TOLD._replace(ending=scope.reductions.ending)), most)
     fewer = searched(scope, most)
     retelling = fewer.model.retold
@@ -71,14 +78,49 @@ def unseen(scope: Scope, most: int) -> int:
             for more in seen.get(tuple(others), ())
             if all(one <= another for one, another in zip(budget, more, strict=True))
         ]
-        return bool(enough) or budget in seen.get(tuple(others), ()) or ended(fewer.model, image)
+        return (
+            bool(enough)
+            or budget in seen.get(tuple(others), ())
+            or ended_for(fewer.model, image, frozenset())
+        )
 
-    return sum(not any(map(looked_at, retelling.images(told.cells.row(state)))) for state in told.seen)
+    rows = (told.cells.row(state) for state in told.seen)
+    return sum(
+        not any(map(looked_at, retelling.images(row))) for row in rows if not any(_starting(scope, row))
+    )
 
 
-def ended(model: Model, row: Row) -> bool:
-    """Whether a search does not go on from a state."""
-    return bool(model.ends) and all(end.holds(*(row[cell] for cell in end.cells)) for end in model.ends)
+def _starting(scope: Scope, row: Row) -> Iterator[bool]:
+    """Which brokers have started and learned nothing yet, where the reduced search has them learn in the same step."""
+    metadata = row[CONTROLLER]
+    assert isinstance(metadata, Metadata)
+    for one in scope.ids:
+        process = row[process_cell(one)]
+        assert isinstance(process, Process)
+        yield process.up and process.metadata is None and starts_unnoticed(scope, one, metadata)
+
+
+def broken_behind(scope: Scope, most: int) -> set[str] | None:
+    """Which classes of those that predictions ask for are broken at, or behind, states at which a search for these does
+    not go on (`seated.py`), and that a search for all of them has looked at. None: there are more states."""
+    search = searched(scope, most)
+    if not search.exhausted:
+        return None
+    ended = [state for state in search.seen if ended_for(search.model, search.cells.row(state), ASKED)]
+    behind = Search(world(scope), frozenset({"all of it"}))
+    behind.cells = search.cells
+    behind.restore(ended, range(len(ended)), len(ended), 0, [])
+    behind.run()
+    return ASKED & behind.findings.keys() if ended else set()
+
+
+def ended_for(model: Model, row: Row, wanted: frozenset[str]) -> bool:
+    """Whether a search for these classes does not go on from a state; for all of them where there are none."""
+    return any(
+        all(one.holds(*(row[cell] for cell in one.cells)) for one in end.conditions)
+        for end in model.ends
+        if not end.kinds or (wanted and wanted <= end.kinds)
+    )
 
 
 def difference(scope: Scope, most: int = MOST) -> str | None:
@@ -98,4 +140,12 @@ def difference(scope: Scope, most: int = MOST) -> str | None:
     except AssertionError as error:
         return f"{sorted(shortest)} became {sorted(fewer.findings)}, and {error}"
     counted = {kind: one.depth for kind, one in fewer.findings.items()}
-    return "" if shortest == found == counted else f"{shortest} became {found}, counted as {counted}"
+    if not shortest == found == counted:
+        return f"{shortest} became {found}, counted as {counted}"
+    asked = Search(world(scope), ASKED)
+    asked.run(max_states=most)
+    if not (asked.exhausted or asked.satisfied):
+        return f"{len(told.seen)} states became more than {most} for two classes"
+    expected = {kind: depth for kind, depth in shortest.items() if kind in ASKED}
+    answered = {kind: one.depth for kind, one in asked.findings.items() if kind in ASKED}
+    return "" if expected == answered else f"asked for alone {expected} became {answered}"

@@ -13,10 +13,17 @@ from ackproof_reference.explore.model import Epochs, Model, Ranks
 class Admission:
     """Says of packed states what a search is to keep, for one packing of a model's cells."""
 
-    def __init__(self, model: Model, cells: Cells) -> None:
+    def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:
         self._ranks = None if model.epochs is None else _Ranks(model.epochs, cells)
         self._more = Spare(cells) if model.frugal else None
-        self._ends = [_End(cells.mask(end.cells, end.counts), {}, end.cells, end.holds) for end in model.ends]
+        self._ends = [
+            [
+                _Condition(cells.mask(one.cells, one.counts), {}, one.cells, one.holds)
+                for one in end.conditions
+            ]
+            for end in model.ends
+            if not end.kinds or (wanted and wanted <= end.kinds)
+        ]
         self._cells = cells
         self.free = not (self._ranks or self._more or self._ends)
         """Whether every state is kept as it is."""
@@ -27,15 +34,15 @@ class Admission:
 
     def wanted(self, state: int, seen: dict[int, int]) -> bool:
         """Whether a state that was not seen has to be gone on from."""
-        for mask, memo, cells, holds in self._ends:
-            key = state & mask
-            held = memo.get(key)
-            if held is None:
-                held = memo[key] = holds(*(self._cells.of(key, cell) for cell in cells))
-            if not held:
-                break
-        else:
-            if self._ends:
+        for conditions in self._ends:
+            for mask, memo, cells, holds in conditions:
+                key = state & mask
+                held = memo.get(key)
+                if held is None:
+                    held = memo[key] = holds(*(self._cells.of(key, cell) for cell in cells))
+                if not held:
+                    break
+            else:
                 return False
         if self._more is not None:
             for more in self._more[state & self._more.mask]:
@@ -44,7 +51,7 @@ class Admission:
         return True
 
 
-class _End(NamedTuple):
+class _Condition(NamedTuple):
     mask: int
     memo: dict[int, bool]
     cells: tuple[int, ...]

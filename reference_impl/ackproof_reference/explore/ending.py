@@ -11,40 +11,57 @@ that a high watermark never falls, rests on no log.
 That holds where followers are told to cut by the answer to a fetch (KIP-595): before, they cut to their high
 watermarks. Nor may a leader die and lead on in its epoch, which would begin again (`last_known_leader_unfenced`), a
 record be sent again, or the partition be moved. While power may be lost it must be on all disks. Answers under way
-must bring nothing, and cut nothing.
+must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
+`match_responses`).
+
+For searches that ask for lost and vanished records alone there are more such states (`seated.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
 from ackproof_reference.explore.fetching import Reply
 from ackproof_reference.explore.fusing import leads_once
 from ackproof_reference.explore.invariants import records
-from ackproof_reference.explore.model import End
-from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Client, Scope, fetch_cell, log_cell
+from ackproof_reference.explore.model import Condition, End
+from ackproof_reference.explore.scope import (
+    BUDGET,
+    CLIENT,
+    Budget,
+    Client,
+    Scope,
+    fetch_cell,
+    log_cell,
+)
+from ackproof_reference.explore.seated import seats
 from ackproof_reference.log import UNKNOWN, EpochEntry, Log
 from ackproof_reference.messages import Error, Fetched
 from ackproof_reference.rules import Rules, Truncation
 
 
 def ends(scope: Scope) -> Sequence[End]:
-    """What must all hold in a state for a search not to go on from it; nothing: it always goes on."""
-    budget = scope.budget
-    if not _stay(scope.rules) or budget.retries or budget.reassignments or not scope.reductions.ending:
+    """Where a search does not go on."""
+    if not scope.reductions.ending:
         return ()
+    return (*_all_alike(scope), *seats(scope))
+
+
+def _all_alike(scope: Scope) -> Iterator[End]:
+    budget = scope.budget
+    if not _stay(scope.rules) or budget.retries or budget.reassignments:
+        return
     replicas = scope.assigned or scope.ids
     logs = (BUDGET, CLIENT, *map(log_cell, replicas))
-    return (
-        End(logs, partial(_whole, scope, replicas), ("power_losses",)),
-        *(End((fetch_cell(one),), _brings_nothing) for one in replicas),
-    )
+    nothing = (Condition((fetch_cell(one),), _brings_nothing) for one in replicas)
+    yield End((Condition(logs, partial(_whole, scope, replicas), ("power_losses",)), *nothing))
 
 
 def _stay(rules: Rules) -> bool:
     """Whether logs that are the same stay so."""
-    return rules.truncation is Truncation.ON_FETCH and leads_once(rules)
+    matched = rules.fetch_fencing or rules.match_responses
+    return rules.truncation is Truncation.ON_FETCH and leads_once(rules) and matched
 
 
 def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:

@@ -1,29 +1,32 @@
 """A follower's asking, being answered and taking the answer as one step where nobody can tell it from three.
 
 **A request is always under way**: what its follower would ask now. A request changes nothing, so nobody can tell when
-it was sent, unless a step of the follower's own makes another one of it (it dies, or learns of another leader). Such a
-step has two outcomes: the request had not been sent; or it had been, and is `Late`: it may still be served, for its
+it was sent, unless a step of the follower's own makes another one of it (it dies, or learns of another leader). Such
+a step has two outcomes: the request had not been sent; or it had been, and is `Late`: it may still be served, for its
 leader to count where the follower was. A late one that its leader will refuse whenever it comes is forgotten; that
 rests on leaders that fence (`fetch_fencing`), and on leaders that died never leading in their epoch again
 (`last_known_leader_unfenced`): where one of these is taken away it is kept. A late question for the end of an epoch
 (before KIP-595) changes nothing at its leader, so it might as well not have been sent: only fetches are late.
 
-A late fetch may not be forgotten, seldom as anything comes of it. Without `broker_epoch_check` its leader proposes who
-has lost since what it fetched: an invalid ISR that nothing else leads to. With all protections three kills lead to some
-states by late fetches alone: a dead follower is counted after another, restarted since, was answered with the older
-high watermark.
+A late fetch may not be forgotten, seldom as anything comes of it. Without `broker_epoch_check` its leader proposes
+who has lost since what it fetched: an invalid ISR that nothing else leads to. With all protections three kills lead
+to some states by late fetches alone: a dead follower is counted after another, restarted since, was answered with the
+older high watermark.
 
-**An answer that changed nothing at its leader is taken at once.** Taking it touches the follower alone. What others do
-between the answer and the taking they can do after both; where the follower itself does something first by which it
-drops the answer, or where something is broken in between, the request might as well not have been served. That rests
-on followers that drop such answers (`match_responses`): where that is taken away every answer is kept until it is
-taken. An answer that changed something at its leader is under way like any other: between the leader's knowing and the
-follower's holding lies what protections are for.
+**An answer that changed nothing at its leader is taken at once**: nothing that the leader will look at again, for of
+what it forgets (`forgetting.py`) the states before and after are one. Taking it touches the follower alone. What
+others do between the answer and the taking they can do after both; where the follower itself does something first by
+which it drops the answer, or where something is broken in between, the request might as well not have been served.
+That rests on followers that drop such answers (`match_responses`): where that is taken away every answer is kept
+until it is taken. An answer that changed something at its leader is under way like any other: between the leader's
+knowing and the follower's holding lies what protections are for.
 
 **Who starts learns at once that it follows**, where nobody can tell when it has registered: it is no member of ISR or
 ELR, and fenced before and after. Before it has learned it can do nothing but die again, and might as well not have
-started. That rests on fenced brokers' joining no ISR (`fencing`), on checkpoints that are not older a second time
-(`checkpointed_at_once`), and on no leader's being elected while it is fenced.
+started: registering may be put off until it learns, whatever the controller decides in between, and what registering
+does besides (it is about to stop no more, its clean-shutdown file goes) is done then. That rests on fenced brokers'
+joining no ISR (`fencing`), on checkpoints that are not older a second time (`checkpointed_at_once`), and on no
+leader's being elected while it is fenced.
 
 The fused step counts as the steps that it stands for, so stories are the shortest.
 """

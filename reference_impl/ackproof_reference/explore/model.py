@@ -70,12 +70,20 @@ class Epochs(Protocol):
         ...
 
 
-class End(NamedTuple):
-    """A condition under which a search does not go on from a state: `holds(*cells)`; `counts` as in `Group`."""
+class Condition(NamedTuple):
+    """What is asked of a state: `holds(*cells)`; `counts` as in `Group`."""
 
     cells: tuple[int, ...]
     holds: Callable[..., bool]
     counts: tuple[str, ...] = ()
+
+
+class End(NamedTuple):
+    """Where a search does not go on from a state: all of these hold. Nothing of these `kinds` is broken in it, or
+    behind it; empty: nothing at all."""
+
+    conditions: Sequence[Condition]
+    kinds: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -100,4 +108,4 @@ class Model:
     """A state is not kept if another one, seen before, differs in counters only, and has as much of each left: who may
     do more of something has all the ways of who may do less."""
     ends: Sequence[End] = ()
-    """A state for which all of these hold is neither gone on from nor kept: nothing is broken in it, or behind it."""
+    """A state at one of these is neither gone on from nor kept."""

@@ -84,7 +84,7 @@ class Search:
     def renew(self) -> None:
         """Forget what was worked out about groups; needed when the packing has changed."""
         self._tables = Tables(self.model.groups, self.cells, self._broken)
-        self._admission = Admission(self.model, self.cells)
+        self._admission = Admission(self.model, self.cells, self.wanted)
 
     def _broken(self, kind: str, text: str, state: int) -> None:
         if kind not in self.findings:

@@ -1,0 +1,221 @@
+"""Where a search for lost and vanished records need not go on: whoever leads, or comes to lead, leads for good.
+
+No budget is left by which a leader could die, be fenced or be asked to go, and the partition is not being moved. Of
+other classes that says nothing (what another broker's log becomes, who may be elected), and with acks=0 not even of
+lost records, for there counts what a leader may refuse.
+
+**Somebody leads.** The controller's leader runs, is registered as it runs, and is in the ISR. The session of another
+one ends without an election then, for there is one who may lead on (`decide`); proposals of those who led before are
+refused for their epoch, its own name it. It has learned so already or will, from the newest image, and its log is not
+cut: only followers cut, and it has no answer under way of when it followed. Of all that was acknowledged and read it
+lacks nothing, and what it acknowledges and shows itself it has. Others acknowledge and show only while they believe
+to lead:
+
+* nobody else who runs does; who starts later learns the newest image, which names this leader. Or
+* one does, of an older epoch, but its high watermark passes nothing that the leader lacks: its ISR is below the
+  minimum, or has the leader in it, whose last fetch is what it knows (`maximal_isr`: also while it proposes another
+  one). What the leader holds may reach further by following that one until it learns, if its log is the beginning of
+  that one's (and counts as held by its next fetch only, `replicated_by_next_fetch`). Who acknowledges at once
+  (acks=1) must be sent nothing more, and what it holds counts whole. A late fetch of the leader could still tell that
+  one something, so there must be none.
+
+**Nobody leads**, or one who does not run, or only who may be elected alone. Nobody believes to lead but for that one,
+no proposal and no answer to a fetch is under way, and all who may come to lead hold all that was promised: ISR, ELR,
+the last leader known, and with unclean elections everybody. Logs stay as they are until one of these leads. That
+rests on nobody's cutting its log for learning of a leader alone (KIP-101).
+
+In ZooKeeper mode a conditional write asks for no epoch: there nobody else may have a proposal under way, nor believe
+to lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from functools import partial
+
+from ackproof_reference.broker import Broker, Follower, Leader, Process
+from ackproof_reference.explore.fetching import Reply
+from ackproof_reference.explore.fusing import Late
+from ackproof_reference.explore.invariants import LOST, VANISHED, records
+from ackproof_reference.explore.model import Condition, End
+from ackproof_reference.explore.scope import (
+    BUDGET,
+    CLIENT,
+    CONTROLLER,
+    Budget,
+    Client,
+    Scope,
+    fetch_cell,
+    log_cell,
+    process_cell,
+    proposal_cell,
+)
+from ackproof_reference.follower import next_request
+from ackproof_reference.log import UNKNOWN, Log
+from ackproof_reference.messages import Altered, AlterPartition, Error, Fetch, Fetched
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+from ackproof_reference.node import step
+from ackproof_reference.rules import Rules, Truncation
+
+_UNSEATS = (
+    "kills",
+    "power_losses",
+    "clean_stops",
+    "cuts",
+    "preferred",
+    "hand_overs",
+    "unclean",
+    "reassignments",
+    "failovers",
+)
+"""Budgets by which a leader may cease to lead. What is left of the others is not asked."""
+
+
+def seats(scope: Scope) -> Iterator[End]:
+    """Where a search for these two classes does not go on."""
+    if scope.acks == 0:
+        return
+    kinds, ids = frozenset((LOST, VANISHED)), scope.ids
+    seated = Condition((BUDGET,), _seated, _UNSEATS)
+    quiet = {one: Condition((fetch_cell(one),), _takes_nothing) for one in ids}
+    for one in ids:
+        others = (
+            Condition(
+                (BUDGET, CLIENT, *cells_of(one), log_cell(other), process_cell(other), proposal_cell(other)),
+                partial(_cannot_harm, scope, one, other),
+                ("retries",),
+            )
+            for other in ids
+            if other != one
+        )
+        leads = Condition((CONTROLLER, process_cell(one)), partial(_leads, one))
+        holds = Condition((CLIENT, log_cell(one)), _holds)
+        yield End((seated, leads, holds, quiet[one], *others), kinds)
+    silent = (
+        Condition((CONTROLLER, process_cell(one), proposal_cell(one)), partial(_is_silent, scope, one))
+        for one in ids
+    )
+    next_ones = (
+        Condition((CLIENT, CONTROLLER, log_cell(one)), partial(_may_lead_next, scope, one)) for one in ids
+    )
+    if scope.rules.truncation is Truncation.HIGH_WATERMARK:
+        return
+    yield End((seated, *silent, *next_ones, *quiet.values()), kinds)
+
+
+def cells_of(broker: int) -> tuple[int, int, int]:
+    """Its log, its memory, and what it has under way of its fetching."""
+    return log_cell(broker), process_cell(broker), fetch_cell(broker)
+
+
+def _seated(budget: Budget) -> bool:
+    return not any(getattr(budget, name) for name in _UNSEATS)
+
+
+def _leads(own: int, metadata: Metadata, process: Process) -> bool:
+    """Whether the controller has a broker lead, and holds nothing that says otherwise."""
+    partition, registered = metadata.partition, metadata.registration(own)
+    if partition.leader != own or own not in partition.isr or _moves(partition):
+        return False
+    runs = process.up and registered.epoch == process.epoch and not registered.fenced
+    return runs and not registered.stopping
+
+
+def _moves(partition: Partition) -> bool:
+    return bool(partition.adding or partition.removing)
+
+
+def _holds(client: Client, log: Log) -> bool:
+    held = records(log.batches)
+    return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
+
+
+def _takes_nothing(under_way: Hashable) -> bool:
+    return not isinstance(under_way, Reply)
+
+
+def _cannot_harm(
+    scope: Scope,
+    own: int,
+    other: int,
+    budget: Budget,
+    client: Client,
+    log: Log,
+    process: Process,
+    under_way: Hashable,
+    others: Log,
+    memory: Process,
+    proposal: Hashable,
+) -> bool:
+    """Whether what another broker may acknowledge, show or propose takes nothing from `own`, which leads."""
+    rules = scope.rules
+    if not rules.alter_partition and isinstance(proposal, AlterPartition):
+        return False
+    if not memory.up or not isinstance(memory.role, Leader):
+        return True
+    if not rules.alter_partition or budget.retries or isinstance(under_way, Late):
+        return False
+    most = _most(rules, own, memory, proposal) if scope.acks == -1 else None
+    if most is None and client.sent < scope.records:
+        return False
+    believed = records(others.below(others.end if most is None else max(most, others.high_watermark)))
+    whole = records(log.batches)[: len(believed)] == believed
+    return whole and not _may_cut(rules, Broker(own, log, process), Broker(other, others, memory))
+
+
+def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
+    """How far the high watermark of one that believes to lead may rise: not while its ISR is below the minimum, nor
+    past where `own`, if it is a member, was when it fetched last. None: any far."""
+    assert isinstance(memory.role, Leader)
+    partition, most = memory.partition, UNKNOWN
+    known = {one.replica: one.end for one in memory.role.progress}
+    decided = proposal.partition if isinstance(proposal, Altered) else None
+    for isr in (partition.isr, *((decided.isr,) if decided is not None else ())):
+        if rules.strict_min_isr and len(isr) < rules.effective_min_isr(len(partition.replicas)):
+            continue
+        if own not in isr or not rules.maximal_isr or own not in known:
+            return None
+        most = max(most, known[own])
+    return most
+
+
+def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
+    """Whether one that has not learned yet that it leads may lose something by following another one until then."""
+    role, leader = broker.process.role, other.process.role
+    if not isinstance(role, Follower) or role.leader != other.id:
+        return False
+    if not rules.replicated_by_next_fetch:
+        return True
+    batches = broker.log.batches
+    if broker.log.start != other.log.start or batches != other.log.batches[: len(batches)]:
+        return True
+    request = next_request(broker)
+    assert isinstance(leader, Leader)
+    if not isinstance(request, Fetch) or role.epoch != leader.epoch:
+        return True
+    answer = step(other, request, rules)[1][0]
+    return not isinstance(answer, Fetched) or answer.error is not Error.NONE or answer.diverging is not None
+
+
+def _is_silent(scope: Scope, own: int, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
+    """Whether a broker that may not lead, as far as the controller goes, acknowledges, shows and proposes nothing; or
+    only what is its own, and nobody else may lead next."""
+    if not process.up or not isinstance(process.role, Leader):
+        return not isinstance(proposal, AlterPartition)
+    rules, partition = scope.rules, metadata.partition
+    alone = not rules.unclean_election and _candidates(partition) <= {own}
+    return alone and rules.alter_partition and process.role.epoch < partition.leader_epoch
+
+
+def _candidates(partition: Partition) -> set[int]:
+    """Who may lead next, while elections are clean."""
+    members = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
+    return members - {NO_LEADER}
+
+
+def _may_lead_next(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
+    """Whether a broker would lead with all that was promised, if it may come to lead."""
+    partition = metadata.partition
+    if _moves(partition):
+        return False
+    return not (scope.rules.unclean_election or own in _candidates(partition)) or _holds(client, log)

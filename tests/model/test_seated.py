@@ -1,0 +1,104 @@
+"""Behind the states at which a search for lost and vanished records ends, none is lost and none vanishes.
+
+All these states of a scope are gone on from at once, without ends. That finds far more than a comparison of what is
+found: where a planted fault ends too soon, the same may be found another way, as short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from ackproof_reference.explore import seated
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.log import UNKNOWN
+from ackproof_reference.rules import VERSIONS, without
+from reduced import RELEASES, broken_behind, scopes
+
+MOST = 30_000
+
+
+def scope(release: str, brokers: int = 2, records: int = 1, acks: int = -1, **budget: int) -> Scope:
+    rules = replace(VERSIONS[release], min_insync=2)
+    return Scope(rules, brokers, records, acks, Budget(**budget), settled=True, targets=((2,),))
+
+
+def off(scope: Scope, *protections: str) -> Scope:
+    rules = scope.rules
+    for protection in protections:
+        rules = without(rules, protection)
+    return replace(scope, rules=rules)
+
+
+LARGER = {
+    "two kills": scope("4.1", brokers=3, kills=2),
+    "moves": scope("4.0", brokers=3, hand_overs=2),
+    "a slow follower, a move": scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1),
+    "a stop, a cut": scope("4.2", clean_stops=1, cuts=1),
+    "what is sent counts as held": off(
+        scope("2.8-zk", records=2, cuts=1, preferred=1, reassignments=1), "replicated by the next fetch"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_nothing_is_broken_behind(name: str) -> None:
+    assert broken_behind(LARGER[name], 100_000) == set()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> None:
+    """A few of its small scopes, drawn; the night takes all of them."""
+    drawn = Random(f"behind {release}").sample(list(scopes(release)), 25)
+    found = {one: broken_behind(one, 2_000) for one in drawn}
+    assert not {one: broken for one, broken in found.items() if broken}
+    assert sum(broken is not None for broken in found.values()) > 10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("release", RELEASES)
+def test_nothing_is_broken_behind_in_any_small_scope(release: str, part: int) -> None:
+    found = {one: broken_behind(one, MOST) for one in list(scopes(release))[part::20]}
+    assert not {one: broken for one, broken in found.items() if broken}
+
+
+def always(*cells: object) -> bool:
+    return True
+
+
+def never(*cells: object) -> bool:
+    return False
+
+
+def nowhere(*cells: object) -> int:
+    return UNKNOWN
+
+
+LAGS = scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1)
+DUDS: dict[str, tuple[Callable[..., object], Scope]] = {
+    "_seated": (always, LAGS),
+    "_leads": (always, LAGS),
+    "_holds": (always, LAGS),
+    "_is_silent": (always, LAGS),
+    "_cannot_harm": (always, LAGS),
+    "_may_lead_next": (always, LAGS),
+    "_most": (
+        nowhere,
+        replace(LARGER["a stop, a cut"], rules=replace(VERSIONS["4.2"], unclean_election=True)),
+    ),
+    "_may_cut": (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
+    "_moves": (never, scope("4.0", records=2, acks=1, kills=1, hand_overs=1, reassignments=1)),
+    "_takes_nothing": (always, off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")),
+}
+
+
+@pytest.mark.parametrize("planted", DUDS)
+def test_an_end_that_asks_for_less_is_noticed(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault, where = DUDS[planted]
+    assert not broken_behind(where, MOST)
+    monkeypatch.setattr(seated, planted, fault)
+    assert broken_behind(where, MOST)
