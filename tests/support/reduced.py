@@ -58,8 +58,8 @@ def searched(scope: Scope, most: int) -> Search:
 
 def unseen(scope: Scope, most: int) -> int:
     """How many states of the told search are none of those that the reduced one has looked at, or had no need to: one
-    like it with as much left was looked at, or nothing can be broken from there on. Left out are those in which a broker
-    has started and not learned yet, where it does both in one step."""
+    like it with as much left was looked at, or nothing can be broken from there on. Left out are those in which a
+    broker has started and not learned yet, where it does both in one step."""
     told = searched(replace(scope, reductions=TOLD._replace(ending=scope.reductions.ending)), most)
     fewer = searched(scope, most)
     retelling = fewer.model.retold

@@ -18,6 +18,7 @@ from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import (
     EXPLORED,
     FURTHER_STATES,
+    RUN_STATES,
     USUAL_STATES,
     Answer,
     Answers,
@@ -75,12 +76,12 @@ def predict_run(
 ) -> PredictionFile:
     """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
 
-    `seen`: classes that the run shows. One of these is not left unknown before ten times as many states were looked at.
-    `explore` answers for the classes that replication decides, within so many states. Raises `BadInput` for a metadata
-    log that is broken.
+    `seen`: classes that the run shows. One of these is not left unknown before several times as many states were looked
+    at. `explore` answers for the classes that replication decides, within so many states. Raises `BadInput` for a
+    metadata log that is broken.
     """
     explore = explore or _explored_run
-    file = explore(case, run, USUAL_STATES)
+    file = explore(case, run, RUN_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
         file = explore(case, run, FURTHER_STATES)
     return _with_the_settings(case, file)
