@@ -188,8 +188,8 @@ def test_what_is_possible_in_a_smaller_world_is_possible(own_cache: Path) -> Non
 
 
 def test_only_a_scope_that_is_seen_to_its_end_makes_a_class_impossible() -> None:
-    scope = Scope(Rules(min_insync=2), brokers=2, budget=Budget(kills=1), settled=True)
-    assert answers(scope, max_states=20).classes["lost"].chance is Chance.UNKNOWN
+    scope = Scope(Rules(min_insync=2), brokers=3, budget=Budget(kills=2), settled=True)
+    assert answers(scope, max_states=100).classes["lost"].chance is Chance.UNKNOWN
     assert answers(scope).classes["lost"].chance is Chance.IMPOSSIBLE
 
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from ackproof_reference.broker import Broker, Leader
-from ackproof_reference.explore import admitting, ending, forgetting, fusing, ranking
+from ackproof_reference.explore import admitting, ending, forgetting, fusing, moves, ranking
 from ackproof_reference.explore.scope import ALL, NOTHING, WHOLE, Budget, Scope
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Fetched
@@ -99,12 +99,13 @@ def fears_no_power_loss(scope: Scope, replicas: object, budget: Budget, *cells: 
     return whole(scope, replicas, NOTHING, *cells)  # type: ignore[arg-type]
 
 
-def never_differ(one: Log, other: Log) -> bool:
-    return one.end == other.end
+def are_as_long(scope: Scope, replicas: object, budget: Budget, client: object, *logs: Log) -> bool:
+    return len({log.end for log in logs}) == 1
 
 
 def always(scope: Scope, own: int, metadata: Metadata) -> bool:
-    return True
+    """Members do not start by themselves either."""
+    return scope.reductions.fusing
 
 
 whole = ending._whole
@@ -120,12 +121,12 @@ DUDS = {
     ),
     "logs": (
         ending,
-        "_same",
-        never_differ,
-        Scope(VERSIONS["4.0"], brokers=2, records=2, settled=True, budget=Budget(kills=2)),
+        "_whole",
+        are_as_long,
+        Scope(VERSIONS["3.5"], brokers=2, records=2, settled=True, budget=Budget(shrinks=1, preferred=1)),
     ),
     "starting": (
-        fusing,
+        moves,
         "starts_unnoticed",
         always,
         off(

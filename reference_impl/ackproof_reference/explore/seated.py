@@ -5,27 +5,30 @@ other classes that says nothing (what another broker's log becomes, who may be e
 lost records, for there counts what a leader may refuse.
 
 **Somebody leads.** The controller's leader runs, is registered as it runs, and is in the ISR. The session of another
-one ends without an election then, for there is one who may lead on (`decide`); proposals of those who led before are
-refused for their epoch, its own name it. It has learned so already or will, from the newest image, and its log is not
-cut: only followers cut, and it has no answer under way of when it followed. Of all that was acknowledged and read it
-lacks nothing, and what it acknowledges and shows itself it has. Others acknowledge and show only while they believe
-to lead:
+one ends without another leader then, for there is one who may lead on (`decide`); proposals of those who led before
+are refused for their epoch, its own name it. It has learned so already or will, from the newest image, and its log is
+not cut: only followers cut, no answer is under way of when it followed, and none that cuts can come (below). Of all
+that was acknowledged and read it lacks nothing, and what it acknowledges and shows itself it has. Others acknowledge
+and show only while they believe to lead:
 
 * nobody else who runs does; who starts later learns the newest image, which names this leader. Or
-* one does, of an older epoch, but its high watermark passes nothing that the leader lacks: its ISR is below the
-  minimum, or has the leader in it, whose last fetch is what it knows (`maximal_isr`: also while it proposes another
-  one). What the leader holds may reach further by following that one until it learns, if its log is the beginning of
-  that one's (and counts as held by its next fetch only, `replicated_by_next_fetch`). Who acknowledges at once
-  (acks=1) must be sent nothing more, and what it holds counts whole. A late fetch of the leader could still tell that
-  one something, so there must be none.
+* others do, of older epochs, and of each this is true: its high watermark passes nothing that the leader lacks: its
+  ISR is below the minimum, or has the leader in it, whose last fetch is what it knows (`maximal_isr`: also while it
+  proposes another one). What the leader holds may reach further by following that one until it learns, if its log is
+  the beginning of that one's (and counts as held by its next fetch only, `replicated_by_next_fetch`). Who
+  acknowledges at once (acks=1) must be sent nothing more, and what it holds counts whole; nor may anything be sent
+  where the leader counts as further than that one's log goes, for that was cut since (without `reset_followers`). No
+  record may be sent again. A late fetch of the leader could still tell that one something, so there must be none
+  (which is known only with `fusing`).
 
-**Nobody leads**, or one who does not run, or only who may be elected alone. Nobody believes to lead but for that one,
-no proposal and no answer to a fetch is under way, and all who may come to lead hold all that was promised: ISR, ELR,
-the last leader known, and with unclean elections everybody. Logs stay as they are until one of these leads. That
-rests on nobody's cutting its log for learning of a leader alone (KIP-101).
+**Nobody leads**, or one who does not run or has not learned it, and was not asked to stop, or only who may be elected
+alone. Nobody believes to lead but for that one, no proposal and no answer to a fetch is under way, and all who may
+come to lead hold all that was promised: ISR, ELR, the last leader known, and with unclean elections everybody. Logs,
+but that one's and its followers', stay as they are until one of these leads. That rests on nobody's cutting its log
+for learning of a leader alone (KIP-101).
 
-In ZooKeeper mode a conditional write asks for no epoch: there nobody else may have a proposal under way, nor believe
-to lead.
+Before KIP-497 a conditional write to ZooKeeper asks for no epoch: there nobody else may have a proposal under way,
+nor believe to lead.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ _UNSEATS = (
 
 def seats(scope: Scope) -> Iterator[End]:
     """Where a search for these two classes does not go on."""
-    if scope.acks == 0:
+    if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
     seated = Condition((BUDGET,), _seated, _UNSEATS)
@@ -156,9 +159,11 @@ def _cannot_harm(
     if not rules.alter_partition or budget.retries or isinstance(under_way, Late):
         return False
     most = _most(rules, own, memory, proposal) if scope.acks == -1 else None
-    if most is None and client.sent < scope.records:
+    upto = others.end if most is None else max(most, others.high_watermark)
+    # What is yet sent would be shown: at once, or as it takes an offset that the leader held before it was cut.
+    if client.sent < scope.records and (most is None or upto > others.end):
         return False
-    believed = records(others.below(others.end if most is None else max(most, others.high_watermark)))
+    believed = records(others.below(upto))
     whole = records(log.batches)[: len(believed)] == believed
     return whole and not _may_cut(rules, Broker(own, log, process), Broker(other, others, memory))
 
@@ -216,6 +221,7 @@ def _candidates(partition: Partition) -> set[int]:
 def _may_lead_next(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
     """Whether a broker would lead with all that was promised, if it may come to lead."""
     partition = metadata.partition
-    if _moves(partition):
+    asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
+    if _moves(partition) or asked_to_go:
         return False
     return not (scope.rules.unclean_election or own in _candidates(partition)) or _holds(client, log)

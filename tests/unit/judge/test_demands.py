@@ -64,7 +64,7 @@ def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyp
     experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quick look leaves it open; what `predict` worked out says it, and is at hand then."""
-    monkeypatch.setattr(place, "QUICK_STATES", 20)
+    monkeypatch.setattr(place, "QUICK_STATES", 1)
     file = experiment('{lost: "> 0"}')
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
     assert demands(cases(load(file))).impossible == []
