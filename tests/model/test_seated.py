@@ -59,10 +59,10 @@ def test_nothing_is_broken_behind(name: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> None:
     """A few of its small scopes, drawn; the night takes all of them."""
-    drawn = Random(f"behind {release}").sample(list(scopes(release)), 25)
-    found = {one: broken_behind(one, 2_000) for one in drawn}
+    drawn = Random(f"behind {release}").sample(list(scopes(release)), 20)
+    found = {one: broken_behind(one, 700) for one in drawn}
     assert not {one: broken for one, broken in found.items() if broken}
-    assert sum(broken is not None for broken in found.values()) > 10
+    assert sum(broken is not None for broken in found.values()) > 5
 
 
 @pytest.mark.nightly
@@ -116,7 +116,7 @@ DUDS: dict[str, tuple[Callable[..., object], Scope]] = {
         replace(LARGER["a stop, a cut"], rules=replace(VERSIONS["4.2"], unclean_election=True)),
     ),
     "_may_cut": (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
-    "_moves": (never, scope("4.0", records=2, acks=1, kills=1, hand_overs=1, reassignments=1)),
+    "_moves": (never, off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR")),
     "_takes_nothing": (always, off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")),
 }
 
