@@ -58,7 +58,7 @@ def test_nothing_is_broken_behind(name: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> None:
-    """A few of its small scopes, drawn; the night takes all of them."""
+    """A few of its small scopes, drawn; the night takes more."""
     drawn = Random(f"behind {release}").sample(list(scopes(release)), 20)
     found = {one: broken_behind(one, 700) for one in drawn}
     assert not {one: broken for one, broken in found.items() if broken}
@@ -68,8 +68,10 @@ def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> Non
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(20))
 @pytest.mark.parametrize("release", RELEASES)
-def test_nothing_is_broken_behind_in_any_small_scope(release: str, part: int) -> None:
-    found = {one: broken_behind(one, MOST) for one in list(scopes(release))[part::20]}
+def test_nothing_is_broken_behind_in_many_small_scopes(release: str, part: int) -> None:
+    """A fifth of all, drawn: 20,000 scopes take half an hour of a core."""
+    drawn = Random(f"behind {release} {part}").sample(list(scopes(release)), 100)
+    found = {one: broken_behind(one, 3_000) for one in drawn}
     assert not {one: broken for one, broken in found.items() if broken}
 
 
