@@ -69,7 +69,7 @@ def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> Non
 @pytest.mark.parametrize("part", range(20))
 @pytest.mark.parametrize("release", RELEASES)
 def test_nothing_is_broken_behind_in_many_small_scopes(release: str, part: int) -> None:
-    """A fifth of all, drawn: 20,000 scopes take half an hour of a core."""
+    """A fifth of all, drawn: 20,000 scopes take three quarters of an hour of a core."""
     drawn = Random(f"behind {release} {part}").sample(list(scopes(release)), 100)
     found = {one: broken_behind(one, 3_000) for one in drawn}
     assert not {one: broken for one, broken in found.items() if broken}
