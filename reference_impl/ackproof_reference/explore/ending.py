@@ -24,7 +24,7 @@ from functools import partial
 
 from ackproof_reference.explore.fetching import Reply
 from ackproof_reference.explore.fusing import leads_once
-from ackproof_reference.explore.invariants import records
+from ackproof_reference.explore.invariants import holds_promised, records
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (
     BUDGET,
@@ -70,11 +70,10 @@ def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client
     held = records(first.batches)
     if client.wrong or client.sent < scope.records or (held and sorted(held) != [*range(client.sent)]):
         return False
-    promised = held[: len(client.read)] == client.read and {*client.acked} <= {*held}
     on_disk = not budget.power_losses or all(
         log.flushed == log.end for one, log in zip(replicas, logs, strict=True) if scope.strikes(one)
     )
-    return promised and on_disk and all(_same(first, log) for log in logs)
+    return holds_promised(client, held) and on_disk and all(_same(first, log) for log in logs)
 
 
 def _same(one: Log, other: Log) -> bool:

@@ -103,6 +103,11 @@ def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
     )
 
 
+def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
+    """Whether some records are all that was acknowledged, and begin with what was read."""
+    return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
+
+
 def witness(
     client: Client, before: Broker, after: Broker, messages: tuple[Message, ...], scope: Scope
 ) -> Client:

@@ -39,7 +39,7 @@ from functools import partial
 from ackproof_reference.broker import Broker, Follower, Leader, Process
 from ackproof_reference.explore.fetching import Reply
 from ackproof_reference.explore.fusing import Late
-from ackproof_reference.explore.invariants import LOST, VANISHED, records
+from ackproof_reference.explore.invariants import LOST, VANISHED, holds_promised, records
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (
     BUDGET,
@@ -82,9 +82,10 @@ def seats(scope: Scope) -> Iterator[End]:
     seated = Condition((BUDGET,), _seated, _UNSEATS)
     quiet = {one: Condition((fetch_cell(one),), _takes_nothing) for one in ids}
     for one in ids:
+        own = (log_cell(one), process_cell(one), fetch_cell(one))
         others = (
             Condition(
-                (BUDGET, CLIENT, *cells_of(one), log_cell(other), process_cell(other), proposal_cell(other)),
+                (BUDGET, CLIENT, *own, log_cell(other), process_cell(other), proposal_cell(other)),
                 partial(_cannot_harm, scope, one, other),
                 ("retries",),
             )
@@ -94,6 +95,8 @@ def seats(scope: Scope) -> Iterator[End]:
         leads = Condition((CONTROLLER, process_cell(one)), partial(_leads, one))
         holds = Condition((CLIENT, log_cell(one)), _holds)
         yield End((seated, leads, holds, quiet[one], *others), kinds)
+    if scope.rules.truncation is Truncation.HIGH_WATERMARK:
+        return
     silent = (
         Condition((CONTROLLER, process_cell(one), proposal_cell(one)), partial(_is_silent, scope, one))
         for one in ids
@@ -101,14 +104,7 @@ def seats(scope: Scope) -> Iterator[End]:
     next_ones = (
         Condition((CLIENT, CONTROLLER, log_cell(one)), partial(_may_lead_next, scope, one)) for one in ids
     )
-    if scope.rules.truncation is Truncation.HIGH_WATERMARK:
-        return
     yield End((seated, *silent, *next_ones, *quiet.values()), kinds)
-
-
-def cells_of(broker: int) -> tuple[int, int, int]:
-    """Its log, its memory, and what it has under way of its fetching."""
-    return log_cell(broker), process_cell(broker), fetch_cell(broker)
 
 
 def _seated(budget: Budget) -> bool:
@@ -129,8 +125,7 @@ def _moves(partition: Partition) -> bool:
 
 
 def _holds(client: Client, log: Log) -> bool:
-    held = records(log.batches)
-    return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
+    return holds_promised(client, records(log.batches))
 
 
 def _takes_nothing(under_way: Hashable) -> bool:
