@@ -1,4 +1,4 @@
-"""The audit's job over Spark Connect, which has no RDDs: Arrow batches of pickled messages, grouped by their key."""
+"""The audit's job over Spark Connect, which has no RDDs: Arrow batches of pickled messages, by the task that judges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
-_KEYED = "number int, share int, message binary"
+_KEYED = "task int, message binary"
 _PLAIN = "message binary"
 
 
@@ -46,7 +46,8 @@ class FrameEdge:
         def run() -> list[Message]:
             self._session.addTag(name)
             found = self._planned(job).select("message").toArrow()
-            return [pickle.loads(message) for message in found["message"].to_pylist()]
+            told = [pickle.loads(message) for message in found["message"].to_pylist()]
+            return told if job.judge is not None else [message for _, message in told]
 
         handler = cast("ProgressHandler", hear)
         self._session.registerProgressHandler(handler)
@@ -58,30 +59,29 @@ class FrameEdge:
             self._session.removeProgressHandler(handler)
 
     def _planned(self, job: Job[AnyUnit]) -> DataFrame:
-        """A row, and a partition, for each group, whose units go with the function; then one call for each key.
+        """A row, and a partition, for each group, whose units go with the function; then one call for each task.
 
-        The number of partitions is given, so that nothing adapts it.
+        The number of partitions is given, and which of them a row goes to, so that nothing adapts it.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
-        task = carried(job.task)
+        task, judges = carried(job.task), job.partitions or 1
 
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for (number, share), message in task(
+            for key, message in task(
                 pickle.loads(units[row]) for batch in batches for row in batch["id"].to_pylist()
             ):
-                columns = [pa.array([number], pa.int32()), pa.array([share], pa.int32())]
-                columns.append(pa.array([pickle.dumps(message)], pa.binary()))
-                yield pa.record_batch(columns, names=["number", "share", "message"])
+                of = pa.array([sum(key) % judges], pa.int32())
+                told = pa.array([pickle.dumps((key, message))], pa.binary())
+                yield pa.record_batch([of, told], names=["task", "message"])
 
         messages = self._session.range(0, count, 1, count).mapInArrow(work, _KEYED)
         if job.judge is None:
             return messages
         judge = carried(job.judge)
 
-        def of_key(table: pa.Table) -> pa.Table:
-            rows = zip(*(table[name].to_pylist() for name in ("number", "share", "message")), strict=True)
-            found = judge(((number, share), pickle.loads(message)) for number, share, message in rows)
+        def of_task(table: pa.Table) -> pa.Table:
+            found = judge(pickle.loads(message) for message in table["message"].to_pylist())
             return pa.table({"message": pa.array([pickle.dumps(one) for one in found], pa.binary())})
 
-        spread = messages.repartition(job.partitions, "number", "share")
-        return spread.groupBy("number", "share").applyInArrow(of_key, _PLAIN)
+        spread = messages.repartitionById(job.partitions, "task")
+        return spread.groupBy("task").applyInArrow(of_task, _PLAIN)

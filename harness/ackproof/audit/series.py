@@ -6,7 +6,7 @@ The percentiles are interpolated between the two nearest latencies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
 _LATENCY_BITS = 40
 """Latencies below 2^40 ns (18 minutes) are sorted together with the number of their bin, as one integer."""
+
+_IN_RUNS: Final = "stable"
+"""How what lies in runs is sorted, as each producer's times do: by merging them, for a third or less of a quicksort."""
 
 _MS = 1e6
 
@@ -51,7 +54,7 @@ def longest_ms(stretches: Iterable[Acks]) -> float:
 def series_of(place: TopicPartition, produced: Rows, live: Sequence[Rows]) -> tuple[pa.Table, Acks | None]:
     """The series of one bucket, or of a stretch of time of it, in order of time."""
     acked = produced["latency_ns"] >= 0
-    times = np.sort(produced.ints("at_ns")[acked])
+    times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)
     acks = None
     if len(times):
         longest = int(np.diff(times).max()) if len(times) > 1 else -1
@@ -90,7 +93,7 @@ def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
     if len(latency) and (int(latency.max()) >> _LATENCY_BITS or count >> (62 - _LATENCY_BITS)):
         ordered = latency[np.lexsort((latency, rank))]
     else:
-        ordered = np.sort((rank << _LATENCY_BITS) | latency) & ((1 << _LATENCY_BITS) - 1)
+        ordered = np.sort((rank << _LATENCY_BITS) | latency, kind=_IN_RUNS) & ((1 << _LATENCY_BITS) - 1)
     ends = np.cumsum(in_bin)
     some = in_bin > 0
     start, last = (ends - in_bin)[some], in_bin[some] - 1

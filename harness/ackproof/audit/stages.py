@@ -74,7 +74,7 @@ class Job(Generic[AnyUnit]):
     task: Callable[[Iterable[Group[AnyUnit]]], Iterator[Keyed]]
     judge: Callable[[Iterable[Keyed]], Iterator[Message]] | None = None
     partitions: int = 0
-    """So many tasks judge."""
+    """So many tasks judge: a message goes to the one that its key leaves, summed, as the remainder."""
 
 
 class Edge(Protocol):
@@ -120,7 +120,8 @@ def count(
     job = Job("counting", groups, _count_task)
     if parts:
         concerned = {unit.target.number: unit.target for unit in parts}
-        judges = sum(target.shares for target in concerned.values()) + len(places)
+        # A share of identities takes a hundredth of what a range of places does: none is a task of its own beside one.
+        judges = max(sum(target.shares for target in concerned.values()), len(places))
         judge = partial(_judge_task, targets=concerned, places=places)
         job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, judges))
     return edge(job)
