@@ -8,6 +8,7 @@ from typing import Final
 
 from ackproof.rundir.part_order import Shelf
 from ackproof.workload.journal import Chunk, Journal
+from ackproof.workload.memory import FreeMemory
 from ackproof.workload.settings import ProducerSettings
 
 _LOOK_EVERY_S: Final = 0.25
@@ -30,6 +31,7 @@ class Converter:
         # one that waits between its records need not put anything off
         self._later = _LATER if whose.rate is None else 0
         self._shelf = Shelf()
+        self._free = FreeMemory()
         self._stop = threading.Event()
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="converter", daemon=True)
@@ -54,6 +56,7 @@ class Converter:
                 due = self._journal.resolved()
                 for chunk in due[: max(0, len(due) - self._later)]:
                     self._convert(chunk)
+                    self._free.give_back()
         except Exception as error:  # noqa: BLE001 - handed to the main thread, which ends the client with it
             self.error = error
 

@@ -18,6 +18,7 @@ from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import Column, Shelf
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
+from ackproof.workload.memory import FreeMemory
 from ackproof.workload.settings import ReaderSettings
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, shelf = self._settings.first_part, Shelf()
+        number, shelf, free = self._settings.first_part, Shelf(), FreeMemory()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue
@@ -202,5 +203,6 @@ class PartWriter:
                 number += 1
                 buffer.used = 0
                 self._written.put(buffer)
+                free.give_back()
             except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
                 self._error = error
