@@ -11,6 +11,7 @@ from ackproof.cli.main import main_code
 # Their shorter kin is test_scripts.py.
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 LAGGING = "brokers=2,kills=1,shrinks=1"
+UNBOUNDED = "brokers=2,records=2,shrinks=1"
 TWICE = "brokers=2,idempotent=true,kills=1,retries=1"
 
 
@@ -20,6 +21,12 @@ TWICE = "brokers=2,idempotent=true,kills=1,retries=1"
         ("brokers=2,acks=1,kills=1", [], 0, "HAPPENED: 1 lost, each step was seen on the brokers"),
         ("brokers=2,acks=1,hand_overs=1", ["--rules", "3.9", "--kafka", "3.9.2"], 0, "HAPPENED: 1 lost"),
         (LAGGING, ["--without", "maximal ISR"], 1, "DIVERGED at step 2: client: sends record 0"),
+        (
+            UNBOUNDED,
+            ["--without", "bounded high watermark", "--find", "diverged"],
+            1,
+            "it was to come to high watermark of broker 2 2, not 1",
+        ),
         (
             TWICE,
             ["--without", "sequence numbers", "--find", "duplicate"],

@@ -17,6 +17,7 @@ def test_a_tail_that_nobody_fetched_is_lost(tmp_path: Path) -> None:
     seen = last(steps)
     assert (seen.leader, seen.epoch, seen.acked, seen.down) == (2, 1, 3, (1,))
     assert seen.ends == {1: 3, 2: 1, 3: 1}
+    assert seen.high_watermarks == {2: 0, 3: 0}, "a follower tells its own, too"
 
 
 @pytest.mark.nightly  # its shorter kin is above

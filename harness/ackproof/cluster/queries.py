@@ -112,6 +112,25 @@ def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
     return ask_offsets(partitions, what=LATEST, replica=DEBUGGING_REPLICA)
 
 
+def ask_high_watermark(place: TopicPartition) -> Question:
+    """The asked broker's own high watermark, whether it leads or follows: followers answer consumers too (KIP-392)."""
+    rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
+    return Question(
+        "Fetch",
+        11,
+        replica_id=CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1,
+        isolation_level=READ_UNCOMMITTED,
+        session_id=0,
+        session_epoch=-1,
+        topics=rows,
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +166,12 @@ def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
         for row in topic.partitions
         if not row.error_code
     }
+
+
+def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
+    """Of the one partition that was asked for; None where the broker does not answer for it."""
+    (row,) = [row for topic in response.responses for row in topic.partitions] or [None]
+    return None if row is None or row.error_code else int(row.high_watermark)
 
 
 # -- whole exchanges --------------------------------------------------------------------------------------------

@@ -131,9 +131,7 @@ class FaultMissed(Happening):
 
 class Seen(Document):
     """A partition and its replicas at one moment of a script: epochs, offsets and acks as they count from its
-    beginning, by brokers where they are several's.
-
-    `high_watermarks` are those of brokers that take themselves for the leader. What is not there was not told.
+    beginning, by brokers where they are several's. What is not there was not told.
     """
 
     leader: int = -1

@@ -98,9 +98,7 @@ class Looks:
                 if own is not None:
                     believed[broker] = own - base.epoch
                 if mark is not None:
-                    marks[broker] = mark - base.high_watermarks.get(
-                        broker, max(base.ends.values(), default=0)
-                    )
+                    marks[broker] = mark - max(base.high_watermarks.values(), default=0)
         return Seen(
             leader=partition.leader,
             epoch=epoch - base.epoch,
@@ -135,17 +133,15 @@ class Looks:
         )
 
     def _asked(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
-        """Which epoch the broker's own replica is in, and its high watermark if it takes itself for the leader."""
+        """Which epoch the broker's own replica is in, and its high watermark."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [self._of_epoch(epoch) for epoch in epochs]
-        mark, *answers = link.ask_all(
-            [queries.ask_offsets([self.place], what=queries.LATEST), *questions], timeout_s=_ASK_S
-        )
+        mark, *answers = link.ask_all([queries.ask_high_watermark(self.place), *questions], timeout_s=_ASK_S)
         own = next(
             (epoch for epoch, answer in zip(epochs, answers, strict=True) if queries.read_offsets(answer)),
             None,
         )
-        return own, queries.read_offsets(mark).get(self.place)
+        return own, queries.read_high_watermark(mark)
 
     def _of_epoch(self, epoch: int) -> Question:
         rows = [(self.place.topic, [(self.place.partition, epoch, queries.LATEST)])]

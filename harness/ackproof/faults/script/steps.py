@@ -76,7 +76,7 @@ class StateSpec(Spec):
     )
     ends: dict[NodeId, Whole] = Field(default_factory=dict, description="Log ends, by broker.")
     high_watermarks: dict[NodeId, Whole] = Field(
-        default_factory=dict, description="High watermarks of those that take themselves for the leader."
+        default_factory=dict, description="High watermarks, by broker, of followers too."
     )
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 

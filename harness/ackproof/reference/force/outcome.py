@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.reference.force.story import Story
@@ -26,8 +25,6 @@ class Word(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-_UNSEEN: Final = "diverged"
-"""A class that rests on the high watermarks of followers."""
 BESIDE = "beside it "
 """How a step's `wrong` begins where something happened that was no part of the story."""
 
@@ -64,9 +61,6 @@ def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
         return Outcome(word, why, number, step.waited_for, str(step.seen), seconds)
     if len(steps) < len(forced):
         return Outcome(Word.INCONCLUSIVE, _reasons(run), seconds=seconds)
-    if story.kind == _UNSEEN:
-        why = "each step was seen, but no script sees the high watermarks of followers, on which this rests"
-        return Outcome(Word.INCONCLUSIVE, why, seconds=seconds)
     if story.kind not in list(Anomaly):
         return Outcome(
             Word.HAPPENED, f"{story.kind}: {story.text}; each step was seen on the brokers", seconds=seconds

@@ -49,6 +49,10 @@ class Forced:
 _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
 _WITHIN: Final = "15s"
 """How long Kafka is given to come to the model's state."""
+_OF_FOLLOWERS: Final = "diverged"
+"""A class that rests on the high watermarks of followers. Elsewhere Kafka's may be ahead of the model's: where a fetch
+finds nothing new its answer waits at the leader, and tells the mark of then (DelayedFetch.onComplete). The model's
+tells that of before, as Kafka's does where another partition of the fetch has records."""
 _DIES: Final = ("is killed", "loses power")
 _NEVER: Final = {
     "never hears the answer": "no gate loses an answer and lets the next request through",
@@ -296,8 +300,8 @@ class _Translation:
             ends[str(broker)] = log.end
             if process.up and process.role is not None and broker not in self._ahead:
                 believed[str(broker)] = self._first_epoch + process.role.epoch
-                # Until its mark has come to the start of its epoch a leader tells none (OFFSET_NOT_AVAILABLE).
-                if isinstance(process.role, Leader) and log.high_watermark >= process.role.start:
+                led = isinstance(process.role, Leader) and log.high_watermark >= process.role.start
+                if led or self._story.kind == _OF_FOLLOWERS:
                     marks[str(broker)] = log.high_watermark
         return {**found, "ends": ends, "believed": believed, "high_watermarks": marks}
 
