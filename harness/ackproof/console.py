@@ -192,19 +192,29 @@ class Console:
 
     @contextmanager
     def telling(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Says on standard error how far it is: live on a terminal, a line every ten seconds elsewhere."""
-        console, said = self._errors, time.monotonic()
-        with console.status(what) as status:
+        """Says on standard error how far it is: live on a terminal, the newest every ten seconds elsewhere."""
+        console, newest = self._errors, what
+        if console.is_terminal:
+            with console.status(what) as status:
+                yield lambda told: status.update(visible(told))
+            return
 
-            def tell(told: str) -> None:
-                nonlocal said
-                if console.is_terminal:
-                    status.update(visible(told))
-                elif time.monotonic() - said >= _QUIET_S:
-                    said = time.monotonic()
-                    console.print(f"… {visible(told)}")
+        def tell(told: str) -> None:
+            nonlocal newest
+            newest = told
 
+        def say() -> None:
+            while not done.wait(_QUIET_S):
+                console.print(f"… {visible(newest)}")
+
+        done = threading.Event()
+        saying = threading.Thread(target=say, name="telling", daemon=True)
+        saying.start()
+        try:
             yield tell
+        finally:
+            done.set()
+            saying.join()
 
     @contextmanager
     def searching(self) -> Iterator[Callable[[SearchProgress], None]]:
@@ -214,9 +224,9 @@ class Console:
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[int, int], None]]:
-        """Says on standard error how many worlds of how many were looked through: live on a terminal only."""
-        with self._errors.status("looking through small worlds") as status:
-            yield lambda done, of: status.update(f"{done} of {of} small worlds looked through")
+        """Says how many worlds of how many were looked through, as `telling` does."""
+        with self.telling("looking through small worlds") as tell:
+            yield lambda done, of: tell(f"{done} of {of} small worlds looked through")
 
     def document(self, value: object) -> None:
         """A JSON value on standard output."""

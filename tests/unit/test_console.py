@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from ackproof import console
+from ackproof.base.wait import wait_until
 from ackproof.cli.main import main_code
 from ackproof.console import Console, Narrator, visible
 from ackproof.faults.registry import fault_kinds
@@ -28,6 +31,26 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 
 HOSTILE = "\x1b[2J[red]node[/red]\x07\r"
+
+
+def test_long_work_is_told_of_though_nothing_is_done_yet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_QUIET_S", 0.02)
+    said = ""
+    with Console().asking() as tell:
+
+        def told(words: str) -> bool:
+            nonlocal said
+            said += capsys.readouterr().err
+            return words in said
+
+        wait_until(
+            lambda: told("… looking through small worlds"), what="a word before the first", timeout_s=10
+        )
+        tell(1, 3)
+        wait_until(lambda: told("… 1 of 3 small worlds"), what="how far it is", timeout_s=10)
+    assert not [one for one in threading.enumerate() if one.name == "telling"]
 
 
 def test_control_characters_are_shown() -> None:

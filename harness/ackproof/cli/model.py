@@ -76,12 +76,12 @@ def predict(
     with console.asking() as asked:
         for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
             asked(done, of)
-    for case in planned:
-        prediction = predict_case(case, max_states=max_states or USUAL_STATES)
-        name = case.id.rpartition("#")[0]
-        title = case.experiment.name if name == "case" else name
-        told.append((title, prediction))
-        wrong += [f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)]
+        for case in planned:
+            prediction = predict_case(case, max_states=max_states or USUAL_STATES)
+            name = case.id.rpartition("#")[0]
+            title = case.experiment.name if name == "case" else name
+            told.append((title, prediction))
+            wrong += [f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)]
     if machine:
         console.document(
             [
