@@ -167,9 +167,16 @@ def test_incomplete_ledgers_are_2_and_the_good_are_counted(tmp_path: Path) -> No
         assert document["counts"]["lost"] == (0 if directory.name == "no_rows" else 1)
 
 
-def test_bad_ledgers_are_254_and_all_others_are_counted(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("context")
+def test_bad_ledgers_are_254_and_all_others_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, whose Spark is there."""
     directories = [*made(tmp_path, *BAD), tmp_path / "nowhere", *made(tmp_path, nothing, torn)]
-    code, codes, said = audited(directories)
+    code = main_code(["audit", *map(str, directories), "--json"])
+    out, said = capsys.readouterr()
+    codes = {Path(one["directory"]).name: one["exit_code"] for one in json.loads(out)}
+    assert "Traceback" not in out + said
     assert code == 254
     assert codes == {**{breaking.__name__: 254 for breaking in BAD}, "nowhere": 254, "nothing": 0, "torn": 2}
     for directory in directories:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, Message, Producer
 
 from ackproof.base.wait import wait_until
+from ackproof.cluster.admin import features
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState
+from ackproof.experiment.releases import METADATA, features_of
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -62,3 +64,12 @@ def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -
         timeout_s=timeout_s,
         state=lambda: str(list(cluster.topic_state([topic]).values())),
     )
+
+
+def levels_in_force(cluster: ProcessCluster) -> dict[str, int]:
+    """What a broker says; which levels it supports is what the checks of an experiment know of its release."""
+    said = features(cluster.running_links()[1])
+    known = dict(features_of(cluster.spec.kafka))
+    assert {name: level for name, level in said.supported.items() if name != "kraft.version"} == known
+    assert said.finalised[METADATA] == known[METADATA][1]
+    return dict(said.finalised)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
+from ackproof.run import conclude as concluding
 from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict
 from faultbench.spoilt import says
+
+from ..audit.local import audited
 
 pytestmark = pytest.mark.cluster
 
@@ -54,6 +57,7 @@ DUDS = {
 
 def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClaimJudged]:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(concluding.audit, "run", audited)
     code = main_code(["claims", "-k", claim, "--again", "0", "--out", str(folder)])
     (one,) = ClaimsFile.load(folder / "claims.json").claims
     assert one.claim == claim

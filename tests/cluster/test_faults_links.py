@@ -1,27 +1,33 @@
-"""Faults of links between nodes: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
+"""Faults of links between nodes, and of single packets: each bites, is healed, and the ISRs are full again; duds do not
+pass for bites.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.experiment.backends import Need
+from ackproof.experiment.backends import LINKS, Need
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
-from faultbench.links import LINK_FAULTS
+from faultbench.links import LINK_FAULTS, PACKET_FAULTS, tables_of
 
 pytestmark = pytest.mark.cluster
+ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not ROOT, reason="packet rules are root's")
 
 
 @pytest.fixture(scope="module")
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    needs = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
+    needs = LINKS | ({Need.PACKETS} if ROOT else set())
     with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), needs=needs) as made:
         yield made
+    assert not ROOT or tables_of(os.getpid()) == []
 
 
 @pytest.mark.parametrize("fault", LINK_FAULTS)
@@ -30,6 +36,25 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert bite.good, bite
 
 
+@needs_root
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *PACKET_FAULTS,
+        pytest.param("loss: {link: followers(t/0) -> leader(t/0), share: 100%}", marks=pytest.mark.nightly),
+    ],
+)
+def test_packets_are_lost_and_come_again(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+
+
 @pytest.mark.parametrize("dud", duds_on("links"))
 def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
+
+
+@needs_root
+@pytest.mark.parametrize("dud", duds_on("packets"))
+def test_a_dud_of_packets_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
     no_bite(bench, dud)

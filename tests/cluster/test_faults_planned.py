@@ -1,4 +1,4 @@
-"""Planned work under load: each is seen at another broker than the one that was asked."""
+"""Planned work under load, roll-outs too: each is seen at another broker than the one that was asked."""
 
 from __future__ import annotations
 
@@ -97,7 +97,31 @@ def test_a_topic_is_deleted_and_created_again(bench: Bench) -> None:
     assert bench.cluster.topic_state(["t"])[PLACE].leader_epoch == 0
 
 
-@pytest.mark.parametrize("dud", duds_on("planned"))
+@pytest.mark.nightly
+def test_a_rolling_restart(bench: Bench) -> None:
+    before = {node.id: node.pid for node in bench.cluster.nodes.values()}
+    bite = bench.bite("rolling_restart: {target: brokers}")
+    assert bite.good, bite
+    assert "every broker shows" in bite.recovery
+    for node in bench.cluster.brokers():
+        assert node.pid != before[node.id]
+    assert all(node.pid == before[node.id] for node in bench.cluster.controllers())
+
+
+@pytest.mark.parametrize("drain", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_broker_is_taken_out(bench: Bench, drain: bool) -> None:
+    bite = planned.decommission(bench, drain)
+    assert bite.good, bite
+
+
+def test_what_is_aimed_at_the_dead_is_no_rollout(bench: Bench) -> None:
+    faults = ("rolling_restart: {target: brokers}", "decommission: {target: broker(2)}")
+    for fault, bite in bench.aimed_at_the_dead(*faults).items():
+        assert not bite.bit, fault
+        assert "nothing to break" in bite.failures[0], fault
+
+
+@pytest.mark.parametrize("dud", [*duds_on("planned"), *duds_on("rollouts")])
 def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
     no_bite(bench, dud)
 

@@ -1,51 +1,149 @@
-"""Faults of processes: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
+"""Faults of processes, nodes' and clients': each bites, is healed, and the ISRs are full again; duds do not pass for
+bites, and what a killed client had sent is accounted for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from ackproof.cluster.install import Installation
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
+from ackproof.rundir.timeline import NodeDied
+from ackproof.workload.clients import Workload
 from faultbench import Bench, duds_on, no_bite
+from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
 from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
+KILLED = ("kill", "pause", "stop", "crash_loop", "kill_starting", "out_of_memory", "starve")
 
 
 @pytest.fixture(scope="module")
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1")) as made:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), controllers=3) as made:
         yield made
+
+
+def _at_night(fault: str) -> object:
+    return pytest.param(fault, marks=pytest.mark.nightly)
 
 
 @pytest.mark.parametrize(
     "fault",
     [
         "kill: {target: leader(t/0)}",
-        "kill: {target: followers(t/0)}",
+        _at_night("kill: {target: followers(t/0)}"),
         "stop: {target: leader(t/0)}",
         "pause: {target: leader(t/0)}",
         "pause: {target: minority}",
         "restart: {target: follower(t/0)}",
         "kill: {target: controller}",
-        "pause: {target: controller}",
+        _at_night("pause: {target: controller}"),
+        _at_night("kill: {target: preferred_leader(t/0)}"),
+        _at_night("kill: {target: brokers}"),
+        "crash_loop: {target: follower(t/0), times: 2, up: 300ms}",
+        _at_night("crash_loop: {target: follower(t/0), times: 3, up: 300ms}"),
+        "kill_starting: {target: leader(t/0)}",
+        _at_night("kill_starting: {target: controller}"),
+        "out_of_memory: {target: leader(t/0)}",
+        "starve: {target: leader(t/0), share: 0.1}",
+        "lose_quorum: {}",
+        _at_night("lose_quorum: {by: pause}"),
+        _at_night("remove_controller: {target: controller(102)}"),
+        _at_night("remove_controller: {target: controller}"),
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
+    assert not [event for event in bench.node_events if isinstance(event.what, NodeDied)]
 
 
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:
-    faults = [f"{kind}: {{target: broker(2)}}" for kind in ("kill", "pause", "stop")]
-    for fault, bite in bench.aimed_at_the_dead(*faults).items():
+    faults = [f"{kind}: {{target: broker(2)}}" for kind in KILLED]
+    for fault, bite in bench.aimed_at_the_dead(*faults, back_within_s=60.0).items():
         assert not bite.bit, fault
         assert "nothing to break" in bite.failures[0], fault
 
 
-@pytest.mark.parametrize("dud", duds_on("processes"))
+@pytest.mark.parametrize("dud", [*duds_on("processes"), *duds_on("crashes")])
 def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
     no_bite(bench, dud)
+
+
+# -- clients ----------------------------------------------------------------------------------------------------------
+
+
+def test_fenced_by_another(bench: Bench, tmp_path: Path) -> None:
+    """Two producers with one transactional id: the older is told so and ends, and nobody else takes its place."""
+    with load_on(bench, tmp_path, IN_TRANSACTIONS) as workload:
+        bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload)
+        assert bite.good, bite
+        assert "the coordinator's epoch of p0's id went from" in bite.witness
+        assert "fenced" in bite.witness
+        assert bite.recovery == "p0 is gone and p1 is at work"
+        assert list(workload.running()) == ["p1"]
+        workload.stop()
+        outcomes = read_parts(workload.run.transactions / "client=p0", TRANSACTIONS)["outcome"].to_pylist()
+        assert set(outcomes[:-1]) <= {int(TxnOutcome.COMMITTED)}
+        assert outcomes[-1] != int(TxnOutcome.COMMITTED)
+
+
+@pytest.mark.parametrize("dud", duds_on("clients"))
+def test_a_dud_of_clients_does_not_pass_for_a_bite(bench: Bench, tmp_path: Path, dud: Dud) -> None:
+    with load_on(bench, tmp_path, IN_TRANSACTIONS) as workload:
+        no_bite(bench, dud, workload)
+
+
+@pytest.fixture(scope="module")
+def workload(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workload]:
+    """For all tests from here on; the last one kills it."""
+    with load_on(bench, tmp_path_factory.mktemp("load"), LOAD) as made:
+        yield made
+
+
+def test_nobody_is_fenced_without_transactions(bench: Bench, workload: Workload) -> None:
+    bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload, record=False, settled=False)
+    assert not bite.bit
+    assert "p0 has no transactional id" in str(bite.failures)
+
+
+def test_who_is_not_there_is_not_struck(bench: Bench, workload: Workload) -> None:
+    for fault, clients in (
+        ("kill_client: {client: producer(9)}", workload),
+        ("pause_client: {client: producer(9)}", workload),
+        ("pause_client: {client: producer}", None),
+    ):
+        bite = bench.bite(fault, clients=clients, record=False, settled=False)
+        assert not bite.bit
+        assert bite.failures
+
+
+def test_frozen_and_back(bench: Bench, workload: Workload) -> None:
+    for bite in freeze_clients(bench, workload):
+        assert bite.good, bite
+        assert "none ran" in bite.witness
+        assert "is scheduled again" in bite.recovery
+    assert all(not client.killed for client in workload.clients)
+    assert list(workload.running()) == ["r0", "p0", "p1"]
+
+
+def test_killed_and_replaced(bench: Bench, workload: Workload) -> None:
+    for bite in kill_clients(bench, workload):
+        assert bite.good, bite
+        assert "is gone" in bite.witness
+        assert "is at work" in bite.recovery
+    assert list(workload.running()) == ["r1", "p3", "p4"]
+    workload.stop()
+    killed = {client.id for client in workload.clients if client.killed}
+    assert killed == {"p0", "p1", "p2", "r0"}
+    produced = read_parts(workload.run.produced, PRODUCED)
+    counts = produced.group_by(["producer", "outcome"]).aggregate([([], "count_all")]).to_pylist()
+    assert {row["producer"] for row in counts if row["outcome"] == 0} == {0, 1, 2, 3, 4}

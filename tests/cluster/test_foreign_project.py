@@ -101,9 +101,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cwd=folder,
     )
     assert archive.returncode == 0, archive.stderr
+    # An archive for the jars of this environment would be of no use without it: an empty one says that there is none.
+    none = Path(archive.stdout.strip())
+    none.parent.mkdir(parents=True, exist_ok=True)
+    none.touch()
     yield found
-    # Made for the jars of this environment, and of no use without it.
-    Path(archive.stdout.strip()).unlink(missing_ok=True)
+    none.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.cluster
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 BROKEN = """\
 name: broken-links
-cluster: {{brokers: 3, controllers: 1}}
-topics: {{t: {{}}}}
+cluster: {{brokers: 2, controllers: 1}}
+topics: {{t: {{replication_factor: 2}}}}
 workload: {{producers: {{rate: 500/s}}, duration: 60s}}
 faults:
   - {fault}

@@ -70,11 +70,10 @@ def _dump(installed: Installation, segment: Path, *words: str) -> Iterator[str]:
     yield from done.stdout.splitlines()
 
 
+@pytest.mark.parametrize("shaken", [OLDER], indirect=True)
 def test_the_metadata_log_as_kafkas_own_tool_reads_it(
-    module_clusters: Clusters, shaken: ProcessCluster, installs: Callable[[str], Installation]
+    shaken: ProcessCluster, installs: Callable[[str], Installation]
 ) -> None:
-    if shaken.spec.kafka != OLDER:
-        shaken = next(one for one in module_clusters.made if one.spec.kafka == OLDER)
     folder = _data(shaken, 101) / metadata_log.FOLDER
     (segment,) = folder.glob("[0-9]*.log")
     dumped: dict[int, dict[str, Any]] = {}
@@ -121,7 +120,7 @@ def test_the_metadata_log_as_kafkas_own_tool_reads_it(
 
 
 def test_batches_as_kafkas_own_tool_reads_them(
-    module_clusters: Clusters, shaken: ProcessCluster, installs: Callable[[str], Installation]
+    shaken: ProcessCluster, installs: Callable[[str], Installation]
 ) -> None:
     segment = _data(shaken, 1) / "t-0" / f"{0:020d}.log"
     theirs = []

@@ -104,9 +104,11 @@ def test_any_fault_of_the_catalogue_for_a_block(kafka_cluster: KafkaCluster, led
         cluster.fault("cut", link="follower(orders/0) -> leader(orders/0)"),
     ):
         careless.send("an hour later")
-    with cluster.fault("power_loss", "followers(orders/0)") as hit:
+    with cluster.fault("power_loss", "follower(orders/0)") as hit:
         assert {cluster.cluster.node(node).state() for node in hit} == {NodeState.GONE}
-    with cluster.fault("storm", menu={"pause": 1, "kill": 1}, count=2, roles=["broker"], lasting="1s..2s"):
+    with cluster.fault(
+        "storm", menu={"pause": 1, "kill": 1}, count=2, roles=["broker"], lasting="0.3s..0.6s"
+    ):
         pass
     lossy = cluster.fault("loss", link="clients -> leader(orders/0)", share="30%")
     with pytest.raises(BadInput, match=re.escape("faults=['loss']")), lossy:

@@ -15,6 +15,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
+from ackproof.cli.main import main_code
 from ackproof.rundir.documents import BatchFile, CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -202,16 +203,30 @@ def test_two_batches_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
         (["--nonsense"], "nonsense"),
     ],
 )
-def test_bad_input_is_254_and_one_message(tmp_path: Path, words: list[str], said: str) -> None:
+def test_bad_input_is_254_and_one_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(CALM)
     bad.write_text(CALM.replace("brokers", "borkers"))
     fill: Callable[[str], str] = lambda text: text.replace("{good}", str(good)).replace("{bad}", str(bad))  # noqa: E731
-    done = subprocess.run(
-        [ACKPROOF, *map(fill, words)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    code = main_code([*map(fill, words)])
+    told = "".join(capsys.readouterr())
+    assert code == 254, told
+    assert fill(said) in told
+    assert "Traceback" not in told
+
+
+def test_bad_input_is_254_for_a_shell(tmp_path: Path) -> None:
+    words = [ACKPROOF, "run", "nowhere.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 254, done.stdout + done.stderr
-    assert fill(said) in done.stdout + done.stderr
+    assert "nowhere.yaml" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.audit.pipeline import audit_all
-from ackproof.audit.units import Limits
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
 from ackproof.plan.soaking import Soak
@@ -33,7 +31,7 @@ from ackproof.rundir.timeline import Event, EventKind, WindowAudited, read_timel
 from ackproof.rundir.windows import windows
 from ackproof.workload.settings import ProducerSettings
 
-from ..audit.local import LocalEdge
+from ..audit.local import audited
 from .conftest import NEWEST
 from .lies.lying_producer import LIES
 from .lies.stage import Watching
@@ -45,7 +43,7 @@ name: soaked
 cluster: {brokers: 2, controllers: 1}
 topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 1}}}
 workload:
-  producers: {count: 2, acks: all, idempotence: true, rate: 800/s}
+  producers: {count: 2, acks: all, idempotence: true, rate: 400/s}
   consumers: {live: 1}
   duration: 5s
 faults:
@@ -119,8 +117,8 @@ def soaked(course: Course, installs, tmp_path_factory: pytest.TempPathFactory) -
         patch.setenv("PYTHONPATH", os.pathsep.join(path))
         run_case(case, run, options, _Liar(lies, course))
     # by the passes of the audit without Spark, which has tests of its own
-    (audited,) = audit_all([run.path], LocalEdge, lambda _: None, Limits())
-    assert audited.code == 0, audited.reasons
+    (found,) = audited([run.path])
+    assert found.code == 0, found.reasons
     (result,) = conclude([run], lambda _: None)
     assert result.error is None
     assert result.audit is not None

@@ -19,17 +19,18 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.releases import ELR
 from ackproof.experiment.spec import TopicSpec
 
 from .conftest import NEWEST, OLDER, Clusters
-from .helpers import produce
+from .helpers import levels_in_force, produce
 
 pytestmark = pytest.mark.cluster
 
 
 def test_three_controllers_and_the_active_one_is_killed(clusters: Clusters) -> None:
-    cluster = clusters.start(controllers=3)
-    cluster.create_topics({"t": TopicSpec()})
+    cluster = clusters.start(brokers=1, controllers=3)
+    cluster.create_topics({"t": TopicSpec(replication_factor=1)})
     active = cluster.controller()
     assert active in (101, 102, 103)
     cluster.node(active).kill()
@@ -56,12 +57,13 @@ def test_combined_nodes_stopped_gracefully(clusters: Clusters) -> None:
 
 
 def test_two_clusters_at_once_of_two_releases(clusters: Clusters) -> None:
-    older = clusters.start(kafka=OLDER)
+    older = clusters.start(kafka=OLDER, brokers=2)
     newest = clusters.start(brokers=1)
     assert older.layout.addresses.block != newest.layout.addresses.block
-    for cluster, copies in ((older, 3), (newest, 1)):
+    for cluster, copies, eligible in ((older, 2, 0), (newest, 1, 1)):
         cluster.create_topics({"t": TopicSpec(replication_factor=copies)})
         assert produce(cluster, "t", 10) == 10
+        assert levels_in_force(cluster).get(ELR, 0) == eligible
         assert cluster.environment()["class-data archive"] == "used by every node"
     assert (older.environment()["kafka"], newest.environment()["kafka"]) == (OLDER, NEWEST)
     assert produce(older, "t", 5) == 5

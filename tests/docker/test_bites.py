@@ -62,6 +62,7 @@ def _let_another_be_preferred(bench: Bench) -> None:
     bench.bite(f"reassign: {{partition: t/0, to: {order}}}", record=False)
 
 
+@pytest.mark.nightly  # on processes with every push
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:
     faults = [f"{kind}: {{target: broker(2)}}" for kind in ("kill", "pause")]
     for fault, bite in bench.aimed_at_the_dead(*faults).items():

@@ -29,15 +29,20 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
     assert tables_of(os.getpid()) == []
 
 
-SLOW = "isolate: {target: leader(t/0), silent: true}"
-"""Half a minute in containers; on processes it is with every push."""
+SLOW = (
+    "isolate: {target: leader(t/0), silent: true}",
+    "cut: {link: clients -> leader(t/0)}",
+    "cut: {link: leader(t/0) -> controllers}",
+)
+"""The first two take half a minute in containers. On processes all are with every push; and here, a delay of the links
+of clients, and a cut among brokers."""
 
 
 @pytest.mark.parametrize(
     "fault",
     [
         *(
-            pytest.param(fault, marks=pytest.mark.nightly) if fault == SLOW else fault
+            pytest.param(fault, marks=pytest.mark.nightly) if fault in SLOW else fault
             for fault in LINK_FAULTS
         ),
         "delay: {link: clients -> leader(t/0), latency: 100ms}",

@@ -33,7 +33,17 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
     assert tables_of(os.getpid()) == []
 
 
-@pytest.mark.parametrize("fault", REQUEST_FAULTS)
+OF_A_PARTITION = "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch, partition: t/0}"
+"""On processes with every push."""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=pytest.mark.nightly) if fault == OF_A_PARTITION else fault
+        for fault in REQUEST_FAULTS
+    ],
+)
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
+from ackproof.run import conclude as concluding
 from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict
+
+from ..audit.local import audited
 
 FILE = """
 name: quiet
@@ -19,6 +22,11 @@ cluster: {{brokers: 3, controllers: 1}}
 topics: {{orders: {{replication_factor: 3}}}}
 workload: {{producers: {{rate: 100/s, acks: all}}, duration: 1s}}
 """
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concluding.audit, "run", audited)
 
 
 def asked(folder: Path, much: int, *more: str) -> tuple[int, dict[str, ClaimJudged]]:

@@ -50,10 +50,10 @@ def test_without_a_protection_the_same_is_found(name: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_by_the_rules_of_a_release_the_same_is_found(release: str) -> None:
     """A few of its small scopes, drawn; the night takes all of them."""
-    drawn = Random(release).sample(list(scopes(release)), 25)
+    drawn = Random(release).sample(list(scopes(release)), 12)
     found = {scope: difference(scope, 3_000) for scope in drawn}
     assert not {scope: what for scope, what in found.items() if what}
-    assert sum(what == "" for what in found.values()) > 5
+    assert sum(what == "" for what in found.values()) > 2
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 import pytest
@@ -51,18 +52,24 @@ LARGER = {
 }
 
 
+@cache
+def broken_by_itself(scope: Scope) -> set[str] | None:
+    """With nothing planted."""
+    return broken_behind(scope, 100_000)
+
+
 @pytest.mark.parametrize("name", LARGER)
 def test_nothing_is_broken_behind(name: str) -> None:
-    assert broken_behind(LARGER[name], 100_000) == set()
+    assert broken_by_itself(LARGER[name]) == set()
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> None:
     """A few of its small scopes, drawn; the night takes more."""
-    drawn = Random(f"behind {release}").sample(list(scopes(release)), 20)
+    drawn = Random(f"behind {release}").sample(list(scopes(release)), 10)
     found = {one: broken_behind(one, 700) for one in drawn}
     assert not {one: broken for one, broken in found.items() if broken}
-    assert sum(broken is not None for broken in found.values()) > 5
+    assert sum(broken is not None for broken in found.values()) > 2
 
 
 @pytest.mark.nightly
@@ -126,6 +133,6 @@ DUDS: dict[str, tuple[Callable[..., object], Scope]] = {
 @pytest.mark.parametrize("planted", DUDS)
 def test_an_end_that_asks_for_less_is_noticed(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault, where = DUDS[planted]
-    assert not broken_behind(where, MOST)
+    assert broken_by_itself(where) == set()
     monkeypatch.setattr(seated, planted, fault)
     assert broken_behind(where, MOST)

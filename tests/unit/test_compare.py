@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import CliRunner
@@ -34,11 +35,19 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
     return repeated(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def pair(go: Go) -> tuple[Path, Path]:
-    """The second with thrice the session timeout."""
-    first, second = go("{lost: 0}", repeat=3), go("{lost: 0}", repeat=3, timeout=9000)
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        go = repeated(tmp_path_factory.mktemp("pair"), patch)
+        first, second = go("{lost: 0}", repeat=3), go("{lost: 0}", repeat=3, timeout=9000)
     return first.directory.path, second.directory.path
+
+
+@pytest.fixture
+def pair(done: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """The second with thrice the session timeout. A test may change them: they are its own."""
+    first, second = (Path(copytree(one, tmp_path / "runs" / one.name, symlinks=True)) for one in done)
+    return first, second
 
 
 def of(found: ComparisonFile, case: str, quantity: str, window: str = "") -> ComparedQuantity:

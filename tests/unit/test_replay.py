@@ -10,9 +10,12 @@ import pytest
 from ackproof.cli.main import main_code
 from ackproof.plan import cases, describe, load
 from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.run import conclude as concluding
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import FaultAsked, read_timeline
+
+from ..audit.local import audited
 
 STORM = """\
 name: stormy
@@ -39,6 +42,7 @@ def test_a_stored_case_is_repeated_with_its_seed_and_all_that_was_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(concluding.audit, "run", audited)
     file = tmp_path / "storm.yaml"
     file.write_text(STORM)
     assert main_code(["run", "storm.yaml", "--seed", "11"]) in (0, 1, 2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import CliRunner
@@ -19,20 +21,31 @@ from ackproof_reports.trend import trend_page
 from repeated import Go, repeated
 
 
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("nights")
+        yield nights(folder, repeated(folder, patch))
+
+
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(done: Path, tmp_path: Path) -> Path:
+    """A test may change them: they are its own."""
+    return Path(copytree(done, tmp_path / "runs", symlinks=True))
+
+
+def nights(folder: Path, go: Go) -> Path:
     """Two nights that are alike, and one with thrice the session timeout, in which one repeat failed."""
-    go: Go = repeated(tmp_path, monkeypatch)
     for number, (seed, timeout) in enumerate(((7, 3000), (8, 3000), (9, 9000))):
         made = go("{lost: 0}", repeat=4, seed=seed, timeout=timeout).directory.path
         made.rename(made.with_name(f"night-{number}"))
-    (tmp_path / "runs" / "night-1x").mkdir()
-    file = BatchDir(tmp_path / "runs" / "night-2").batch_json
+    (folder / "runs" / "night-1x").mkdir()
+    file = BatchDir(folder / "runs" / "night-2").batch_json
     batch = BatchFile.load(file)
     first, *others = batch.cases
     torn = first.model_copy(update={"verdict": Verdict.FAIL, "counts": {"lost": 5}})
     batch.model_copy(update={"cases": (torn, *others)}).save(file)
-    return tmp_path / "runs"
+    return folder / "runs"
 
 
 def test_each_case_by_date_with_what_changed(runs: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackproof import audit
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
 from ackproof.run.case import run_case
@@ -16,6 +15,8 @@ from ackproof.run.phases import CaseOptions, Hook, Phase
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
+
+from ...audit.local import audited
 
 
 @dataclass
@@ -81,8 +82,8 @@ class Stage:
         return run
 
     def judge(self) -> dict[str, Judged]:
-        """Audit all as one job, and judge each."""
-        results = audit.run([run.path for run in self.runs.values()])
+        """Audit all as one job, without Spark, whose audits have tests of their own; and judge each."""
+        results = audited([run.path for run in self.runs.values()])
         judged = {}
         for (name, run), result in zip(self.runs.items(), results, strict=True):
             assert result.file is not None, (name, result.reasons)

@@ -130,9 +130,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     "processes": {
         "kill": Dud("kill: {target: leader(t/0)}", "to be gone", {f"{_NODE}.kill": nothing}),
         "stop": Dud("stop: {target: leader(t/0)}", "to be gone", {f"{_NODE}.terminate": nothing}),
-        "restart": Dud(
-            "restart: {target: leader(t/0)}", "to shut down", {f"{_NODE}.terminate": nothing}, nightly=False
-        ),
+        "restart": Dud("restart: {target: leader(t/0)}", "to shut down", {f"{_NODE}.terminate": nothing}),
         "pause": Dud("pause: {target: follower(t/0)}", "to be stopped", {f"{_NODE}.pause": nothing}),
         "a node that is not started again": Dud(
             "kill: {target: follower(t/0)}", "to be running", {f"{_NODE}.start": nothing}, bites=True
@@ -147,7 +145,6 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "command": Dud(
             "command: {inject: ['true'], check: ['false'], heal: ['true'], timeout: 1s}",
             "check to say yes",
-            nightly=False,
         ),
     },
     "crashes": {
@@ -170,7 +167,6 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
             "starve: {target: broker(1)}",
             "stood still for 0%",
             {"ackproof.faults.crashes.starve.StarveInjection._cycle": nothing},
-            nightly=False,
         ),
         "lose_quorum": Dud("lose_quorum: {by: pause}", "to be stopped", {f"{_NODE}.pause": nothing}),
         "remove_controller": Dud(
@@ -216,13 +212,11 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
             "empty_disk: {target: follower(t/0)}",
             "still has",
             {"ackproof.faults.disks.empty_disk.empty_folder": nothing},
-            nightly=False,
         ),
         "power_loss": Dud(
             "power_loss: {target: follower(t/0), how: device}",
             "is still there",
             {f"{_FILE_SYSTEM}.lose_power": synced_first},
-            nightly=False,
             needs_root=True,
         ),
         "a cut that takes nothing": Dud(
@@ -246,12 +240,12 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     },
     "unused proxies": {
         **_unused(f"cut: {{{_LINK}}}"),
-        **_unused("isolate: {target: leader(t/0), from: peers, silent: true}"),
+        **_unused("isolate: {target: leader(t/0), from: peers, silent: true}", nightly=True),
         **_unused(f"reset: {{{_LINK}}}"),
-        **_unused(f"throttle: {{{_LINK}, rate: 50KB/s}}", _TO_THE_END),
+        **_unused(f"throttle: {{{_LINK}, rate: 50KB/s}}", _TO_THE_END, nightly=True),
         **_unused(f"delay: {{{_LINK}, latency: 100ms}}", _TO_THE_END),
-        **_unused(f"slow_close: {{{_LINK}, delay: 500ms}}"),
-        **_unused(f"flap: {{{_LINK}, down: 100ms, up: 100ms}}", "to be seen down"),
+        **_unused(f"slow_close: {{{_LINK}, delay: 500ms}}", nightly=True),
+        **_unused(f"flap: {{{_LINK}, down: 100ms, up: 100ms}}", "to be seen down", nightly=True),
         **_unused(f"black_hole: {{{_LINK}}}", nightly=True),
         **_unused("split: {groups: [minority, majority]}", nightly=True),
         **_unused("bridge: {groups: [[1], [2]], over: broker(3)}", nightly=True),

@@ -19,6 +19,7 @@ from night.page import annotations, page
 from night.results import CaseResult, JobResult, ShardResult
 
 from ...mutation.mutate import ROOMS
+from ...nightly.night import main
 
 ROOT = Path(__file__).resolve().parents[3]
 DATE = datetime.date(2026, 11, 21)
@@ -208,19 +209,29 @@ def test_a_job_that_fails_keeps_its_last_words(tmp_path: Path) -> None:
     assert list(result.problems()) == ["exit code 254"]
 
 
-def _night(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "tests/nightly/night.py", *words], capture_output=True, text=True, check=False
-    )
+LISTED = ("--list", "--backends", "process", "--releases", "4.3.1", "--only", "baseline*")
 
 
-def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
-    listed = _night("--list", "--backends", "process", "--releases", "4.3.1", "--only", "baseline*")
-    assert listed.returncode == 0, listed.stderr
-    assert "baseline on 4.3.1, process" in listed.stdout
-    assert _night("--shard", "5/4").returncode == 254
-    assert _night("--wrong").returncode == 254
-    assert _night("--collect", tmp_path).returncode == 254
+def _night(*words: str | Path) -> int:
+    """Its exit code, of a call in this process."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+def test_the_command_lists_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _night(*LISTED) == 0
+    assert "baseline on 4.3.1, process" in capsys.readouterr().out
+    assert _night("--shard", "5/4", *LISTED[-2:]) == 254
+    assert _night("--wrong") == 254
+    assert _night("--collect", tmp_path) == 254
+
+
+def test_it_is_a_command() -> None:
+    command = [sys.executable, ROOT / "tests/nightly/night.py", "--wrong"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 254
 
 
 def test_shards_are_collected_into_one_page_and_one_exit_code(tmp_path: Path) -> None:
@@ -228,9 +239,8 @@ def test_shards_are_collected_into_one_page_and_one_exit_code(tmp_path: Path) ->
         (tmp_path / name).mkdir()
         shard = ShardResult(date="2026-11-21", shard=name, jobs=(result,))
         (tmp_path / name / "result.json").write_text(shard.model_dump_json(), encoding="utf-8")
-    collected = _night("--collect", tmp_path)
-    assert collected.returncode == 1, collected.stderr
+    assert _night("--collect", tmp_path) == 1
     assert "2 jobs" in (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "one" / "result.json").read_text(encoding="utf-8"))["shard"] == "one"
     (tmp_path / "two" / "result.json").unlink()
-    assert _night("--collect", tmp_path).returncode == 0
+    assert _night("--collect", tmp_path) == 0

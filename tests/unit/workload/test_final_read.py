@@ -51,15 +51,15 @@ REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_sta
 
 
 class Scripted:
-    """Ends that are what a function of the number of the look says."""
+    """Ends that are what a function of the number of the look says, of the places that are asked for."""
 
     def __init__(self, say: Callable[[int], Mapping[TopicPartition, End]]) -> None:
         self.say = say
         self.looks = 0
 
-    def __call__(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
+    def __call__(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
         self.looks += 1
-        return self.say(self.looks)
+        return {place: end for place, end in self.say(self.looks).items() if place in places}
 
 
 @dataclass
