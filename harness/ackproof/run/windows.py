@@ -49,6 +49,9 @@ _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
 """So many parts a window at least: one that is being filled holds up its audit."""
 _MOST_FLUSH_S: Final = 5.0
+_BURST: Final = 2
+"""So many times what comes in that time a reader holds: what had piled up behind a storm makes several parts, for its
+memory does not shrink again."""
 _FLUSHED_S: Final = 1.0
 """What a reader takes to write a part, beyond the time after which it does."""
 _AUDIT_S: Final = 600.0
@@ -62,7 +65,8 @@ def rotation_of(spec: ExperimentSpec) -> Rotation:
         return Rotation()
     wanted = int(rate / spec.workload.producers.count * spec.soak.window / _PARTS)
     rows = 1 << max(_LEAST_CHUNK, min(CHUNK_ROWS, wanted)).bit_length() - 1
-    return Rotation(rows, min(_MOST_FLUSH_S, spec.soak.window / _PARTS))
+    flush_s = min(_MOST_FLUSH_S, spec.soak.window / _PARTS)
+    return Rotation(rows, flush_s, min(CHUNK_ROWS, int(_BURST * rate * flush_s) + 1))
 
 
 @dataclass

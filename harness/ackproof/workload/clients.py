@@ -329,6 +329,7 @@ class Workload:
             commit_s=spec.commit_every,
             committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
             flush_s=self._rotation.flush_s,
+            flush_rows=self._rotation.flush_rows,
         )
         return self._launch(settings, after)
 

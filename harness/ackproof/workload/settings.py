@@ -41,10 +41,11 @@ _JITTER: Final = 0.2
 
 
 class Rotation(NamedTuple):
-    """How clients cut their ledgers: rows of a producer's part, seconds of a reader's."""
+    """How clients cut their ledgers: rows of a producer's part; seconds of a reader's, and the most rows of it."""
 
     chunk_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
+    flush_rows: int = CHUNK_ROWS
 
 
 WHOLE: Final = Rotation()
@@ -147,7 +148,7 @@ class ReaderSettings(ClientSettings):
     isolation: Isolation
     commit_s: float | None = None
     """So often a live reader commits what it has read, and waits for the answer; None: it does not."""
-    flush_rows: int = 1 << 17
+    flush_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
     committed: bool = False
     starts: Sequence[int] = ()

@@ -13,7 +13,10 @@ from ackproof.experiment.triggers import At
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak, shortened
+from ackproof.run.windows import rotation_of
+from ackproof.workload.settings import Rotation
 
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILE = """\
 name: s
 topics: {orders: {partitions: 2}}
@@ -109,3 +112,9 @@ def test_what_the_command_refuses(
     file.write_text(FILE)
     assert main_code(["run", str(file), *words]) == 254
     assert said in capsys.readouterr().err
+
+
+def test_a_reader_holds_twice_what_comes_until_it_writes() -> None:
+    """What piles up behind a storm makes several parts: a reader's memory stays with the largest."""
+    (case,) = cases(load(EXPERIMENTS / "soak.yaml", soak=Soak("1h", None)))
+    assert rotation_of(case.experiment) == Rotation(chunk_rows=1 << 15, flush_s=5.0, flush_rows=50_001)
