@@ -57,7 +57,7 @@ _MOST_PARTITIONS = 512
 _RESULT = -1
 
 Key: TypeAlias = tuple[int, int]
-"""Number of the directory, and of the share (-1: not a share but a result; above the shares: a range of places)."""
+"""Number of the directory, and of the share (negative: no share but a result; above the shares: a range of places)."""
 Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
 Counting: TypeAlias = Whole | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
@@ -146,8 +146,10 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
         if isinstance(unit, Whole):
             yield (number, _RESULT), do_whole(unit)
             continue
+        # Results only pass through the judges: not all through the same one.
+        result = _RESULT - (unit.number if isinstance(unit, BucketUnit) else unit.bucket + unit.number)
         for share, message in do_bucket(unit) if isinstance(unit, BucketUnit) else do_slice(unit):
-            yield (number, _RESULT if share is None else share), message
+            yield (number, result if share is None else share), message
 
 
 def _judge_task(
