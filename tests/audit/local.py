@@ -32,6 +32,6 @@ def sent(what: list) -> list:
     return pickle.loads(pickle.dumps(what))
 
 
-def audited(directories: Sequence[Path], **_: object) -> list[AuditResult]:
+def audited(directories: Sequence[Path], *, limits: Limits | None = None, **_: object) -> list[AuditResult]:
     """Stands in for `ackproof.audit.run`: the same passes, without a JVM."""
-    return audit_all(directories, LocalEdge, lambda _: None, Limits())
+    return audit_all(directories, LocalEdge, lambda _: None, limits or Limits())

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.results import AuditResult
 from ackproof.audit.units import Limits
 
 from .agreement import WAYS, agree, write
-from .local import LocalEdge
+from .local import audited
 from .strategies import Drawn, directories
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
@@ -57,7 +56,7 @@ def test_both_say_the_same_of_many_directories_in_one_job(audit, way, batch: lis
 
 
 def compare_locally(way: str, drawn: Drawn, seed: int) -> None:
-    compare([drawn], seed, lambda paths: audit_all(paths, LocalEdge, lambda _: None, Limits(**WAYS[way])))
+    compare([drawn], seed, lambda paths: audited(paths, limits=Limits(**WAYS[way])))
 
 
 def compare(batch: list[Drawn], seed: int, run: Callable[[list[Path]], list[AuditResult]]) -> None:

@@ -146,10 +146,14 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
         if isinstance(unit, Whole):
             yield (number, _RESULT), do_whole(unit)
             continue
-        # Results only pass through the judges: not all through the same one.
-        result = _RESULT - (unit.number if isinstance(unit, BucketUnit) else unit.bucket + unit.number)
-        for share, message in do_bucket(unit) if isinstance(unit, BucketUnit) else do_slice(unit):
-            yield (number, result if share is None else share), message
+        found: Iterator[tuple[int | None, Message]]
+        if isinstance(unit, BucketUnit):
+            found, at = do_bucket(unit), unit.number
+        else:
+            found, at = do_slice(unit), unit.bucket + unit.number
+        for share, message in found:
+            # Results only pass through the judges: not all through the same one.
+            yield (number, _RESULT - at if share is None else share), message
 
 
 def _judge_task(
