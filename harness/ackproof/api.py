@@ -381,7 +381,7 @@ def _pandas() -> ModuleType:
 
 
 def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
-    from ackproof.audit.views import register
+    from ackproof.sql.views import register
 
     return register(session, runs)
 

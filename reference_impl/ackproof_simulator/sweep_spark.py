@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ackproof.audit.session import Where, spark_context
+from ackproof.spark.session import Where, spark_context
 from ackproof_simulator.counts import Counts
 from ackproof_simulator.sweep import Mapper, chunk_of
 

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from ackproof.audit.pipeline import audit_all
-from ackproof.audit.session import Where, spark_context
 from ackproof.audit.units import Limits
+from ackproof.spark.session import Where, spark_context
 
 from ..support.s3 import CREDENTIALS
 from .ledgers import write_ledger

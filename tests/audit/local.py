@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.results import AuditResult
-from ackproof.audit.stages import Job
 from ackproof.audit.units import Limits
+from ackproof.spark.job import Job
 
 
 class LocalEdge:

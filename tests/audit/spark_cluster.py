@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from ackproof.audit.driver import home
 from ackproof.base.wait import wait_until
+from ackproof.spark.driver import home
 
 START_S = 300.0
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

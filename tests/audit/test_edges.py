@@ -21,9 +21,9 @@ from ackproof.audit.rows import Handed, Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import Register, shares
-from ackproof.audit.workers import cause
 from ackproof.base import processes
 from ackproof.rundir.partition import TopicPartition
+from ackproof.spark.workers import cause
 
 from .agreement import agree, write
 from .ledgers import write_case, write_ledger

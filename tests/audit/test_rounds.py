@@ -17,9 +17,9 @@ from ackproof.audit.planning import plan
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
 from ackproof.audit.units import Limits, Target, Trouble
-from ackproof.audit.workers import cause
 from ackproof.base.processes import here
 from ackproof.rundir.schema import FINDINGS
+from ackproof.spark.workers import cause
 
 from .agreement import agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger

@@ -18,13 +18,13 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from ackproof import audit as room
-from ackproof.audit import driver, session, watch, workers
-from ackproof.audit.edge_rdd import RddEdge
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
-from ackproof.audit.workers import carried, failed
 from ackproof.base import processes
 from ackproof.base.wait import wait_until
+from ackproof.spark import driver, session, watch, workers
+from ackproof.spark.edge_rdd import RddEdge
+from ackproof.spark.workers import carried, failed
 
 from .ledgers import findings_of, write_ledger
 from .local import LocalEdge
@@ -40,8 +40,11 @@ def test_the_package_is_light() -> None:
     assert said.stdout.strip() == "[]"
 
 
-AUDIT_ROOM = Path(room.__file__).parent
-FILES = [*AUDIT_ROOM.glob("*.py"), AUDIT_ROOM.parent / "testing" / "session.py"]
+HOUSE = Path(room.__file__).parents[1]
+FILES = [
+    *(path for name in ("audit", "spark", "sql") for path in (HOUSE / name).glob("*.py")),
+    HOUSE / "testing" / "session.py",
+]
 
 
 def test_no_private_name_of_spark_is_used() -> None:
@@ -136,7 +139,7 @@ def test_the_tasks_need_of_ours_what_the_zip_holds_and_of_others_numpy_and_arrow
         "    def find_spec(self, name, *_):\n"
         "        if name in ('pydantic', 'pyspark', 'psutil', 'pandas'): raise ImportError(name)\n"
         "sys.meta_path.insert(0, Refuses())\n"
-        "import ackproof.audit.stages as stages\n"
+        "import ackproof.audit.stages as stages, ackproof.sql.scan\n"
         "print(stages.__file__)"
     )
     archive = workers.code()

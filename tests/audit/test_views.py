@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof import api
-from ackproof.audit import views as room
 from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.cli.main import main_code
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event
+from ackproof.sql import views as room
 
 from ..support.pages import ROOT, Page
 from ..support.s3 import copied, s3_bucket

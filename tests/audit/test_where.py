@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from ackproof.audit.driver import home
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.storage import located
+from ackproof.spark.driver import home
 
 from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
@@ -45,9 +45,9 @@ import json, sys, time
 from functools import partial
 from pathlib import Path
 from ackproof import audit
-from ackproof.audit import edge_rdd
-from ackproof.audit.session import Where, opened
-from ackproof.audit.stages import Job
+from ackproof.spark import edge_rdd
+from ackproof.spark.session import Where, opened
+from ackproof.spark.job import Job
 from ackproof.audit.units import Limits
 from ackproof.rundir.storage import located
 given = json.loads(sys.argv[1])

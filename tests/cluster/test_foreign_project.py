@@ -96,7 +96,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     archive = _run(
         found,
         "-c",
-        "from ackproof.audit.driver import archive_of; from ackproof.provision.java import find_java\n"
+        "from ackproof.spark.driver import archive_of; from ackproof.provision.java import find_java\n"
         "print(archive_of(find_java()))",
         cwd=folder,
     )

@@ -55,7 +55,11 @@ class Room:
 
 ROOMS = {
     # Those that start and end Spark's JVM are left out.
-    "audit": Room(("ackproof/audit/*",), ("tests/audit",), ("-m", "not audit", "--confcutdir=tests/audit")),
+    "audit": Room(
+        ("ackproof/audit/*", "ackproof/soak/*", "ackproof/spark/*", "ackproof/sql/*"),
+        ("tests/audit",),
+        ("-m", "not audit", "--confcutdir=tests/audit"),
+    ),
     # What the explorer has found once it remembers, and mutmut goes through the tests several times in one process.
     "judge": Room(
         ("ackproof/judge/*",),

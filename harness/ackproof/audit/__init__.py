@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ackproof.audit.results import AuditResult
-    from ackproof.audit.stages import Edge
     from ackproof.audit.units import Limits
+    from ackproof.spark.job import Edge
 
 __all__ = ["exit_code", "run"]
 
@@ -38,7 +38,7 @@ def run(
     `progress` is told, in words, what goes on. `limits` is for tests. Raises `MissingTool` without Java; what is
     wrong with a directory, or a Spark that dies, is in the results.
     """
-    from ackproof.audit import session
+    from ackproof.spark import session
 
     tell = progress or (lambda _: None)
     where = session.Where(master, remote, conf or {})

@@ -34,9 +34,10 @@ from ackproof.audit.units import (
 )
 from ackproof.base.errors import AuditFailed
 from ackproof.rundir.windows import WindowFile
+from ackproof.spark.job import Edge, Key
 
 Progress = Callable[[str], None]
-Edges = Callable[[], stages.Edge]
+Edges = Callable[[], Edge]
 
 
 @dataclass
@@ -173,9 +174,9 @@ def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], l
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
                 (units if bucket.rows <= limits.range_rows or bucket.target.keys else hot).append(bucket)
     edge = edges()
-    places: dict[stages.Key, PlaceUnit] = {}
+    places: dict[Key, PlaceUnit] = {}
     units += _sliced(edge, hot, ready, places, limits)
-    slices: dict[stages.Key, list[Sliced]] = defaultdict(list)
+    slices: dict[Key, list[Sliced]] = defaultdict(list)
     for answer in _sort_in(ready, stages.count(edge, units, places, limits)):
         if isinstance(answer, Sliced):
             slices[answer.number, answer.of.bucket].append(answer)
@@ -190,14 +191,14 @@ def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], l
 
 
 def _sliced(
-    edge: stages.Edge,
+    edge: Edge,
     hot: Sequence[BucketUnit],
     ready: Mapping[int, _Ready],
-    places: dict[stages.Key, PlaceUnit],
+    places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
     """Cut hot buckets, once their reads are walked; the ranges of places go to `places`."""
-    walked: dict[stages.Key, list[Walked]] = defaultdict(list)
+    walked: dict[Key, list[Walked]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in walks_of(bucket, limits)]
     for answer in _sort_in(ready, stages.walk(edge, walks, limits)):
         if isinstance(answer, Walked):

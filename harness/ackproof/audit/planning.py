@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ackproof.audit.ledger import SCHEMAS, Ledger, Part, RowGroup
 from ackproof.audit.load import Piece, Stream
 from ackproof.audit.spill import Spilled
 from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Unit, Whole
 from ackproof.rundir.partition import TopicPartition
+from ackproof.spark.job import filled
 
 _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
 
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
-
-
-class HasRows(Protocol):
-    """What is cut by its rows."""
-
-    @property
-    def rows(self) -> int: ...
-
-
-Item = TypeVar("Item", bound=HasRows)
 
 
 @dataclass(frozen=True)
@@ -98,15 +89,3 @@ def tasks(units: Sequence[AnyUnit], limits: Limits) -> list[list[AnyUnit]]:
 def _without_statistics(part: Part) -> Part:
     groups = tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
     return replace(part, groups=groups)
-
-
-def filled(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
-    """Neighbours, together up to `rows` rows."""
-    held: list[Item] = []
-    for item in items:
-        if held and sum(other.rows for other in held) + item.rows > rows:
-            yield tuple(held)
-            held = []
-        held.append(item)
-    if held:
-        yield tuple(held)

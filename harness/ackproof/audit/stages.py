@@ -1,4 +1,4 @@
-"""The audit as jobs: tasks over units of work, and one shuffle. Nothing here knows Spark but by `Edge`.
+"""The audit as jobs: tasks over units of work, and one shuffle. Nothing here knows Spark but by its edges.
 
 ::
 
@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Generic, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import TypeAlias
 
 from ackproof.audit.planning import AnyUnit, tasks
 from ackproof.audit.slices import (
@@ -52,37 +50,18 @@ from ackproof.audit.units import (
     do_whole,
 )
 from ackproof.audit.unmatched import Share
+from ackproof.rundir.arrow import calm_arrow
+from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
 _RESULT = -1
 
-Key: TypeAlias = tuple[int, int]
-"""Number of the directory, and of the share (negative: no share but a result; above the shares: a range of places)."""
 Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
 Counting: TypeAlias = Whole | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
+"""The key is the number of the directory, and of the share (negative: no share but a result; above the shares: a range
+of places)."""
 Group = Sequence[AnyUnit]
-
-
-@dataclass(frozen=True)
-class Job(Generic[AnyUnit]):
-    """One task for each group. With a `judge` the messages of each key come to one call of it, whole."""
-
-    what: str
-    """What it does, to be told with the progress."""
-    groups: Sequence[Group[AnyUnit]]
-    task: Callable[[Iterable[Group[AnyUnit]]], Iterator[Keyed]]
-    judge: Callable[[Iterable[Keyed]], Iterator[Message]] | None = None
-    partitions: int = 0
-    """So many tasks judge: a message goes to the one that its key leaves, summed, as the remainder."""
-
-
-class Edge(Protocol):
-    """How Spark runs a job. Raises `AuditFailed` if Spark dies; Ctrl-C cancels it."""
-
-    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
-        """What the judges say, or the tasks where there is no judge."""
-        ...
 
 
 def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
@@ -125,12 +104,6 @@ def count(
         judge = partial(_judge_task, targets=concerned, places=places)
         job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, judges))
     return edge(job)
-
-
-def calm_arrow() -> None:
-    """Spark runs one task per core: Arrow's own threads would only get in its way."""
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
 
 
 def _each_task(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:

@@ -16,8 +16,8 @@ from ackproof.base.errors import BadInput
 from ackproof.cli.options import PLACES, examples, spark_options, spark_settings
 
 if TYPE_CHECKING:
-    from ackproof.audit.views import Answer
     from ackproof.console import Console
+    from ackproof.sql.views import Answer
 
 
 @click.command(
@@ -60,8 +60,8 @@ def sql(
     runs = _runs(directory)
     console = Console(machine=form != "table")
     with console.telling("asking Spark") as tell:
-        from ackproof.audit import views as room
-        from ackproof.audit.session import Where, sql_session
+        from ackproof.spark.session import Where, sql_session
+        from ackproof.sql import views as room
 
         with sql_session(Where(master, remote, settings), tell) as spark:
             views = room.register(spark, runs)

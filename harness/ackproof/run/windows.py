@@ -3,7 +3,7 @@
 A window closes when its time is over: once the cluster is whole again (each partition with its ISR of full size, for a
 while at most), up to where every replica in sync has the log. A reader of its own, which follows the load, reads from
 where the window before ended up to there. Then the window waits until the clients' ledgers tell of all that was sent by
-then, and is audited in a process of its own (`audit.window`).
+then, and is audited in a process of its own (`soak.window`).
 
 What cannot be done with one window is told, and is done with the next. The last one closes with the final read.
 """
@@ -327,7 +327,7 @@ class Soaker(Watcher):
         order.save(named)
         output = folder.path / "audit.log"
         child = spawn(
-            [sys.executable, "-P", "-m", "ackproof.audit.window", str(named)],
+            [sys.executable, "-P", "-m", "ackproof.soak.window", str(named)],
             run=self._tag,
             role="window-audit",
             cwd=folder.path,

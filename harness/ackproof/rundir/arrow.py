@@ -1,4 +1,4 @@
-"""Between Arrow's memory and numpy's, without a copy.
+"""Between Arrow's memory and numpy's, without a copy; and Arrow's own threads.
 
 `pa.array`, `pa.scalar` and `Array.to_numpy` would import pandas, if it is installed, to see whether they were given a
 Series or must make one: 0.5 s in each of Spark's workers and at the end of each client, for nothing.
@@ -59,3 +59,9 @@ def texts(words: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raw))]
     )
+
+
+def calm_arrow() -> None:
+    """For a process that is one of several, one per core: Arrow's own threads would only get in their way."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)

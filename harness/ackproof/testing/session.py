@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ackproof import audit
 from ackproof.audit.results import AuditResult
-from ackproof.audit.session import Where, spark_context
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
@@ -17,6 +16,7 @@ from ackproof.run.case import run_case
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.run.phases import CaseOptions
 from ackproof.rundir.layout import CaseDir, safe_name
+from ackproof.spark.session import Where, spark_context
 from ackproof.testing.current import own_warnings
 
 

@@ -29,6 +29,7 @@ NOT_NEEDED = {
     "ackproof.cluster.backends.choice",
     "ackproof.judge",
     "ackproof.reference",
+    "ackproof.spark",
     "ackproof_simulator",
 }
 BARE = "import click, pydantic, rich.console; from pydantic import BaseModel, Field, JsonValue"

@@ -25,15 +25,6 @@ import numpy as np
 
 from ackproof.audit.bucket import Audited, Streams
 from ackproof.audit.commits import CommitAudit
-from ackproof.audit.context import (
-    HIGHEST,
-    context,
-    first_copies,
-    highest_of,
-    last_reads,
-    next_reads,
-    surfaced,
-)
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import (
@@ -49,12 +40,21 @@ from ackproof.audit.rows import (
     empty,
     group_starts,
 )
-from ackproof.audit.runs import Runs
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.soak.context import (
+    HIGHEST,
+    context,
+    first_copies,
+    highest_of,
+    last_reads,
+    next_reads,
+    surfaced,
+)
+from ackproof.soak.runs import Runs
 
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 

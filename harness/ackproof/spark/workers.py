@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ROOMS = ("audit", "base", "rundir")
+_ROOMS = ("audit", "base", "rundir", "spark", "sql")
 """What the tasks import; of other libraries numpy and Arrow alone."""
 
 

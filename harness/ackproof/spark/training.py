@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import psutil
 
-from ackproof.audit.edge_rdd import RddEdge
-from ackproof.audit.session import Where, spark_context
-from ackproof.audit.stages import Job
-from ackproof.audit.units import Trouble
+from ackproof.spark.edge_rdd import RddEdge
+from ackproof.spark.job import Job
+from ackproof.spark.session import Where, spark_context
 
 _END_TIMEOUT_S = 120.0
 
@@ -18,8 +17,8 @@ if __name__ == "__main__":
     with spark_context(
         Where("local[1]"), lambda _: None, f"-XX:ArchiveClassesAtExit={sys.argv[1]}"
     ) as context:
-        messages, hand_on = [((share, 0), Trouble(0, OSError())) for share in range(2)], cast("Any", iter)
-        RddEdge(context, lambda _: None)(Job("training", cast("Any", messages), hand_on, hand_on, 2))
+        messages, hand_on = [((number, 0), "a message") for number in range(2)], cast("Any", iter)
+        RddEdge(context, lambda _: None)(Job("training", messages, hand_on, hand_on, 2))
         (jvm,) = psutil.Process().children()
     jvm.terminate()
     jvm.wait(_END_TIMEOUT_S)

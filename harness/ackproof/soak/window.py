@@ -1,4 +1,4 @@
-"""The audit of one window, a process of its own: ``python -m ackproof.audit.window ORDER.json``.
+"""The audit of one window, a process of its own: ``python -m ackproof.soak.window ORDER.json``.
 
 It reads the parts that the order names and what the window before left, and writes `findings.parquet`, the state for
 the next window, and `window.json` last; it changes nothing, so that one that was cut short can be done again. So no
@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup
 from ackproof.audit.load import Piece, Stream, UnreadablePart, read
-from ackproof.audit.rolling import Carried, Given, Told, audit
 from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
-from ackproof.audit.runs import Runs
-from ackproof.audit.stages import calm_arrow
+from ackproof.rundir.arrow import calm_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowOrder
+from ackproof.soak.rolling import Carried, Given, Told, audit
+from ackproof.soak.runs import Runs
 
 _NICE: Final = 10
 

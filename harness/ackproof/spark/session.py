@@ -18,15 +18,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ackproof.audit.watch import CANCEL_S, Progress, in_background
-from ackproof.audit.workers import is_local
 from ackproof.provision.java import find_java
+from ackproof.spark.watch import CANCEL_S, Progress, in_background
+from ackproof.spark.workers import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from ackproof.audit.stages import Edge
+    from ackproof.spark.job import Edge
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
     from pyspark import SparkContext
 
     if isinstance(spark, SparkContext):
-        from ackproof.audit.edge_rdd import RddEdge
+        from ackproof.spark.edge_rdd import RddEdge
 
         return RddEdge(spark, progress)
-    from ackproof.audit.edge_frame import FrameEdge
+    from ackproof.spark.edge_frame import FrameEdge
 
     return FrameEdge(spark, progress)
 
@@ -111,7 +111,7 @@ def _connected(where: Where) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from ackproof.audit.workers import failed
+    from ackproof.spark.workers import failed
 
     try:
         builder = SparkSession.builder.config(map=dict(where.conf))
@@ -164,7 +164,7 @@ def _without_numpy() -> Iterator[None]:
 
 
 def _started(where: Where, progress: Progress, java_options: str | None) -> SparkContext:
-    from ackproof.audit import driver
+    from ackproof.spark import driver
 
     def options() -> str:
         return driver.archive_options(java, progress) if java_options is None else java_options
@@ -179,7 +179,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
 
-        from ackproof.audit.workers import failed
+        from ackproof.spark.workers import failed
 
         try:
             context = SparkContext.getOrCreate(SparkConf().setAll(list(told.items())))
@@ -199,7 +199,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
 
 @cache
 def _folder() -> Path:
-    from ackproof.audit import driver
+    from ackproof.spark import driver
 
     return driver.own_folder()
 

@@ -1,14 +1,13 @@
-"""The audit's job over a classic session: RDDs, whose elements are Python's from end to end (no SQL, no plans)."""
+"""A job over a classic session: RDDs, whose elements are Python's from end to end (no SQL, no plans)."""
 
 from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING
 
-from ackproof.audit.planning import AnyUnit
-from ackproof.audit.stages import Job, Message
-from ackproof.audit.watch import Progress, watched
-from ackproof.audit.workers import carried, failed, provide
+from ackproof.spark.job import Group, Job, Message
+from ackproof.spark.watch import Progress, watched
+from ackproof.spark.workers import carried, failed, provide
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -22,7 +21,7 @@ class RddEdge:
         self._tell = tell
         provide(context)
 
-    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
+    def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """Run it, in a group of its own."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

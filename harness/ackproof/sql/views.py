@@ -18,14 +18,14 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ackproof.audit import scan
-from ackproof.audit.session import context_of
-from ackproof.audit.workers import failed, provide
 from ackproof.base.errors import BadInput
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
+from ackproof.spark.session import context_of
+from ackproof.spark.workers import failed, provide
+from ackproof.sql import scan
 
 Value: TypeAlias = object
 """What a cell holds, in Python: a number, a text, a list, a dict, a time …, None."""

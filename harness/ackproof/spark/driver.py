@@ -20,11 +20,11 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from ackproof.audit.watch import Progress
-from ackproof.audit.workers import is_local
 from ackproof.base import processes
 from ackproof.base.cache import cache_root
 from ackproof.provision.java import Java
+from ackproof.spark.watch import Progress
+from ackproof.spark.workers import is_local
 
 _FOLDER = "ackproof-spark-"
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable -Xlog:all=off"
@@ -70,7 +70,7 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
     known = _defaults() | dict(given)
     master = known.get("spark.master") or os.environ.get("MASTER") or default_master()
     options = "spark.driver.extraJavaOptions"
-    logging = Path(str(resources.files("ackproof.audit") / "log4j2.properties")).as_uri()
+    logging = Path(str(resources.files("ackproof.spark") / "log4j2.properties")).as_uri()
     ours = {
         "spark.master": master,
         "spark.app.name": "ackproof audit",
@@ -188,7 +188,7 @@ def _train(archive: Path) -> None:
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")
-    command = [sys.executable, "-W", "ignore", "-m", "ackproof.audit.training", str(unfinished)]
+    command = [sys.executable, "-W", "ignore", "-m", "ackproof.spark.training", str(unfinished)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TRAIN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from ackproof.audit.planning import filled
-from ackproof.audit.stages import calm_arrow
-from ackproof.audit.workers import carried
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import repeated
+from ackproof.rundir.arrow import calm_arrow, repeated
+from ackproof.spark.job import filled
+from ackproof.spark.workers import carried
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource

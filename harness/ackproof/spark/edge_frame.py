@@ -1,4 +1,4 @@
-"""The audit's job over Spark Connect, which has no RDDs: Arrow batches of pickled messages, by the task that judges."""
+"""A job over Spark Connect, which has no RDDs: Arrow batches of pickled messages, by the task that judges."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from ackproof.audit.planning import AnyUnit
-from ackproof.audit.stages import Job, Message
-from ackproof.audit.watch import Progress, watched
-from ackproof.audit.workers import carried, failed, provide
+from ackproof.spark.job import Group, Job, Message
+from ackproof.spark.watch import Progress, watched
+from ackproof.spark.workers import carried, failed, provide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,7 @@ class FrameEdge:
         self._tell = tell
         provide(session)
 
-    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
+    def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """Run it, with a tag of its own."""
         from pyspark.errors import PySparkException
 
@@ -58,7 +57,7 @@ class FrameEdge:
         finally:
             self._session.removeProgressHandler(handler)
 
-    def _planned(self, job: Job[AnyUnit]) -> DataFrame:
+    def _planned(self, job: Job[Group, Message]) -> DataFrame:
         """A row, and a partition, for each group, whose units go with the function; then one call for each task.
 
         The number of partitions is given, and which of them a row goes to, so that nothing adapts it.
