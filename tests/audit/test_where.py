@@ -42,11 +42,12 @@ CONF = {
 }
 BEGIN = """
 import json, sys, time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from ackproof import audit
 from ackproof.spark import edge_rdd
-from ackproof.spark.session import Where, opened
+from ackproof.spark.session import Starting, Where
 from ackproof.spark.job import Job
 from ackproof.audit.units import Limits
 from ackproof.rundir.storage import located
@@ -76,7 +77,10 @@ edge_rdd.carried = carried
 FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it did its work, and failed")')
 LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
 SLEEPS = """
-with opened(Where("local[1]"), print) as edge:
+with ExitStack() as stack:
+    starting = Starting(Where("local[1]"), print, None)
+    stack.push(starting.close)
+    edge = starting.edge()
     print("there", flush=True)
     edge(Job("sleeping", [300], partial(map, time.sleep)))
 """

@@ -44,20 +44,14 @@ class Where:
 
 
 @contextmanager
-def opened(where: Where, progress: Progress, given: SparkSession | None = None) -> Iterator[Edge]:
-    """Spark as long as the block lasts. A session that was given is left as it was.
-
-    Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does not start.
-    """
-    with spark_of(where, progress, given) as spark:
-        yield _edge_on(spark, progress)
-
-
-@contextmanager
 def spark_of(
     where: Where, progress: Progress, given: SparkSession | None
 ) -> Iterator[SparkContext | SparkSession]:
-    """Its context, or a session of Connect, which has none."""
+    """Spark as long as the block lasts: its context, or a session of Connect, which has none.
+
+    A session that was given is left as it was. Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does
+    not start.
+    """
     session = given
     with contextlib.ExitStack() as ours:
         if session is None and not where.is_connect:
@@ -81,7 +75,7 @@ def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
 
 @contextmanager
 def sql_session(where: Where, progress: Progress) -> Iterator[SparkSession]:
-    """A session as long as the block lasts, for questions in SQL. Raises as `opened` does."""
+    """A session as long as the block lasts, for questions in SQL. Raises as `spark_of` does."""
     if where.is_connect:
         with _connected(where) as session:
             yield session
