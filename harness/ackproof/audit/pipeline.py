@@ -35,8 +35,8 @@ from ackproof.audit.units import (
 from ackproof.base.errors import AuditFailed
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key
+from ackproof.spark.watch import Progress
 
-Progress = Callable[[str], None]
 Edges = Callable[[], Edge]
 
 
