@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Rows
+from ackproof.audit.runs import Runs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import Read as ReadRange
 from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_findings, window_state
 from ackproof.soak.rolling import Given, Told, audit
-from ackproof.soak.runs import Runs
 from ackproof.soak.window import audit_window
 
 from . import reference

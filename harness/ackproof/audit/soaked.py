@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ackproof.audit.deleted import NOTHING_DELETED, Deleted, runs_of
+from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.ledger import Ledger, Rejected
+from ackproof.audit.runs import Runs
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.documents import DeletedWindows, RecordCounts
@@ -34,7 +35,10 @@ def deleted_of(found: Sequence[WindowFile], ledger: Ledger) -> Deleted:
     if not gone:
         return NOTHING_DELETED
     starts = {one.place: one.end for one in gone[-1].read}
-    return Deleted(starts, runs_of(_spans(ledger, {name for one in gone for name in one.parts})))
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for producer, first, last in _spans(ledger, {name for one in gone for name in one.parts}):
+        spans[producer].append((first, last))
+    return Deleted(starts, {producer: Runs.of(found) for producer, found in spans.items()})
 
 
 def _spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:

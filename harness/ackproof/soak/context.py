@@ -19,8 +19,8 @@ from ackproof.audit.rows import (
     distinct,
     group_starts,
 )
+from ackproof.audit.runs import Runs
 from ackproof.rundir.outcome import Outcome
-from ackproof.soak.runs import Runs
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}
 _BEFORE_ALL = -2

@@ -40,6 +40,7 @@ from ackproof.audit.rows import (
     empty,
     group_starts,
 )
+from ackproof.audit.runs import Runs, in_runs
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir.anomalies import Anomaly
@@ -54,7 +55,6 @@ from ackproof.soak.context import (
     next_reads,
     surfaced,
 )
-from ackproof.soak.runs import Runs
 
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
@@ -90,12 +90,7 @@ class Carried:
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
         """Which of these were found in earlier windows."""
-        there = np.zeros(len(seq), dtype=np.bool_)
-        for number in np.unique(producer).tolist():
-            if number in self.present:
-                mine = producer == number
-                there[mine] = self.present[number].has(seq[mine])
-        return there
+        return in_runs(self.present, producer, seq)
 
 
 @dataclass(frozen=True)

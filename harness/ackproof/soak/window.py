@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup
 from ackproof.audit.load import Piece, Stream, UnreadablePart, read
 from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
+from ackproof.audit.runs import Runs
 from ackproof.rundir.arrow import calm_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowOrder
 from ackproof.soak.rolling import Carried, Given, Told, audit
-from ackproof.soak.runs import Runs
 
 _NICE: Final = 10
 
