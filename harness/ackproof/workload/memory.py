@@ -1,7 +1,8 @@
 """Memory that a client has freed and still holds, given back to the kernel.
 
-Where a leader is gone for seconds, tens of thousands of records wait in librdkafka. Once they are freed, glibc keeps
-the pages that they shared with what was allocated meanwhile: from storm to storm a client would hold some MiB more.
+Where a leader is gone for seconds, tens of thousands of records wait in librdkafka, and become one large part. Once they
+are freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool all that it had for
+the part: from storm to storm a client would hold some MiB more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _EVERY_S: Final = 30.0
 
 
 class FreeMemory:
-    """What glibc's malloc holds free; elsewhere nothing is done. For one thread of a client."""
+    """What malloc and Arrow's pool hold free. For one thread of a client, the one that writes parts."""
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -23,8 +24,13 @@ class FreeMemory:
         self._due_s = time.monotonic() + every_s
 
     def give_back(self) -> None:
-        """Give it back, unless that was done just now. It takes a millisecond (malloc_trim(3))."""
+        """Give it back, unless that was done just now. It takes milliseconds (malloc_trim(3), which glibc alone has)."""
         now = time.monotonic()
-        if self._trim is not None and now >= self._due_s:
+        if now < self._due_s:
+            return
+        import pyarrow as pa  # by who has written a part, and so has loaded it
+
+        pa.default_memory_pool().release_unused()
+        if self._trim is not None:
             self._trim(0)
-            self._due_s = now + self._every_s
+        self._due_s = now + self._every_s
