@@ -9,12 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.pipeline import audit_all
-from ackproof.audit.units import Limits
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 from .ledgers import consumed_table, findings_of, produced_table, write_case, write_ledger
-from .local import LocalEdge
+from .local import LocalEdge, audited
 from .local_run import READ, SENT, incomplete, part, refused
 from .rows import read, sent
 
@@ -51,7 +49,7 @@ def test_no_folder(run, ledger, kind) -> None:
 )
 def test_each_column_missing_mistyped_or_null(ledger, kind, column) -> None:
     def run(*directories):
-        return audit_all(directories, LocalEdge, lambda _: None, Limits())
+        return audited(directories)
 
     path = part(ledger, kind)
     table = pq.read_table(path, partitioning=None)

@@ -6,11 +6,10 @@ from collections import Counter
 
 import pytest
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 
 from .ledgers import findings_of, write_case, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .rows import live, read, sent, undecodable
 
 HERE = ("t", 0)
@@ -29,7 +28,7 @@ def count(request, tmp_path):
             )
         )
         directory = write_ledger(tmp_path / "case", produced, reads, **options)
-        (result,) = audit_all([directory], LocalEdge, lambda _: None, limits)
+        (result,) = audited([directory], limits=limits)
         assert result.file is not None, result.reasons
         run.file = result.file
         run.findings = findings_of(directory)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.end import deleted_parts, mark_deleted, mark_end
@@ -18,7 +17,7 @@ from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
 
 from .ledgers import findings_of, produced_table, write_case, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .local_run import BUCKETS
 from .rows import live, read, sent
 
@@ -70,7 +69,7 @@ def counts(file: AuditFile | None) -> dict[str, int]:
 
 @pytest.mark.parametrize("limits", [Limits(), BUCKETS, HOT], ids=["whole", "buckets", "hot"])
 def test_nothing_is_said_of_what_was_deleted(ledger: Path, limits: Limits) -> None:
-    (result,) = audit_all([ledger], LocalEdge, lambda _: None, limits)
+    (result,) = audited([ledger], limits=limits)
     assert not [reason for reason in result.reasons if "client=p0" in reason], result.reasons
     assert counts(result.file) == {"lost": 1, "duplicate": 1, "phantom": 1, "surfaced": 1}
     found = {row["class"]: (row["seq"], row["offset"]) for row in findings_of(ledger)}
@@ -78,7 +77,7 @@ def test_nothing_is_said_of_what_was_deleted(ledger: Path, limits: Limits) -> No
 
 
 def test_what_was_deleted_counts(ledger: Path) -> None:
-    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([ledger])
     assert result.file is not None
     assert result.file.records.acked == 20
     deleted = result.file.deleted
@@ -95,7 +94,7 @@ def test_what_was_not_deleted_is_lost(ledger: Path, limits: Limits) -> None:
     for number in range(3):
         file = WindowFile.load(window_json(CaseDir(ledger), number))
         file.model_copy(update={"deleted": False}).save(window_json(CaseDir(ledger), number))
-    (result,) = audit_all([ledger], LocalEdge, lambda _: None, limits)
+    (result,) = audited([ledger], limits=limits)
     assert result.file is not None
     assert result.file.deleted is None
     assert counts(result.file) == {
@@ -106,7 +105,7 @@ def test_what_was_not_deleted_is_lost(ledger: Path, limits: Limits) -> None:
 def test_a_part_that_is_gone_and_not_written_down_is_missed(ledger: Path) -> None:
     folder = ledger / "ledger" / "produced" / "client=p0"
     (folder / "_DELETED").unlink()
-    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([ledger])
     assert any("its rows 0 to 9 are in no part" in reason for reason in result.reasons), result.reasons
 
 

@@ -27,7 +27,7 @@ from ackproof.spark.workers import cause
 
 from .agreement import agree, write
 from .ledgers import write_case, write_ledger
-from .local import LocalEdge
+from .local import LocalEdge, audited
 from .local_run import READ, SENT, part, refused
 from .rows import live, read, sent
 from .strategies import Drawn
@@ -129,7 +129,7 @@ def test_the_series_of_few_acks(tmp_path, times) -> None:
     drawn = Drawn(produced, tuple(read(n) for n in range(len(times))), None, ())
     path = write(tmp_path / "case", drawn, random.Random(1))
     for limits in (Limits(), Limits(whole_rows=0, range_rows=0, slice_rows=1)):
-        (result,) = audit_all([path], LocalEdge, lambda _: None, limits)
+        (result,) = audited([path], limits=limits)
         agree(drawn, path, result)
 
 
@@ -203,15 +203,13 @@ def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
         reads = tuple(read(row.seq, row.offset, producer=row.producer) for row in produced)
         drawn = Drawn(produced, reads, None, ())
         path = write(tmp_path / str(seed), drawn, luck)
-        (result,) = audit_all(
-            [path], LocalEdge, lambda _: None, Limits(whole_rows=0, range_rows=2, slice_rows=range_rows)
-        )
+        (result,) = audited([path], limits=Limits(whole_rows=0, range_rows=2, slice_rows=range_rows))
         agree(drawn, path, result)
 
 
 def found_in(path, produced, reads, **limits) -> dict[str, int]:
     directory = write_ledger(path, produced, reads)
-    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits(**limits))
+    (result,) = audited([directory], limits=Limits(**limits))
     assert result.file is not None
     return {name: count for name, count in result.file.counts.items() if count}
 

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow.dataset as ds
 import pytest
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 
 from .agreement import CLASSES, WAYS
 from .flaws import FLAWS
 from .ledgers import findings_of, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .planted import BLOCK, PARTITIONS, Ledger, place
 from .rows import read, sent
 
@@ -72,14 +71,14 @@ def test_a_thousand_records_of_each_way(tmp_path, way, base) -> None:
         limits |= {"range_rows": 1_000, "slice_rows": 500}
     ledger = planted(9_000, 2, seed=1, base=base)
     path = ledger.write(tmp_path / "case")
-    (result,) = audit_all([path], LocalEdge, lambda _: None, Limits(**limits))
+    (result,) = audited([path], limits=Limits(**limits))
     check(ledger, path, result)
 
 
 def test_a_clean_one(tmp_path) -> None:
     ledger = planted(3_000, 0, seed=0)
     path = ledger.write(tmp_path / "case")
-    (result,) = audit_all([path], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([path])
     assert not any(result.file.counts.values())
     assert result.code == 0
     check(ledger, path, result)
@@ -112,7 +111,7 @@ def test_two_at_one_offset_are_not_one_before_the_other(tmp_path) -> None:
     """What is sent later and not acked stands before both; that both are acked says nothing of that inversion."""
     produced = [sent(1, 5), sent(2, 5), sent(3, 3, outcome=2)]
     path = write_ledger(tmp_path / "case", produced, [read(3, 3), read(1, 5), read(2, 5, reader=8)])
-    (result,) = audit_all([path], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([path])
     assert result.file.counts["reordered"] == 2
     found = [row["detail"] for row in findings_of(path) if row["class"] == "reordered"]
     assert found == ["one of the two not acked"] * 2

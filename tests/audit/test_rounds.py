@@ -23,7 +23,7 @@ from ackproof.spark.workers import cause
 
 from .agreement import agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger
-from .local import LocalEdge
+from .local import LocalEdge, audited
 from .local_run import BUCKETS, READ, SENT, part, refused
 from .rows import committed, live, read, sent, transaction
 from .strategies import Drawn
@@ -176,7 +176,7 @@ def check(tmp_path, produced, reads):
         shutil.rmtree(directory, ignore_errors=True)
         one_file(directory, "produced", produced_table(produced), write_statistics=False)
         one_file(directory, "consumed", consumed_table(reads), write_statistics=False)
-        (result,) = audit_all([directory], LocalEdge, lambda _: None, each)
+        (result,) = audited([directory], limits=each)
         agree(drawn, directory, result)
 
 

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit.ends import hole
-from ackproof.audit.pipeline import audit_all
-from ackproof.audit.units import Limits
 from ackproof.plan.cases import cases, load
 from ackproof.run.conclude import CaseResult, conclude, run_stages
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
@@ -27,7 +25,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.seal import seal
 from ackproof_simulator.backend import run_in_model
 
-from .local import LocalEdge
+from .local import audited
 
 EXPERIMENT = """\
 name: sealed
@@ -73,7 +71,7 @@ def other(runs: tuple[CaseDir, CaseDir]) -> CaseDir:
 
 
 def counted(*runs: CaseDir) -> list[AuditFile | None]:
-    return [one.file for one in audit_all([r.path for r in runs], LocalEdge, lambda _: None, Limits())]
+    return [one.file for one in audited([r.path for r in runs])]
 
 
 def judged(run: CaseDir) -> CaseResult:

@@ -27,7 +27,7 @@ from ackproof.spark.edge_rdd import RddEdge
 from ackproof.spark.workers import carried, failed
 
 from .ledgers import findings_of, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .rows import read, sent
 
 SENT, READ = [sent(n) for n in range(4)], [read(n) for n in range(3)]
@@ -91,7 +91,7 @@ class Dead:
 )
 def test_spark_died(tmp_path, error) -> None:
     ledger = write_ledger(tmp_path / "case", SENT, READ)
-    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([ledger])
     assert result.code == 0
     (result,) = audit_all([ledger], lambda: RddEdge(Dead(error), print), lambda _: None, Limits())
     assert (result.code, result.file) == (2, None)

@@ -11,7 +11,6 @@ from collections import Counter
 
 import pytest
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
@@ -21,7 +20,7 @@ from ackproof.rundir.storage import located
 
 from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
-from .local import LocalEdge
+from .local import audited
 from .local_run import BUCKETS
 from .rows import read, sent
 
@@ -126,7 +125,7 @@ def test_what_is_no_uri_is_a_path_of_this_machine(tmp_path) -> None:
 def test_a_ledger_counts_the_same_in_a_store(tmp_path, store, limits) -> None:
     here = write_ledger(tmp_path / "case", SENT, READ, row_group_size=8)
     there = copied(here, store)
-    (one,), (other,) = (audit_all([path], LocalEdge, lambda _: None, limits) for path in (here, there))
+    (one,), (other,) = (audited([path], limits=limits) for path in (here, there))
     assert one.file is not None and other.file is not None
     assert (one.code, one.file.counts["lost"]) == (0, 3)
     assert other.file.model_dump(exclude={"findings"}) == one.file.model_dump(exclude={"findings"})
@@ -143,7 +142,7 @@ def test_an_audit_anew_replaces_the_older_one_and_leaves_nothing(tmp_path, store
     there = copied(write_ledger(tmp_path / "case", SENT, READ), store)
     before = None
     for _ in range(3):
-        (result,) = audit_all([there], LocalEdge, lambda _: None, BUCKETS)
+        (result,) = audited([there], limits=BUCKETS)
         names = [path.name for path in (there / "findings").iterdir()]
         assert result.file is not None
         assert tuple(names) == result.file.findings != before
@@ -160,7 +159,7 @@ def test_spark_reads_and_writes_there(tmp_path, store, audit) -> None:
 
 
 def test_a_folder_that_is_not_there(store) -> None:
-    (result,) = audit_all([store], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([store])
     assert (result.code, result.reasons) == (254, (f"{store}: no such directory",))
 
 

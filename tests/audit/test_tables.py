@@ -5,11 +5,8 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.pipeline import audit_all
-from ackproof.audit.units import Limits
-
 from .ledgers import write_case, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .rows import committed, read, sent, transaction
 
 COMMITTED, ABORTED = 0, 1
@@ -19,8 +16,8 @@ AT_THE_END = [committed(n, read_ns=9) for n in range(3)]
 NO_READ = "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
 
 
-def audited(directory):
-    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits())
+def file_of(directory):
+    (result,) = audited([directory])
     assert result.file is not None, result.reasons
     return result
 
@@ -28,7 +25,7 @@ def audited(directory):
 def test_no_table_where_only_one_of_two_writes_in_transactions(tmp_path) -> None:
     produced = [sent(9, 0, producer=0, partition=1), *(row._replace(producer=1) for row in THREE)]
     reads = [read(9, 0, partition=1), *(row._replace(producer=1) for row in [*ALL, *AT_THE_END])]
-    result = audited(write_ledger(tmp_path / "case", produced, reads))
+    result = file_of(write_ledger(tmp_path / "case", produced, reads))
     assert result.reasons == ("ledger/transactions: says nothing of the transactions of 3 produced rows",)
 
 
@@ -45,7 +42,7 @@ def test_behind_a_torn_part_the_others_are_read(tmp_path, spoil) -> None:
     directory = write_ledger(tmp_path / "case", produced, reads, table)
     path = directory / "ledger" / "transactions" / "client=p0" / "part-0.parquet"
     path.write_bytes(spoil(path.read_bytes()))
-    result = audited(directory)
+    result = file_of(directory)
     assert "client=p0/part-0.parquet: torn or unreadable" in result.reasons[0]
     assert result.reasons[1:] == ("ledger/transactions: says nothing of the transactions of 3 produced rows",)
 
@@ -66,7 +63,7 @@ def test_behind_a_torn_part_the_others_are_read(tmp_path, spoil) -> None:
 def test_who_has_read_at_read_committed_without_being_handed_anything(tmp_path, final, ended, said) -> None:
     directory = write_ledger(tmp_path / "case", THREE, ALL, [transaction(0, COMMITTED)])
     write_case(directory, [{"id": "p0"}, {"id": "r9"}, *final], ended=["produced/p0", *ended])
-    assert (NO_READ in audited(directory).reasons) is said
+    assert (NO_READ in file_of(directory).reasons) is said
 
 
 @pytest.mark.parametrize("write_statistics", [True, False])
@@ -76,7 +73,7 @@ def test_a_reader_of_both_isolations_in_one_file(tmp_path, write_statistics) -> 
         tmp_path / "case", THREE, reads, [transaction(0, COMMITTED)],
         row_group_size=2, write_statistics=write_statistics,
     )  # fmt: skip
-    assert audited(directory).reasons == ()
+    assert file_of(directory).reasons == ()
 
 
 @pytest.mark.parametrize("write_statistics", [True, False])
@@ -86,7 +83,7 @@ def test_no_table_for_one_partition_of_a_file_and_none_needed_for_another(tmp_pa
     directory = write_ledger(
         tmp_path / "case", produced, [*reads, *AT_THE_END], write_statistics=write_statistics
     )
-    assert audited(directory).reasons == (
+    assert file_of(directory).reasons == (
         "ledger/transactions: says nothing of the transactions of 3 produced rows",
     )
 
@@ -97,7 +94,7 @@ def test_a_table_in_any_order_with_a_part_without_rows(tmp_path) -> None:
     directory = write_ledger(tmp_path / "case", produced, [*ALL, *AT_THE_END], table)
     path = directory / "ledger" / "transactions" / "client=p0" / "part-0.parquet"
     pq.write_table(pq.read_schema(path).empty_table(), path.with_name("part-1.parquet"))
-    result = audited(directory)
+    result = file_of(directory)
     assert result.reasons == ()
     assert result.file.counts["aborted-read"] == 2
 
@@ -105,6 +102,6 @@ def test_a_table_in_any_order_with_a_part_without_rows(tmp_path) -> None:
 def test_one_outcome_among_good_ones_that_means_nothing(tmp_path) -> None:
     table = [transaction(0, COMMITTED), transaction(1, 4)]
     directory = write_ledger(tmp_path / "case", THREE, [*ALL, *AT_THE_END], table)
-    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([directory])
     assert result.code == 254
     assert "column outcome holds 4" in result.reasons[0]

@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 
 from .ledgers import findings_of, write_case, write_ledger
-from .local import LocalEdge
+from .local import audited
 from .rows import committed, committed_live, read, sent, transaction
 
 COMMITTED, ABORTED, UNKNOWN, FENCED = range(4)
@@ -32,7 +31,7 @@ def count(request, tmp_path):
     def run(produced, reads, transactions, *, change=lambda directory: None):
         directory = write_ledger(tmp_path / "case", produced, reads, transactions)
         change(directory)
-        (result,) = audit_all([directory], LocalEdge, lambda _: None, limits)
+        (result,) = audited([directory], limits=limits)
         run.result = result
         assert result.file is not None, result.reasons
         run.findings = findings_of(directory)
@@ -306,7 +305,7 @@ def test_a_table_without_times_finds_no_early_read_and_says_so(count) -> None:
 def test_a_table_that_is_none(tmp_path, change, said) -> None:
     directory = write_ledger(tmp_path / "case", THREE, [*ALL, *all_committed()], [transaction(0, COMMITTED)])
     rewrite(directory, change)
-    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits())
+    (result,) = audited([directory])
     assert (result.code, result.file) == (254, None)
     assert said in result.reasons[0]
 
