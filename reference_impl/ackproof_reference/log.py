@@ -94,7 +94,8 @@ class Log(NamedTuple):
 
 
 def append(log: Log, batch: Batch) -> Log:
-    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append).
+    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append), and those in which nothing was written go
+    (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries).
 
     For a follower the batch comes as the leader wrote it; one that does not continue the log is an error of the model.
     """
@@ -102,7 +103,8 @@ def append(log: Log, batch: Batch) -> Log:
         raise ValueError(f"{batch} does not continue a log that ends at {log.end}")
     epochs = log.epochs
     if batch.epoch > log.last_epoch:
-        epochs = (*epochs, EpochEntry(batch.epoch, batch.base))
+        kept = tuple(entry for entry in epochs if entry.start < batch.base)
+        epochs = (*kept, EpochEntry(batch.epoch, batch.base))
     return Log((*log.batches, batch), epochs, log.start, batch.next, log.high_watermark, log.flushed)
 
 

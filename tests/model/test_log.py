@@ -67,6 +67,7 @@ def test_a_new_leaders_epoch_begins_at_the_log_end_without_a_record() -> None:
 def test_an_epoch_in_which_nobody_wrote_gives_way_to_the_next() -> None:
     assert epochs(begin_epoch(begin_epoch(log(0), 1), 2)) == [(0, 0), (2, 1)]
     assert epochs(begin_epoch(log(0, 5), 5)) == [(0, 0), (5, 2)]
+    assert epochs(append(begin_epoch(log(0), 1), Batch(1, 2, 0, 1))) == [(0, 0), (2, 1)]
 
 
 @pytest.mark.parametrize(
