@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from random import Random
+from types import ModuleType
 
 import pytest
 
 from ackproof_reference.broker import Leader, Process, Progress
-from ackproof_reference.explore import seated
+from ackproof_reference.explore import kept, seated
 from ackproof_reference.explore.scope import ALL, NOTHING, Budget, Client, Scope
 from ackproof_reference.log import UNKNOWN, Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
@@ -38,6 +39,9 @@ def off(scope: Scope, *protections: str) -> Scope:
 
 LARGER = {
     "two kills": scope("4.1", brokers=3, kills=2),
+    "a proposal of one that died": off(
+        scope("3.5", records=2, acks=1, kills=1, shrinks=1), "forgotten followers"
+    ),
     "moves": scope("4.0", brokers=3, hand_overs=2),
     "a slow follower, a move": scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1),
     "a stop, a cut": scope("4.2", clean_stops=1, cuts=1),
@@ -113,26 +117,50 @@ def nowhere(*cells: object) -> int:
 
 
 LAGS = scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1)
-DUDS: dict[str, tuple[Callable[..., object], Scope]] = {
-    "_seated": (always, LAGS),
-    "_leads": (always, LAGS),
-    "_holds": (always, LAGS),
-    "_is_silent": (always, LAGS),
-    "_cannot_harm": (always, LAGS),
-    "_may_lead_next": (always, LAGS),
-    "_most": (
+MOVED = scope("3.7-zk", acks=1, clean_stops=1, hand_overs=1)
+TWICE = scope("2.8-zk", acks=1, kills=2, retries=1)
+UNMATCHED = off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")
+DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
+    (seated, "_seated"): (always, LAGS),
+    (seated, "_leads"): (always, LAGS),
+    (seated, "_holds"): (always, LAGS),
+    (seated, "_is_silent"): (always, TWICE),
+    (seated, "refused"): (always, TWICE),
+    (seated, "_cannot_harm"): (always, LAGS),
+    (seated, "_unharmed"): (always, MOVED),
+    (seated, "_next_holds"): (always, LAGS),
+    (seated, "_most"): (
         nowhere,
         replace(LARGER["a stop, a cut"], rules=replace(VERSIONS["4.2"], unclean_election=True)),
     ),
-    "_may_cut": (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
-    "_moves": (never, off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR")),
-    "_takes_nothing": (always, off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")),
+    (seated, "_may_cut"): (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
+    (seated, "moves"): (
+        never,
+        off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR"),
+    ),
+    (seated, "_takes_nothing"): (always, UNMATCHED),
+    (kept, "_all_is_sent"): (always, MOVED),
+    (kept, "_is_whole_if_it_counts"): (always, MOVED),
+    (kept, "_follows_whole"): (always, MOVED),
+    (kept, "_keeps_what_it_holds"): (always, UNMATCHED),
+    (kept, "brings_nothing"): (always, UNMATCHED),
+    (kept, "_is_known_rightly"): (
+        always,
+        off(scope("3.5", records=2, acks=1, kills=1, shrinks=1), "forgotten followers"),
+    ),
+    (kept, "refused"): (always, scope("4.0", acks=1, clean_stops=1, hand_overs=1)),
+    (kept, "stay"): (
+        always,
+        off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "truncation by epoch"),
+    ),
 }
 
 
-@pytest.mark.parametrize("planted", DUDS)
-def test_an_end_that_asks_for_less_is_noticed(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault, where = DUDS[planted]
+@pytest.mark.parametrize(("room", "planted"), DUDS, ids=lambda one: getattr(one, "__name__", one))
+def test_an_end_that_asks_for_less_is_noticed(
+    room: ModuleType, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault, where = DUDS[room, planted]
     assert broken_by_itself(where) == set()
-    monkeypatch.setattr(seated, planted, fault)
+    monkeypatch.setattr(room, planted, fault)
     assert broken_behind(where, MOST)

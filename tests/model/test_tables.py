@@ -11,7 +11,7 @@ import pytest
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError
 from ackproof_reference.explore.model import Group, Happening, Model, Move
-from ackproof_reference.explore.scope import BUDGET, CLIENT, WHOLE, Budget, Scope
+from ackproof_reference.explore.scope import ALL, BUDGET, CLIENT, WHOLE, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import Bounds, transactions
 from ackproof_reference.explore.world import world
@@ -127,7 +127,8 @@ def test_numbers_that_run_out_on_the_way_change_nothing() -> None:
 
 
 def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None:
-    scope = Scope(TWO, brokers=2, acks=1, settled=True, budget=Budget(hand_overs=2))
+    all_the_way = ALL._replace(ending=False)
+    scope = Scope(TWO, brokers=2, acks=1, settled=True, budget=Budget(hand_overs=2), reductions=all_the_way)
     search = Search(narrow(scope), frozenset({"lost"}))
     search.run()
     widths, lost = tuple(search.cells.widths), search.findings["lost"]

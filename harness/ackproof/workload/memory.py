@@ -1,8 +1,8 @@
 """Memory that a client has freed and still holds, given back to the kernel.
 
-Where a leader is gone for seconds, tens of thousands of records wait in librdkafka, and become one large part. Once they
-are freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool all that it had for
-the part: from storm to storm a client would hold some MiB more.
+Where a leader is gone for seconds, tens of thousands of records wait in librdkafka, and become one large part. Once
+they are freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool all that it
+had for the part: from storm to storm a client would hold some MiB more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FreeMemory:
         self._due_s = time.monotonic() + every_s
 
     def give_back(self) -> None:
-        """Give it back, unless that was done just now. It takes milliseconds (malloc_trim(3), which glibc alone has)."""
+        """Give it back, unless that was done just now. It takes a millisecond (malloc_trim(3), of glibc alone)."""
         now = time.monotonic()
         if now < self._due_s:
             return

@@ -14,17 +14,16 @@ record be sent again, or the partition be moved. While power may be lost it must
 must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
 `match_responses`).
 
-For searches that ask for lost and vanished records alone there are more such states (`seated.py`).
+For searches that ask for lost and vanished records alone there are more such states (`kept.py`, `seated.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ackproof_reference.explore.fetching import Reply
-from ackproof_reference.explore.fusing import leads_once
 from ackproof_reference.explore.invariants import holds_promised, records
+from ackproof_reference.explore.kept import brings_nothing, keeps, same, stay
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (
     BUDGET,
@@ -36,32 +35,24 @@ from ackproof_reference.explore.scope import (
     log_cell,
 )
 from ackproof_reference.explore.seated import seats
-from ackproof_reference.log import UNKNOWN, EpochEntry, Log
-from ackproof_reference.messages import Error, Fetched
-from ackproof_reference.rules import Rules, Truncation
+from ackproof_reference.log import Log
 
 
 def ends(scope: Scope) -> Sequence[End]:
     """Where a search does not go on."""
     if not scope.reductions.ending:
         return ()
-    return (*_all_alike(scope), *seats(scope))
+    return (*_all_alike(scope), *keeps(scope), *seats(scope))
 
 
 def _all_alike(scope: Scope) -> Iterator[End]:
     budget = scope.budget
-    if not _stay(scope.rules) or budget.retries or budget.reassignments:
+    if not stay(scope.rules) or budget.retries or budget.reassignments:
         return
     replicas = scope.assigned or scope.ids
     logs = (BUDGET, CLIENT, *map(log_cell, replicas))
-    nothing = (Condition((fetch_cell(one),), _brings_nothing) for one in replicas)
+    nothing = (Condition((fetch_cell(one),), brings_nothing) for one in replicas)
     yield End((Condition(logs, partial(_whole, scope, replicas), ("power_losses",)), *nothing))
-
-
-def _stay(rules: Rules) -> bool:
-    """Whether logs that are the same stay so."""
-    matched = rules.fetch_fencing or rules.match_responses
-    return rules.truncation is Truncation.ON_FETCH and leads_once(rules) and matched
 
 
 def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
@@ -73,28 +64,4 @@ def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client
     on_disk = not budget.power_losses or all(
         log.flushed == log.end for one, log in zip(replicas, logs, strict=True) if scope.strikes(one)
     )
-    return holds_promised(client, held) and on_disk and all(_same(first, log) for log in logs)
-
-
-def _same(one: Log, other: Log) -> bool:
-    if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
-        return False
-    written, unwritten = _epochs(one)
-    others, unwritten_there = _epochs(other)
-    return written == others and all(entry.start == one.end for entry in (*unwritten, *unwritten_there))
-
-
-def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
-    """The epochs up to that of the last batch, and those behind it."""
-    last = log.batches[-1].epoch if log.batches else UNKNOWN
-    return (
-        [entry for entry in log.epochs if entry.epoch <= last],
-        [entry for entry in log.epochs if entry.epoch > last],
-    )
-
-
-def _brings_nothing(under_way: Hashable) -> bool:
-    """Whether what a follower has under way cannot change its log."""
-    if isinstance(under_way, Fetched):
-        return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
-    return not isinstance(under_way, Reply)
+    return holds_promised(client, held) and on_disk and all(same(first, log) for log in logs)

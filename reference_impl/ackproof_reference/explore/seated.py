@@ -18,14 +18,15 @@ and show only while they believe to lead:
   the beginning of that one's (and counts as held by its next fetch only, `replicated_by_next_fetch`). Who
   acknowledges at once (acks=1) must be sent nothing more, and what it holds counts whole; nor may anything be sent
   where the leader counts as further than that one's log goes, for that was cut since (without `reset_followers`). No
-  record may be sent again. A late fetch of the leader could still tell that one something, so there must be none
-  (which is known only with `fusing`).
+  record may be sent again. A late fetch of the leader (known only with `fusing`) may still tell that one how
+  far it was then.
 
-**Nobody leads**, or one who does not run or has not learned it, and was not asked to stop, or only who may be elected
-alone. Nobody believes to lead but for that one, no proposal and no answer to a fetch is under way, and all who may
-come to lead hold all that was promised: ISR, ELR, the last leader known, and with unclean elections everybody. Logs,
-but that one's and its followers', stay as they are until one of these leads. That rests on nobody's cutting its log
-for learning of a leader alone (KIP-101).
+**Nobody leads**, or one who does not run or has not learned it, and was not asked to stop. Nobody believes to lead in
+the newest epoch, no answer to a fetch is under way, nor a proposal that is not refused for its epoch, and all who may
+come to lead hold all that was promised: ISR, ELR, the last leader known, and with unclean elections everybody. What
+others do who believe to lead, of older epochs, takes nothing from any of these, as above. Whoever of them leads then
+leads for good, and the others follow it. That rests on nobody's cutting its log for learning of a leader alone
+(KIP-101).
 
 Before KIP-497 a conditional write to ZooKeeper asks for no epoch: there nobody else may have a proposal under way,
 nor believe to lead.
@@ -33,7 +34,7 @@ nor believe to lead.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 
 from ackproof_reference.broker import Broker, Follower, Leader, Process
@@ -81,30 +82,33 @@ def seats(scope: Scope) -> Iterator[End]:
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
     seated = Condition((BUDGET,), _seated, _UNSEATS)
     quiet = {one: Condition((fetch_cell(one),), _takes_nothing) for one in ids}
+    harms = {one: [_harm(scope, one, other) for other in ids if other != one] for one in ids}
     for one in ids:
-        own = (log_cell(one), process_cell(one), fetch_cell(one))
-        others = (
-            Condition(
-                (BUDGET, CLIENT, *own, log_cell(other), process_cell(other), proposal_cell(other)),
-                partial(_cannot_harm, scope, one, other),
-                ("retries",),
-            )
-            for other in ids
-            if other != one
-        )
         leads = Condition((CONTROLLER, process_cell(one)), partial(_leads, one))
         holds = Condition((CLIENT, log_cell(one)), _holds)
-        yield End((seated, leads, holds, quiet[one], *others), kinds)
+        yield End((seated, leads, holds, quiet[one], *harms[one]), kinds)
     if scope.rules.truncation is Truncation.HIGH_WATERMARK:
         return
     silent = (
-        Condition((CONTROLLER, process_cell(one), proposal_cell(one)), partial(_is_silent, scope, one))
+        Condition((CONTROLLER, process_cell(one), proposal_cell(one)), partial(_is_silent, scope.rules))
         for one in ids
     )
     next_ones = (
-        Condition((CLIENT, CONTROLLER, log_cell(one)), partial(_may_lead_next, scope, one)) for one in ids
+        Condition((CLIENT, CONTROLLER, log_cell(one)), partial(_next_holds, scope, one)) for one in ids
     )
-    yield End((seated, *silent, *next_ones, *quiet.values()), kinds)
+    unharmed = (
+        Condition((CONTROLLER, *harm.cells), partial(_unharmed, scope, one, harm.holds), harm.counts)
+        for one, others in harms.items()
+        for harm in others
+    )
+    yield End((seated, *silent, *next_ones, *quiet.values(), *unharmed), kinds)
+
+
+def _harm(scope: Scope, own: int, other: int) -> Condition:
+    cells = (log_cell(own), process_cell(own), fetch_cell(own))
+    others = (log_cell(other), process_cell(other), proposal_cell(other))
+    holds = partial(_cannot_harm, scope, own, other)
+    return Condition((BUDGET, CLIENT, *cells, *others), holds, ("retries",))
 
 
 def _seated(budget: Budget) -> bool:
@@ -114,13 +118,14 @@ def _seated(budget: Budget) -> bool:
 def _leads(own: int, metadata: Metadata, process: Process) -> bool:
     """Whether the controller has a broker lead, and holds nothing that says otherwise."""
     partition, registered = metadata.partition, metadata.registration(own)
-    if partition.leader != own or own not in partition.isr or _moves(partition):
+    if partition.leader != own or own not in partition.isr or moves(partition):
         return False
     runs = process.up and registered.epoch == process.epoch and not registered.fenced
     return runs and not registered.stopping
 
 
-def _moves(partition: Partition) -> bool:
+def moves(partition: Partition) -> bool:
+    """Whether the partition is being moved."""
     return bool(partition.adding or partition.removing)
 
 
@@ -151,9 +156,12 @@ def _cannot_harm(
         return False
     if not memory.up or not isinstance(memory.role, Leader):
         return True
-    if not rules.alter_partition or budget.retries or isinstance(under_way, Late):
+    late = under_way.request if isinstance(under_way, Late) else None
+    if not rules.alter_partition or budget.retries or (late and not rules.replicated_by_next_fetch):
         return False
     most = _most(rules, own, memory, proposal) if scope.acks == -1 else None
+    if most is not None and isinstance(late, Fetch):
+        most = max(most, late.offset)
     upto = others.end if most is None else max(most, others.high_watermark)
     # What is yet sent would be shown: at once, or as it takes an offset that the leader held before it was cut.
     if client.sent < scope.records and (most is None or upto > others.end):
@@ -197,26 +205,35 @@ def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
     return not isinstance(answer, Fetched) or answer.error is not Error.NONE or answer.diverging is not None
 
 
-def _is_silent(scope: Scope, own: int, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
-    """Whether a broker that may not lead, as far as the controller goes, acknowledges, shows and proposes nothing; or
-    only what is its own, and nobody else may lead next."""
-    if not process.up or not isinstance(process.role, Leader):
-        return not isinstance(proposal, AlterPartition)
-    rules, partition = scope.rules, metadata.partition
-    alone = not rules.unclean_election and _candidates(partition) <= {own}
-    return alone and rules.alter_partition and process.role.epoch < partition.leader_epoch
+def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
+    """Whether nothing comes of what a broker proposes, nor will: it does not believe to lead, or is refused."""
+    if process.up and isinstance(process.role, Leader):
+        return refused(rules, metadata, process.role.epoch)
+    return not isinstance(proposal, AlterPartition) or refused(rules, metadata, proposal.leader_epoch)
 
 
-def _candidates(partition: Partition) -> set[int]:
-    """Who may lead next, while elections are clean."""
-    members = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
-    return members - {NO_LEADER}
+def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
+    """Whether the controller refuses what a leader of this epoch proposes; a state node is asked for none (KIP-497)."""
+    return rules.alter_partition and epoch < metadata.partition.leader_epoch
 
 
-def _may_lead_next(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
+def _unharmed(
+    scope: Scope, own: int, unharmed: Callable[..., bool], metadata: Metadata, *cells: Hashable
+) -> bool:
+    """Whether another broker takes nothing from one that may lead next."""
+    return not may_lead_next(scope.rules, own, metadata.partition) or unharmed(*cells)
+
+
+def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
+    """Whether a broker may come to lead, as the partition is now."""
+    clean = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
+    return rules.unclean_election or own in clean
+
+
+def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
     """Whether a broker would lead with all that was promised, if it may come to lead."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
-    if _moves(partition) or asked_to_go:
+    if moves(partition) or asked_to_go:
         return False
-    return not (scope.rules.unclean_election or own in _candidates(partition)) or _holds(client, log)
+    return not may_lead_next(scope.rules, own, partition) or _holds(client, log)

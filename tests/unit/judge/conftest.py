@@ -18,7 +18,7 @@ from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import COHERENCE, judge
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.reference.predict.answers import RUN_STATES
+from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.reference.predict.prediction import predict_run
 from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
@@ -81,7 +81,7 @@ class Predicted:
     def asked(self, _case: Case, _run: CaseDir, max_states: int) -> PredictionFile:
         """Instead of the exploration."""
         self.bounds.append(max_states)
-        return self.further if self.further and max_states > RUN_STATES else self.file
+        return self.further if self.further and max_states > USUAL_STATES else self.file
 
     def says(self, **chances: Chance) -> None:
         """These classes, as if the exploration had answered."""

@@ -9,7 +9,7 @@ from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.forbidden import ruling
 from ackproof.plan.cases import case_from_json
-from ackproof.reference.predict.answers import FURTHER_STATES, RUN_STATES
+from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES
 from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
@@ -88,7 +88,7 @@ def test_more_is_looked_at_before_what_was_seen_stays_unknown(
     prediction.says(lost=Chance.UNKNOWN)
     run = make_run(producers="acks: all", min_insync=min_insync, lost=1)
     assert judge_case(run).verdict is expected
-    assert prediction.bounds == [RUN_STATES, FURTHER_STATES]
+    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
     assert PredictionFile.load(run.prediction_json).of("lost", "orders").chance is further
 
 
@@ -100,7 +100,7 @@ def test_no_more_is_looked_at_where_nothing_unknown_was_seen(
 ) -> None:
     prediction.says(lost=chance)
     judge_case(make_run(producers="acks: all", min_insync=2, lost=lost))
-    assert prediction.bounds == [RUN_STATES]
+    assert prediction.bounds == [USUAL_STATES]
 
 
 def test_more_is_looked_at_for_one_unknown_class_among_others(
@@ -108,7 +108,7 @@ def test_more_is_looked_at_for_one_unknown_class_among_others(
 ) -> None:
     prediction.says(overwritten=Chance.POSSIBLE, lost=Chance.UNKNOWN, vanished=Chance.IMPOSSIBLE)
     judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
-    assert prediction.bounds == [RUN_STATES, FURTHER_STATES]
+    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
 
 
 def test_no_more_is_looked_at_for_what_no_exploration_answers(
@@ -120,7 +120,7 @@ def test_no_more_is_looked_at_for_what_no_exploration_answers(
         update={"classes": (one.model_copy(update={"explored": False}),)}
     )
     judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
-    assert prediction.bounds == [RUN_STATES]
+    assert prediction.bounds == [USUAL_STATES]
 
 
 def test_an_expectation_allows_nothing_that_is_predicted_impossible(

@@ -32,10 +32,8 @@ from ackproof_reference.explore.world import world
 
 EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
-USUAL_STATES: Final = 480_000
-"""Distinct states that a prediction looks at: up to half a minute on a busy core, and 250 MiB."""
-RUN_STATES: Final = 225_000
-"""… and what is asked of each run: up to 20 seconds, and 140 MiB."""
+USUAL_STATES: Final = 240_000
+"""Distinct states that a prediction looks at, of a case and of a run: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
 """… and before it stays unknown for a class that a run has shown: two minutes, and 650 MiB."""
 _SMALLER_SHARE: Final = 8

@@ -18,7 +18,6 @@ from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import (
     EXPLORED,
     FURTHER_STATES,
-    RUN_STATES,
     USUAL_STATES,
     Answer,
     Answers,
@@ -81,7 +80,7 @@ def predict_run(
     metadata log that is broken.
     """
     explore = explore or _explored_run
-    file = explore(case, run, RUN_STATES)
+    file = explore(case, run, USUAL_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
         file = explore(case, run, FURTHER_STATES)
     return _with_the_settings(case, file)
