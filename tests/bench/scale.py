@@ -1,11 +1,14 @@
 """Does the audit share its work evenly? One worker against two, of a cluster beside a store.
 
-    python tests/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--keep DIR]
+    python tests/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--a-core-each]
+                                [--keep DIR]
 
 Makes a ledger of 12 partitions and one with all rows in one partition (3.2 rows a record: 31,000,000 records are 10^8
 rows, for which making needs 8 GiB), puts them into an S3 server on the loopback (moto, which holds them in memory;
 `--folder`: leaves them in a folder), and audits each on a standalone cluster of Spark with one worker of one core, then
 with two. What is counted is held against what was planted. The times of tasks come out of Spark's event log.
+`--a-core-each` gives all processes of an audit together as many cores of this machine as it has workers: else one
+worker leaves the other core to the driver and the JVMs, and two do not.
 
 Printed of each audit: wall and CPU time over all processes (driver and workers, session start included; that of the
 store is not in it), tasks and the sum of their times, the longest task against the mean of its stage. Stages with less
@@ -109,11 +112,22 @@ def tasks_of(events: Path) -> tuple[Task, ...]:
     return tuple(found)
 
 
-def audited(ledger: Path, workers: int, folder: Path) -> Shared:
+@contextmanager
+def cores(count: int) -> Iterator[None]:
+    """What is started in this block has so many of this machine's cores together."""
+    all_ = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_)
+
+
+def audited(ledger: Path, workers: int, folder: Path, *, most_cores: int) -> Shared:
     """One audit, on a cluster of its own below `folder`."""
     events = folder / "events"
     events.mkdir(parents=True)
-    with cluster(folder, workers) as running:
+    with cores(most_cores), cluster(folder, workers) as running:
         conf = {**CONF, "spark.cores.max": str(workers), "spark.eventLog.dir": events.as_uri()}
         options = json.dumps({"master": running.master, "conf": conf})
         run = measured([sys.executable, str(CONTENDER), str(ledger), options], running.workers)
@@ -160,6 +174,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", action="store_true", help="leave the ledgers in a folder")
     parser.add_argument("--keep", type=Path, help="make the ledgers here, or use those that are there")
+    parser.add_argument("--a-core-each", action="store_true", help="as many cores as workers, for everything")
     parser.add_argument("--grows", type=float, default=0.1)
     parser.add_argument("--most", type=float, default=1.3)
     chosen = parser.parse_args()
@@ -178,7 +193,8 @@ def main() -> int:
             for (path, planted), there in zip(made, ledgers, strict=True):
                 for workers in (1, 2):
                     folder = work / f"{path.name}-{number}-{workers}"
-                    one = audited(there, workers, folder)
+                    most = workers if chosen.a_core_each else os.cpu_count() or workers
+                    one = audited(there, workers, folder, most_cores=most)
                     check(one.run.counts, planted)
                     found[path.name, workers].append(one)
                     print(
