@@ -14,10 +14,12 @@ from types import ModuleType
 
 import pytest
 
-from ackproof_reference.broker import Leader, Process, Progress
+from ackproof_reference.broker import Follower, Leader, Process, Progress
 from ackproof_reference.explore import kept, seated
+from ackproof_reference.explore.fusing import Late
 from ackproof_reference.explore.scope import ALL, NOTHING, Budget, Client, Scope
-from ackproof_reference.log import UNKNOWN, Log
+from ackproof_reference.log import UNKNOWN, Batch, Log, append
+from ackproof_reference.messages import Fetch
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import VERSIONS, without
 from reduced import RELEASES, broken_behind, scopes
@@ -47,6 +49,9 @@ LARGER = {
     "a stop, a cut": scope("4.2", clean_stops=1, cuts=1),
     "what is sent counts as held": off(
         scope("2.8-zk", records=2, cuts=1, preferred=1, reassignments=1), "replicated by the next fetch"
+    ),
+    "a stale leader of another epoch": replace(
+        off(scope("4.0", acks=1, hand_overs=2, cuts=1), "fetch fencing"), assigned=(2, 1)
     ),
     "half a stop": replace(scope("4.2", acks=1, failovers=1, clean_stops=1), settled=False),
     "requests are told apart": replace(
@@ -104,6 +109,38 @@ def test_no_record_may_come_where_the_leader_counts_as_further_than_the_log_goes
     assert not harmless(1)
 
 
+def test_an_answer_that_would_be_taken_late_may_cut_who_leads() -> None:
+    """A scope with this has three brokers, three moves and no `matched responses`: the one that led in between is still
+    to answer what it was asked, and holds nothing."""
+    where = replace(scope("4.0", brokers=3), acks=1)
+    partition = Partition((1, 2, 3), 3, 3, 4, (1, 2, 3))
+    image = Metadata(partition, tuple(Registration(one, 0) for one in (1, 2, 3)))
+    holds = append(Log(), Batch(0, 0, 0, 0))
+    believes = Process(True, 0, image, Leader(1, 0, (Progress(1), Progress(3))))
+    follows = Process(True, 0, image, Follower(1, 2))
+    late = Late(Fetch(3, 2, 0, 1, 1, 0))
+
+    def harmless(where: Scope) -> bool:
+        client = Client(sent=1, acked=(0,))
+        cells = (client, holds, follows, late, Log(), believes, None)
+        return seated._cannot_harm(where, 3, 2, NOTHING, *cells)
+
+    assert harmless(where)
+    assert not harmless(off(where, "matched responses"))
+
+
+@pytest.mark.parametrize("without", ["fetch fencing", "matched responses", "truncation by epoch"])
+def test_who_holds_all_may_be_cut(without: str) -> None:
+    """By a stale leader that answers what was meant for its next epoch, or late."""
+    where = scope("4.0", brokers=3, hand_overs=3)
+    assert list(kept.keeps(where))
+    assert not list(kept.keeps(off(where, without)))
+
+
+def test_a_record_that_is_sent_twice_has_two_places() -> None:
+    assert not list(kept.keeps(scope("4.0", brokers=3, hand_overs=3, retries=1)))
+
+
 def always(*cells: object) -> bool:
     return True
 
@@ -119,6 +156,8 @@ def nowhere(*cells: object) -> int:
 LAGS = scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1)
 MOVED = scope("3.7-zk", acks=1, clean_stops=1, hand_overs=1)
 TWICE = scope("2.8-zk", acks=1, kills=2, retries=1)
+TOLD_APART = replace(scope("4.0", acks=1, kills=1, hand_overs=1), reductions=ALL._replace(fusing=False))
+"""Fused, an answer that cuts is taken at once."""
 UNMATCHED = off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")
 DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
     (seated, "_seated"): (always, LAGS),
@@ -142,8 +181,8 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
     (kept, "_all_is_sent"): (always, MOVED),
     (kept, "_is_whole_if_it_counts"): (always, MOVED),
     (kept, "_follows_whole"): (always, MOVED),
-    (kept, "_keeps_what_it_holds"): (always, UNMATCHED),
-    (kept, "brings_nothing"): (always, UNMATCHED),
+    (kept, "_keeps_what_it_holds"): (always, TOLD_APART),
+    (kept, "brings_nothing"): (always, TOLD_APART),
     (kept, "_is_known_rightly"): (
         always,
         off(scope("3.5", records=2, acks=1, kills=1, shrinks=1), "forgotten followers"),

@@ -1,16 +1,17 @@
 """Where a search for lost and vanished records need not go on: whoever may lead holds all that was ever sent.
 
 Unlike the ends of `seated.py` these do not ask how many leaders may still die, be fenced, stop or be asked to go.
-Nothing is left to be sent, nor sent again, so a record has one place in any log: where the one leader that took it put
-it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these were written. A
-broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections everybody) or
-believes to lead in the newest epoch; before KIP-497, in any.
+Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader that
+took it put it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these were
+written. A broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections
+everybody) or believes to lead in the newest epoch; before KIP-497, in any.
 
 **Who counts is whole.** What a stale leader acknowledges or shows is some of it, whatever it holds.
 
 **Who is whole stays so.** Power is not lost any more, and the partition is not moved. It is cut where it parts from the
 log of whom it follows: nowhere, if that one is whole (`ending.py` says why). It follows no stale leader that is not,
-and nothing is under way to it that cuts. Who learns later follows who leads then, and that one counts.
+and none of another epoch answers it (`fetch_fencing`); nothing is under way to it that cuts, and what a late fetch of
+its brings it drops (`match_responses`). Who learns later follows who leads then, and that one counts.
 
 **Who comes to count is whole.** A leader takes into the ISR who has fetched from where its epoch began, or where its
 high watermark is (`expand_from_epoch_start`): of who counts that is behind the last record. So who joins was there: no
@@ -48,14 +49,15 @@ from ackproof_reference.messages import Altered, AlterPartition, Error, Fetch, F
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules, Truncation
 
-_TAKES = ("power_losses", "unclean", "retries", "reassignments")
-"""Budgets by which a log may lose something, or get what was not sent before."""
+_TAKES = ("power_losses", "unclean", "reassignments")
+"""Budgets by which a log may lose something that it holds."""
 
 
 def keeps(scope: Scope) -> Iterator[End]:
     """Where a search for these two classes does not go on."""
     rules, ids = scope.rules, scope.ids
-    if not (stay(rules) and rules.replicated_by_next_fetch and rules.expand_from_epoch_start):
+    told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
+    if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
         return
     conditions = [Condition((BUDGET, CLIENT), partial(_all_is_sent, scope), _TAKES)]
     for one in ids:

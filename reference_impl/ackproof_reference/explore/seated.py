@@ -19,7 +19,7 @@ and show only while they believe to lead:
   acknowledges at once (acks=1) must be sent nothing more, and what it holds counts whole; nor may anything be sent
   where the leader counts as further than that one's log goes, for that was cut since (without `reset_followers`). No
   record may be sent again. A late fetch of the leader (known only with `fusing`) may still tell that one how
-  far it was then.
+  far it was then; there must be none where its answer would be taken (without `match_responses`), or counts at once.
 
 **Nobody leads**, or one who does not run or has not learned it, and was not asked to stop. Nobody believes to lead in
 the newest epoch, no answer to a fetch is under way, nor a proposal that is not refused for its epoch, and all who may
@@ -157,7 +157,8 @@ def _cannot_harm(
     if not memory.up or not isinstance(memory.role, Leader):
         return True
     late = under_way.request if isinstance(under_way, Late) else None
-    if not rules.alter_partition or budget.retries or (late and not rules.replicated_by_next_fetch):
+    dropped = rules.match_responses and rules.replicated_by_next_fetch
+    if not rules.alter_partition or budget.retries or (late and not dropped):
         return False
     most = _most(rules, own, memory, proposal) if scope.acks == -1 else None
     if most is not None and isinstance(late, Fetch):
