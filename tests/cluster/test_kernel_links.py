@@ -97,6 +97,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
             wait_until(lambda p=there: p.readlink() != OWN, what="a namespace", timeout_s=10)  # type: ignore[misc]
             enter = f"nsenter -t {process.pid} -n"
             sh(f"ip link add {prefix}h{node} type veth peer name host netns {process.pid}")
+            # A namespace outlives its processes while a connection of theirs is not over, and its links with it.
+            stack.callback(sh, f"ip link del {prefix}h{node}")
             sh(f"ip addr add 10.211.{77 + node}.254/24 dev {prefix}h{node}")
             sh(f"ip link set {prefix}h{node} up")
             sh(f"{enter} ip addr add 10.211.{77 + node}.1/24 dev host")
