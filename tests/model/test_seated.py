@@ -185,7 +185,7 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
     (kept, "brings_nothing"): (always, TOLD_APART),
     (kept, "_is_known_rightly"): (
         always,
-        off(scope("3.5", records=2, acks=1, kills=1, shrinks=1), "forgotten followers"),
+        LARGER["a proposal of one that died"],
     ),
     (kept, "refused"): (always, scope("4.0", acks=1, clean_stops=1, hand_overs=1)),
     (kept, "stay"): (

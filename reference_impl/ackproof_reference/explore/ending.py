@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ackproof_reference.explore.invariants import holds_promised, records
-from ackproof_reference.explore.kept import brings_nothing, keeps, same, stay
+from ackproof_reference.explore.kept import brings_nothing, is_whole, keeps, stay
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (
     BUDGET,
@@ -35,7 +35,7 @@ from ackproof_reference.explore.scope import (
     log_cell,
 )
 from ackproof_reference.explore.seated import seats
-from ackproof_reference.log import Log
+from ackproof_reference.log import UNKNOWN, EpochEntry, Log
 
 
 def ends(scope: Scope) -> Sequence[End]:
@@ -59,9 +59,27 @@ def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client
     """Whether all logs hold the same, which is all that was sent, or nothing; and all that was promised."""
     first = logs[0]
     held = records(first.batches)
-    if client.wrong or client.sent < scope.records or (held and sorted(held) != [*range(client.sent)]):
+    if client.wrong or client.sent < scope.records or (held and not is_whole(client, first)):
         return False
     on_disk = not budget.power_losses or all(
         log.flushed == log.end for one, log in zip(replicas, logs, strict=True) if scope.strikes(one)
     )
-    return holds_promised(client, held) and on_disk and all(same(first, log) for log in logs)
+    return holds_promised(client, held) and on_disk and all(_same(first, log) for log in logs)
+
+
+def _same(one: Log, other: Log) -> bool:
+    """Whether two logs hold the same, and their epochs that nobody wrote in begin at the end."""
+    if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
+        return False
+    written, unwritten = _epochs(one)
+    others, unwritten_there = _epochs(other)
+    return written == others and all(entry.start == one.end for entry in (*unwritten, *unwritten_there))
+
+
+def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
+    """The epochs up to that of the last batch, and those behind it."""
+    last = log.batches[-1].epoch if log.batches else UNKNOWN
+    return (
+        [entry for entry in log.epochs if entry.epoch <= last],
+        [entry for entry in log.epochs if entry.epoch > last],
+    )

@@ -44,7 +44,7 @@ from ackproof_reference.explore.scope import (
     proposal_cell,
 )
 from ackproof_reference.explore.seated import may_lead_next, moves, refused
-from ackproof_reference.log import UNKNOWN, EpochEntry, Log
+from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, Error, Fetch, Fetched
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules, Truncation
@@ -76,9 +76,9 @@ def _all_is_sent(scope: Scope, budget: Budget, client: Client) -> bool:
     return not any(getattr(budget, name) for name in _TAKES) and client.sent == scope.records
 
 
-def _is_whole(client: Client, log: Log) -> bool:
-    held = records(log.batches)
-    return len(held) == client.sent and sorted(held) == [*range(client.sent)]
+def is_whole(client: Client, log: Log) -> bool:
+    """Whether a log holds all that was sent, each record once."""
+    return sorted(records(log.batches)) == [*range(client.sent)]
 
 
 def _is_whole_if_it_counts(
@@ -93,12 +93,12 @@ def _is_whole_if_it_counts(
             return False
     elif not may_lead_next(rules, own, partition):
         return True
-    return _is_whole(client, log) and holds_promised(client, records(log.batches))
+    return is_whole(client, log) and holds_promised(client, records(log.batches))
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
     """Whether nothing under way cuts a log that is whole, nor says more than there is of one that is not."""
-    if _is_whole(client, log):
+    if is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
     return not isinstance(request, Fetch) or request.offset <= log.end
@@ -113,7 +113,7 @@ def _follows_whole(
         return True
     if (role.leader, role.epoch) != (leader, its.epoch):
         return True
-    return _is_whole(client, leaders) or not _is_whole(client, log)
+    return is_whole(client, leaders) or not is_whole(client, log)
 
 
 def _is_known_rightly(
@@ -126,7 +126,7 @@ def _is_known_rightly(
     proposal: Hashable,
 ) -> bool:
     """Whether one that is not whole is counted by another broker for what it holds, and in no ISR of its."""
-    if _is_whole(client, log):
+    if is_whole(client, log):
         return True
     role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()
     if isinstance(role, Leader):
@@ -147,24 +147,6 @@ def stay(rules: Rules) -> bool:
     """Whether logs that are the same stay so."""
     matched = rules.fetch_fencing or rules.match_responses
     return rules.truncation is Truncation.ON_FETCH and leads_once(rules) and matched
-
-
-def same(one: Log, other: Log) -> bool:
-    """Whether two logs hold the same, and their epochs that nobody wrote in begin at the end."""
-    if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
-        return False
-    written, unwritten = _epochs(one)
-    others, unwritten_there = _epochs(other)
-    return written == others and all(entry.start == one.end for entry in (*unwritten, *unwritten_there))
-
-
-def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
-    """The epochs up to that of the last batch, and those behind it."""
-    last = log.batches[-1].epoch if log.batches else UNKNOWN
-    return (
-        [entry for entry in log.epochs if entry.epoch <= last],
-        [entry for entry in log.epochs if entry.epoch > last],
-    )
 
 
 def brings_nothing(under_way: Hashable) -> bool:
