@@ -10,18 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.clients import ListedClient, read_clients
+from ackproof.audit.handed import Handed
 from ackproof.audit.identity import distinct_copies
-from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
-from ackproof.audit.load import _words
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.planning import plan
-from ackproof.audit.rows import Handed, Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import Register, shares
 from ackproof.base import processes
+from ackproof.ledgers.clients import ListedClient, read_clients
+from ackproof.ledgers.directory import Part, RowGroup, examine, unreadable
+from ackproof.ledgers.load import _words
+from ackproof.ledgers.rows import Rows, constant
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.workers import cause
 

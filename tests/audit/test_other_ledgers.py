@@ -93,7 +93,7 @@ def test_statistics_that_lie(run, tmp_path, monkeypatch) -> None:
     ledger = write_ledger(
         tmp_path / "case", SENT, [*READ, *(live(n, n // 2, partition=n % 2) for n in range(6))]
     )
-    from ackproof.audit import ledger as module
+    from ackproof.ledgers import directory as module
 
     honest = module._row_group
     monkeypatch.setattr(

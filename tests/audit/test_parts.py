@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.ledger import Part, RowGroup
-from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
+from ackproof.audit.handed import Handed
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import bucket_units, plan, tasks
-from ackproof.audit.rows import (
-    Handed,
+from ackproof.audit.units import Limits, Target
+from ackproof.audit.unmatched import UNMATCHED, Register, shares
+from ackproof.ledgers.directory import Part, RowGroup
+from ackproof.ledgers.lookup import Identities, Lookup, covered, highest_over
+from ackproof.ledgers.rows import (
     Rows,
     concat,
     constant,
@@ -30,9 +32,7 @@ from ackproof.audit.rows import (
     order_of,
     squeezed,
 )
-from ackproof.audit.spill import SpillFile
-from ackproof.audit.units import Limits, Target
-from ackproof.audit.unmatched import UNMATCHED, Register, shares
+from ackproof.ledgers.spill import SpillFile
 from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition

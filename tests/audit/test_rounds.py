@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit import exit_code, pipeline
-from ackproof.audit.ledger import Ledger
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.pipeline import _conclude, _Job, _Ready, audit_all
 from ackproof.audit.planning import plan
@@ -18,6 +17,7 @@ from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
 from ackproof.audit.units import Limits, Target, Trouble
 from ackproof.base.processes import here
+from ackproof.ledgers.directory import Ledger
 from ackproof.rundir.schema import FINDINGS
 from ackproof.spark.workers import cause
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
+from ackproof.audit.handed import Handed
 from ackproof.audit.identity import IdentityAudit, Reads
-from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import Walk, walk
 from ackproof.audit.places import PartitionAudit
-from ackproof.audit.rows import LIVE, Handed, Ints, Rows, Schema, concat
+from ackproof.ledgers.load import STREAMS, Stream
+from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.content import signed, total
 from ackproof.rundir.keys import Keys

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.rows import Bools, Handed, Ints, Rows, Schema, group_starts, order_of, together
-from ackproof.audit.transactions import Fates, Table
+from ackproof.audit.handed import Handed
+from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, group_starts, order_of, together
+from ackproof.ledgers.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.arrow import texts
 from ackproof.rundir.outcome import Outcome, TxnOutcome

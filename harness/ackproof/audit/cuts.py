@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from ackproof.audit.bucket import Streams
-from ackproof.audit.load import PHASES, Mistrusted, Piece, Stream, read
-from ackproof.audit.rows import Rows
-from ackproof.audit.spill import Spilled
+from ackproof.ledgers.load import PHASES, Mistrusted, Piece, Stream, read
+from ackproof.ledgers.rows import Rows
+from ackproof.ledgers.spill import Spilled
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ackproof.audit.rows import Bools, Ints
-from ackproof.audit.runs import Runs, in_runs
+from ackproof.ledgers.rows import Bools, Ints
+from ackproof.ledgers.runs import Runs, in_runs
 from ackproof.rundir.partition import TopicPartition
 
 SPARED: Final = "spared"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.deleted import NOTHING_DELETED, SPARED, Deleted
-from ackproof.audit.rows import Bools, Ints, Rows
+from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir import arrow, storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition

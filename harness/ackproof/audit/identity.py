@@ -16,12 +16,14 @@ import numpy as np
 
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.ledger import Rejected
-from ackproof.audit.lookup import Identities, Lookup, highest_over
-from ackproof.audit.rows import (
+from ackproof.audit.handed import Handed
+from ackproof.audit.superseded import Superseded
+from ackproof.audit.unmatched import UNMATCHED
+from ackproof.ledgers.directory import Rejected
+from ackproof.ledgers.lookup import Identities, Lookup, highest_over
+from ackproof.ledgers.rows import (
     FINAL,
     Bools,
-    Handed,
     Ints,
     Rows,
     Schema,
@@ -30,9 +32,7 @@ from ackproof.audit.rows import (
     first_repeated,
     group_starts,
 )
-from ackproof.audit.superseded import Superseded
-from ackproof.audit.transactions import Fates
-from ackproof.audit.unmatched import UNMATCHED
+from ackproof.ledgers.transactions import Fates
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.arrow import joined
 from ackproof.rundir.keys import Keys

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.rows import Bools, Rows, Schema, concat, distinct, group_starts
+from ackproof.ledgers.rows import Bools, Rows, Schema, concat, distinct, group_starts
 
 GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8"}
 """Pairs of consecutive reads that left offsets between them, and the leader epoch of the second (-1: not known)."""

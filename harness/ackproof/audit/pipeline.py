@@ -14,14 +14,11 @@ from pathlib import Path
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
 from ackproof.audit.deleted import SPARED
-from ackproof.audit.ledger import Ledger, Rejected, examine
-from ackproof.audit.load import Mistrusted, UnreadablePart
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
 from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
 from ackproof.audit.soaked import deleted_of, findings_of, sums_of, windows_of
-from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -33,6 +30,9 @@ from ackproof.audit.units import (
     unreadable_parts,
 )
 from ackproof.base.errors import AuditFailed
+from ackproof.ledgers.directory import Ledger, Rejected, examine
+from ackproof.ledgers.load import Mistrusted, UnreadablePart
+from ackproof.ledgers.transactions import TransactionFiles, look
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key
 from ackproof.spark.watch import Progress

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.lookup import Lookup, covered
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts
+from ackproof.ledgers.lookup import Lookup, covered
+from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
-from ackproof.audit.ledger import SCHEMAS, Ledger, Part, RowGroup
-from ackproof.audit.load import Piece, Stream
-from ackproof.audit.spill import Spilled
 from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Unit, Whole
+from ackproof.ledgers.directory import SCHEMAS, Ledger, Part, RowGroup
+from ackproof.ledgers.load import Piece, Stream
+from ackproof.ledgers.spill import Spilled
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import filled
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.rows import Array, Bools, Ints, Rows
+from ackproof.ledgers.rows import Array, Bools, Ints, Rows
 from ackproof.rundir.arrow import numbers, repeated
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition

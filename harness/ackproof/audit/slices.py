@@ -30,15 +30,15 @@ from ackproof.audit.identity import (
     distinct_copies,
     reordered_below,
 )
-from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import GAPS, between
 from ackproof.audit.places import MOST_PLACES, PartitionAudit
-from ackproof.audit.rows import FINAL, Rows, Schema, concat, empty
 from ackproof.audit.series import series_of
-from ackproof.audit.spill import Spilled, SpillFile
-from ackproof.audit.transactions import Table
 from ackproof.audit.units import TROUBLES, BucketUnit, Counted, Limits, Target, Trouble, write_series
 from ackproof.audit.unmatched import Share, shares
+from ackproof.ledgers.load import STREAMS, Stream
+from ackproof.ledgers.rows import FINAL, Rows, Schema, concat, empty
+from ackproof.ledgers.spill import Spilled, SpillFile
+from ackproof.ledgers.transactions import Table
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES_BIN_NS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.audit.deleted import NOTHING_DELETED, Deleted
-from ackproof.audit.ledger import Ledger, Rejected
-from ackproof.audit.runs import Runs
 from ackproof.base.errors import BadInput
+from ackproof.ledgers.directory import Ledger, Rejected
+from ackproof.ledgers.runs import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.documents import DeletedWindows, RecordCounts
 from ackproof.rundir.layout import CaseDir, client_folder

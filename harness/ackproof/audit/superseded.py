@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ackproof.audit.rows import Bools, Ints, Rows
+from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 

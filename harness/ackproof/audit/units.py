@@ -19,15 +19,15 @@ from ackproof.audit.bucket import Audited, Streams, Totals, together
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.ledger import Part, Rejected
-from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.places import MOST_PLACES
-from ackproof.audit.rows import Rows, concat
 from ackproof.audit.series import Acks, series_of
-from ackproof.audit.spill import Spilled, SpillFile
-from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.ledgers.directory import Part, Rejected
+from ackproof.ledgers.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
+from ackproof.ledgers.rows import Rows, concat
+from ackproof.ledgers.spill import Spilled, SpillFile
+from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.rundir import storage
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.partition import TopicPartition

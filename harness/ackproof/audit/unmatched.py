@@ -17,12 +17,12 @@ import numpy as np
 from ackproof.audit.commits import PARTS, torn
 from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.ledger import Rejected
-from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import (
+from ackproof.audit.handed import Handed
+from ackproof.ledgers.directory import Rejected
+from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.rows import (
     Array,
     Bools,
-    Handed,
     Ints,
     Rows,
     Schema,

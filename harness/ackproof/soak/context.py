@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import (
+from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.rows import (
     PRODUCED,
     Array,
     Bools,
@@ -19,7 +19,7 @@ from ackproof.audit.rows import (
     distinct,
     group_starts,
 )
-from ackproof.audit.runs import Runs
+from ackproof.ledgers.runs import Runs
 from ackproof.rundir.outcome import Outcome
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}

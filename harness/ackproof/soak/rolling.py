@@ -26,8 +26,9 @@ import numpy as np
 from ackproof.audit.bucket import Audited, Streams
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import (
+from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.rows import (
     FINAL,
     LIVE,
     PRODUCED,
@@ -40,9 +41,8 @@ from ackproof.audit.rows import (
     empty,
     group_starts,
 )
-from ackproof.audit.runs import Runs, in_runs
-from ackproof.audit.transactions import NO_TRANSACTIONS, Table
-from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.ledgers.runs import Runs, in_runs
+from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition

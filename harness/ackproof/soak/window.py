@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup
-from ackproof.audit.load import Piece, Stream, UnreadablePart, read
-from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
-from ackproof.audit.runs import Runs
+from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup
+from ackproof.ledgers.load import Piece, Stream, UnreadablePart, read
+from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
+from ackproof.ledgers.runs import Runs
 from ackproof.rundir.arrow import calm_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition

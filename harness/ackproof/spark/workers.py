@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ROOMS = ("audit", "base", "rundir", "spark", "sql")
-"""What the tasks import; of other libraries numpy and Arrow alone."""
-
 
 def code() -> Path:
-    """A zip of the rooms that the tasks import, made once per version of them in the cache folder."""
+    """A zip of this package, made once per version of it in the cache folder.
+
+    What a task imports of other libraries must be numpy and Arrow alone.
+    """
     package = Path(ackproof.__file__).parent
-    files = [package / "__init__.py", *(path for room in _ROOMS for path in (package / room).rglob("*.py"))]
-    files.sort()
+    files = sorted(package.rglob("*.py"))
     stamp = hashlib.sha256()
     for path in files:
         stamp.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ackproof.audit.rows import Array, Rows, Schema, concat
 from ackproof.audit.superseded import Superseded
+from ackproof.ledgers.rows import Array, Rows, Schema, concat
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 

@@ -28,6 +28,7 @@ NOT_NEEDED = {
     "ackproof.audit",
     "ackproof.cluster.backends.choice",
     "ackproof.judge",
+    "ackproof.ledgers",
     "ackproof.reference",
     "ackproof.spark",
     "ackproof_simulator",

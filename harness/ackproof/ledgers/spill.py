@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ackproof.audit.rows import Array, Rows, constant, is_constant, squeezed
+from ackproof.ledgers.rows import Array, Rows, constant, is_constant, squeezed
 from ackproof.rundir.storage import located
 
 KEYS = ("seq", "offset", "read_seq", "at_ns", "read_ns")

@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.clients import read_clients
-from ackproof.audit.ledger import Ledger, Part, Rejected, unreadable
-from ackproof.audit.load import UnreadablePart
-from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import (
+from ackproof.ledgers.clients import read_clients
+from ackproof.ledgers.directory import Ledger, Part, Rejected, unreadable
+from ackproof.ledgers.load import UnreadablePart
+from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.rows import (
     Array,
     Bools,
     Ints,

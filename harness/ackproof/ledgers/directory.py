@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from ackproof.audit import ends
-from ackproof.audit.clients import ListedClients, read_clients
+from ackproof.ledgers import ends
+from ackproof.ledgers.clients import ListedClients, read_clients
 from ackproof.rundir import storage
 from ackproof.rundir.end import (
     ENDS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.audit.rows import Bools, Ints, distinct
+from ackproof.ledgers.rows import Bools, Ints, distinct
 
 
 def _none() -> Ints:

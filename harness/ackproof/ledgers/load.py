@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
-from ackproof.audit.rows import (
+from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup, unreadable
+from ackproof.ledgers.rows import (
     COMMITTED,
     FINAL,
     LIVE,

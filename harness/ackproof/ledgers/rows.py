@@ -7,8 +7,7 @@ slicing, concatenation and spilling.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -132,19 +131,6 @@ class Rows:
             {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
             self.length,
         )
-
-
-@dataclass(frozen=True)
-class Handed:
-    """Rows that one bucket hands on, since it cannot judge alone of what they are about (`ackproof.audit.unmatched`).
-
-    identities: those it produced, in order, and whether its final rows hold them intact; unmatched: final rows, each
-    once, of identities that it did not produce (nobody's are not among them); transactions: what a range has of each.
-    """
-
-    place: TopicPartition
-    about: Literal["identities", "unmatched", "transactions"]
-    rows: Rows
 
 
 def empty(schema: Schema) -> Rows:

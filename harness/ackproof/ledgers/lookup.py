@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ackproof.audit.rows import Array, Bools, Ints, distinct, group_starts, is_constant
+from ackproof.ledgers.rows import Array, Bools, Ints, distinct, group_starts, is_constant
 
 _DENSE = 24
 """A table may have this many cells per key (four bytes each) before bisection is used instead."""
