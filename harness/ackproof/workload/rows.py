@@ -175,7 +175,7 @@ class PartWriter:
             raise self._error
 
     def empty_buffer(self) -> RowBuffer | None:
-        """A buffer that was written, to be filled again: fresh memory costs more than what is put into it."""
+        """One that was written, to be filled again: fresh memory costs more than what is put into it."""
         try:
             return self._written.get_nowait()
         except queue.Empty:
@@ -201,8 +201,12 @@ class PartWriter:
                 rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
                 write_consumed(self._folder, number, rows, shelf)
                 number += 1
-                buffer.used = 0
-                self._written.put(buffer)
+                if (
+                    self._written.empty()
+                ):  # one is filled, one is written; more there are only behind a backlog
+                    buffer.used = 0
+                    self._written.put(buffer)
+                del buffer, rows  # while the next one is awaited
                 free.give_back()
             except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
                 self._error = error

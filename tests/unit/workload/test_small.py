@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.launch import Inbox
 from ackproof.workload.producer import Pace
 from ackproof.workload.reports import Epochs
+from ackproof.workload.rows import PartWriter, RowBuffer
 from ackproof.workload.settings import delivery_timeout_s, resend_after_s
 
 
@@ -153,3 +156,21 @@ def test_a_client_process_loads_nothing_heavy_before_it_starts(module: str) -> N
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_of_the_buffers_of_a_backlog_one_is_kept(monkeypatch, tmp_path: Path) -> None:
+    """The others would be filled again by the next backlog alone, and a soak would hold the deepest of all."""
+    written, go = [], threading.Event()
+    monkeypatch.setattr(
+        "ackproof.rundir.ledger.write_consumed", lambda *part: go.wait() and written.append(part[1])
+    )
+    monkeypatch.setattr(RowBuffer, "rows", lambda *_: None)
+    parts = PartWriter(tmp_path, SimpleNamespace(first_part=0, ends=None, committed=False), [])
+    for _ in range(4):
+        parts.put(RowBuffer(10, 10))
+    assert parts.empty_buffer() is None
+    go.set()
+    parts.finish()
+    assert written == [0, 1, 2, 3]
+    assert parts.empty_buffer() is not None
+    assert parts.empty_buffer() is None
