@@ -143,8 +143,8 @@ def columns(rows: list, schema, place) -> Rows:
     return Rows({name: np.array(column(name), dtype=type_) for name, type_ in schema.items()}, len(rows))
 
 
-def windows_of(soak: Soak, records: int, cuts: int, path: Path) -> Counter[Finding]:
-    """Cut at random, audit window by window; all findings."""
+def windows_of(soak: Soak, records: int, cuts: int, path: Path, lags: float = 0.0) -> Counter[Finding]:
+    """Cut at random, audit window by window; all findings. `lags`: how often the live reader is behind a window."""
     draw, final, live = soak.random, read_of(soak, 1), read_of(soak, 0)
     ends = {
         place: [*sorted(draw.randint(0, len(log)) for _ in range(cuts - 1)), len(log)]
@@ -175,11 +175,14 @@ def windows_of(soak: Soak, records: int, cuts: int, path: Path) -> Counter[Findi
                 for row in soak.produced
                 if (row.topic, row.partition) == place and told_in[row.producer, row.seq // CHUNK] == number
             ]
-            upto = max(seen[place], draw.randint(end, max(end, min(len(soak.logs[place]), end + 6))))
-            beyond = [
-                row.offset for row in live[place] if row.offset >= end
-            ]  # a reader follows further than that
-            upto = max([upto, *(offset + 1 for offset in beyond[:1])])
+            if number < cuts - 1 and draw.random() < lags:
+                upto = max(seen[place], draw.randint(max(0, end - 12), end))
+            else:
+                upto = max(seen[place], draw.randint(end, max(end, min(len(soak.logs[place]), end + 6))))
+                beyond = [
+                    row.offset for row in live[place] if row.offset >= end
+                ]  # a reader follows further than that
+                upto = max([upto, *(offset + 1 for offset in beyond[:1])])
             mine = [row for row in live[place] if seen[place] <= row.offset < upto]
             seen[place] = upto
             read = [row for row in final[place] if starts[place] <= row.offset < end]
@@ -190,8 +193,9 @@ def windows_of(soak: Soak, records: int, cuts: int, path: Path) -> Counter[Findi
             given[TopicPartition(*place)] = Given(
                 starts[place], end, columns(produced, PRODUCED, place), columns(mine, LIVE, place), follower
             )
+        sent_by = dict.fromkeys(range(PRODUCERS), records)
         told = Told(
-            CHUNK, len(PLACES), runs, dict.fromkeys(range(PRODUCERS), records), last=number == cuts - 1
+            CHUNK, len(PLACES), runs, sent_by, last=number == cuts - 1, readers=frozenset({1} if lags else ())
         )
         outcome = audit(path / f"{number}.parquet", given, carried, told)
         assert outcome.flaws == outcome.late == 0
@@ -217,11 +221,12 @@ def expected(soak: Soak) -> Counter[Finding]:
 
 @pytest.mark.parametrize("cuts", [1, 2, 5, 9])
 @pytest.mark.parametrize("share", [0.02, 0.3])
-def test_all_windows_find_what_one_audit_finds(cuts: int, share: float) -> None:
+@pytest.mark.parametrize("lags", [0.0, 0.4], ids=["up with them", "behind"])
+def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: float) -> None:
     for seed in range(EXAMPLES // 2):
         soak = made(seed, records=60, share=share)
         with tempfile.TemporaryDirectory() as folder:
-            found = windows_of(soak, 60, cuts, Path(folder))
+            found = windows_of(soak, 60, cuts, Path(folder), lags)
         want = expected(soak)
         assert found == want, (seed, found - want, want - found)
 
@@ -238,8 +243,10 @@ def test_runs_are_a_set() -> None:
         assert all(runs.first[1:] > runs.last[:-1] + 1)
 
 
-def window(run: CaseDir, number: int, state: str = "", *, copies: tuple[int, ...] = ()) -> WindowFile:
-    """Audit a window of ten records, of which these stand in the log again."""
+def window(
+    run: CaseDir, number: int, state: str = "", *, copies: tuple[int, ...] = (), handed: int = 10, **asked
+) -> WindowFile:
+    """Audit a window of ten records, of which these stand in the log again, and the live reader was `handed` some."""
     start, end = number * 10, number * 10 + 10 + len(copies)
     folder = window_dir(run, number).path
     folder.mkdir(parents=True, exist_ok=True)
@@ -247,7 +254,7 @@ def window(run: CaseDir, number: int, state: str = "", *, copies: tuple[int, ...
     again = [read(seq, seqs[-1] + 1 + at) for at, seq in enumerate(copies)]
     files = {
         f"part-{number:06d}.parquet": produced_table([sent(seq) for seq in seqs]),
-        "live.parquet": consumed_table([live(seq) for seq in seqs]),
+        "live.parquet": consumed_table([live(seq) for seq in seqs[:handed]]),
         "followed.parquet": consumed_table([read(seq) for seq in seqs] + again),
     }
     for name, table in files.items():
@@ -256,7 +263,7 @@ def window(run: CaseDir, number: int, state: str = "", *, copies: tuple[int, ...
         number=number, from_ns=0, to_ns=1, read=(ReadRange(topic="t", partition=0, start=start, end=end),),
         chunk_rows=10, stride=1, produced={"p0": (str(folder / f"part-{number:06d}.parquet"),)}, producers={"p0": 0},
         sent={"p0": seqs[-1] + 1}, consumed=(str(folder / "live.parquet"),),
-        followed=(str(folder / "followed.parquet"),), state=state,
+        followed=(str(folder / "followed.parquet"),), state=state, **asked,
     )  # fmt: skip
     return audit_window(order, folder)
 
@@ -275,3 +282,15 @@ def test_an_audit_that_was_cut_short_can_be_done_again(tmp_path: Path) -> None:
     assert pq.read_table(window_findings(run, 1))["seq"].to_pylist() == [3]
     forgetful = window(run, 1, copies=(3,))
     assert (forgetful.counts, forgetful.read[0].end) == ({}, 20), "it would wait for the ledger to tell of it"
+
+
+@pytest.mark.parametrize(
+    ("handed", "readers", "end"), [(6, (1,), 6), (0, (1,), 0), (10, (1,), 10), (10, (1, 2), 0), (6, (), 10)]
+)
+def test_a_window_ends_where_the_last_of_the_live_readers_that_run_has_come(
+    tmp_path: Path, handed: int, readers: tuple[int, ...], end: int
+) -> None:
+    file = window(CaseDir(tmp_path), 0, handed=handed, readers=readers)
+    assert (file.read[0].end, file.followed, file.counts) == (end, end, {})
+    behind = f"t/0: a live reader was handed what is below {end} of 10"
+    assert file.left == ((behind,) if end < 10 else ())

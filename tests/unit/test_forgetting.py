@@ -50,7 +50,8 @@ class Soak:
         read = (Read(topic="orders", partition=0, start=number * ROWS, end=number * ROWS + ROWS),)
         file = WindowFile(
             number=number, from_ns=0, to_ns=0, read=read, counts=changes.pop("counts", {}), produced=ROWS, acked=ROWS,
-            failed=0, indeterminate=0, live=0, followed=ROWS, open=0, late=0, pinned={0: tuple(pinned)}, **changes,
+            failed=0, indeterminate=0, live=0, followed=ROWS, open=0, late=changes.pop("late", 0),
+            pinned={0: tuple(pinned)}, **changes,
         )  # fmt: skip
         file.save(window_json(self.case, number))
         order = WindowOrder(
@@ -117,6 +118,15 @@ def test_a_window_in_which_something_was_found_ends_it(soak: Soak, changes: dict
     for number in range(8):
         soak.window(number, **(changes if number == 4 else {}))
     assert soak.deleted == [0, 1, 2], "the one before it stays, too"
+
+
+def test_live_reads_of_earlier_windows_end_it_at_once(soak: Soak) -> None:
+    """They may be of any that is still there, and the end's audit says nothing of what was deleted."""
+    for number in range(8):
+        soak.window(number, **({"late": 2} if number == 4 else {}))
+    assert soak.deleted == [0, 1]
+    told = soak.case.timeline.read_text(encoding="utf-8")
+    assert "window 4: 2 live reads of earlier windows; no more windows are deleted" in told
 
 
 def test_what_no_configuration_forbids_is_nothing_found(soak: Soak) -> None:

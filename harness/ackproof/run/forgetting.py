@@ -2,7 +2,8 @@
 
 Their records go from the logs, asked at the leaders, and their parts from the ledgers, each written down in `_DELETED`
 before. It ends with the first window in which something was found: that and the one before it, whose acknowledgements
-may be what is missing, stay, and all behind them.
+may be what is missing, stay, and all behind them. So it does with the first that saw live reads of earlier windows (of
+a reader that went back, or was started anew): nobody but the end's audit looks at these, and not at deleted records.
 """
 
 from __future__ import annotations
@@ -60,15 +61,16 @@ class Forgetting:
         # a producer's first part stays: it shows what was acknowledged before the first fault
         produced = [Path(part) for taken in order.produced.values() for part in taken if number_of(part)]
         self._kept.append(_Kept(file, [*produced, *map(Path, order.consumed)]))
-        if not self._kept[-1].clean:
+        if file.late or not self._kept[-1].clean:
             self._ended = True
-            self._timeline.add(
-                Note(note=f"window {file.number}: something was found; no more windows are deleted")
-            )
+            why = f"{file.late} live reads of earlier windows" if file.late else "something was found"
+            self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:
         """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
         while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
+            if self._kept[-1].file.late:
+                return  # of which window they are is not known
             oldest = self._kept[0]
             try:
                 asked = self._by_leader(oldest.file)

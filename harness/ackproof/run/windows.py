@@ -289,6 +289,7 @@ class Soaker(Watcher):
             client.id: client.producer for client in self._workload.clients if client.producer is not None
         }
         readers = [client.id for client in self._workload.clients if client.kind == "reader"]
+        running = self._workload.running()
         return WindowOrder(
             number=self._number,
             last=last,
@@ -305,6 +306,11 @@ class Soaker(Watcher):
             },
             producers=producers,
             sent=dict(sent),
+            readers=tuple(
+                client.reader
+                for client in self._workload.clients
+                if client.reader is not None and client.kind == "reader" and client.id in running
+            ),
             consumed=tuple(
                 part
                 for client in readers

@@ -51,6 +51,8 @@ class WindowOrder(Document):
     """Numbers of all producers by their ids."""
     sent: dict[str, int]
     """How many attempts each had made when the window closed."""
+    readers: tuple[int, ...] = ()
+    """Numbers of the live readers that run."""
     consumed: tuple[str, ...]
     """New parts of live readers."""
     followed: tuple[str, ...]

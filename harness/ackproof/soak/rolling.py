@@ -1,8 +1,8 @@
 """The audit of a soak, window by window: the passes of `bucket` over what is new, and what is carried in between.
 
 A window is a range of offsets of each partition, read by a follower reader, and the attempts whose outcomes have come
-since the window before. It ends before the first record whose attempt the ledger does not tell of yet. Its bounds cut
-through what belongs together, so that some is carried to the next:
+since the window before. It ends before the first record whose attempt the ledger does not tell of yet, or that a live
+reader was not handed yet. Its bounds cut through what belongs together, so that some is carried to the next:
 
 * attempts that are acknowledged behind the range, and live reads from there;
 * of all others their seqs alone, as runs: a record that is found again is a duplicate, and one without an ack may be
@@ -107,6 +107,8 @@ class Told:
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False
     """Nothing more will be told."""
+    readers: frozenset[int] = frozenset()
+    """Live readers that run: a window ends where one of them has come, so that it sees what they were handed of it."""
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
         """Of which identities the ledger may tell later."""
@@ -119,10 +121,11 @@ class Told:
 
 @dataclass
 class WindowCounts:
-    """What a window came to. `ends`: up to where each place was audited."""
+    """What a window came to. `ends`: up to where each place was audited; `reached`: up to where live readers were."""
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
+    reached: dict[TopicPartition, int]
     carried: dict[TopicPartition, Carried]
     followed: int
     """Records that were read back up to there."""
@@ -175,6 +178,7 @@ def audit(
     return WindowCounts(
         counts=dict(findings.counts),
         ends={place: one.end for place, one in places.items()},
+        reached={place: one.reached for place, one in places.items()},
         carried={place: one.after() for place, one in places.items()},
         followed=sum(one.followed for one in places.values()),
         flaws=flaws,
@@ -195,7 +199,11 @@ class _Place:
         order = np.lexsort((news["seq"], news["producer"]))
         news, from_before = news.take(order), from_before[order]
         # -- to whom each record belongs
-        self.end, read = _up_to_untold(given, told)
+        live = concat([before.live, given.live], LIVE)
+        self.reached = (
+            given.end if told.last else _reached(concat([before.last, live], LIVE), given, told.readers)
+        )
+        self.end, read = _up_to_untold(given, told, self.reached)
         self.followed = len(read)
         found = Identities(news["producer"], news.ints("seq")).find(read["producer"], read.ints("seq"))
         unknown = (found < 0) & ~((read["producer"] == -1) & (read["seq"] == -1))
@@ -232,7 +240,6 @@ class _Place:
         self.produced = concat([news.take(self._now), self._back, produced_context], PRODUCED)
         self.read = concat([read, read_context], FINAL)
         # -- live reads: what comes after its window is late
-        live = concat([before.live, given.live], LIVE)
         offset = live.ints("offset")
         held = (offset >= self.end) & (not told.last)
         self._own, self._held = live.take(~held & (offset >= given.start)), live.take(held)
@@ -278,11 +285,18 @@ class _Place:
         )
 
 
-def _up_to_untold(given: Given, told: Told) -> tuple[int, Rows]:
-    """Where the window ends, and the records up to there."""
-    read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < given.end))
+def _reached(live: Rows, given: Given, readers: frozenset[int]) -> int:
+    """Up to where all live readers were handed what the window has of a place."""
+    offset, reader = live.ints("offset"), live.ints("reader")
+    come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
+    return max(given.start, min([given.end, *come]))
+
+
+def _up_to_untold(given: Given, told: Told, end: int) -> tuple[int, Rows]:
+    """Where the window ends, at the latest at `end`, and the records up to there."""
+    read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < end))
     untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
-    end = min([given.end, *untold.tolist()])
+    end = min([end, *untold.tolist()])
     return end, read.take(read["offset"] < end)
 
 

@@ -67,6 +67,7 @@ def audit_window(order: WindowOrder, folder: Path) -> WindowFile:
         chunks,
         {order.producers[client]: sent for client, sent in order.sent.items()},
         order.last,
+        frozenset(order.readers),
     )
     produced = _rows(
         [part for parts in order.produced.values() for part in parts], "produced", "produced", PRODUCED
@@ -91,6 +92,11 @@ def audit_window(order: WindowOrder, folder: Path) -> WindowFile:
         np.concatenate([rows["outcome"] for rows in produced.values()] or [np.empty(0, np.int8)]),
         minlength=len(Outcome),
     )
+    behind = tuple(
+        f"{one.place}: a live reader was handed what is below {found.reached[one.place]} of {one.end}"
+        for one in order.read
+        if found.reached[one.place] < one.end
+    )
     flaws = f"the follower went back, or passed over offsets that another read shows, in {found.flaws} places"
     file = WindowFile(
         number=order.number,
@@ -109,7 +115,7 @@ def audit_window(order: WindowOrder, folder: Path) -> WindowFile:
         late=found.late,
         found_late=found.found_late,
         pinned=_pinned(found.carried.values(), order.chunk_rows),
-        left=order.left,
+        left=(*order.left, *behind),
         reasons=(*order.reasons, *([flaws] if found.flaws else [])),
         parts=tuple("/".join(Path(part).parts[-2:]) for parts in order.produced.values() for part in parts),
     )

@@ -1,26 +1,31 @@
-"""The windows of a soak beside the audit of the whole, and what nobody can say any more of what was deleted."""
+"""The windows of a soak beside each other, the timeline and the audit of the whole, and what nobody can say any more
+of what was deleted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged, stays_open
+from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, counted
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.timeline import WindowAudited
 from ackproof.rundir.windows import window_findings
 
 _LATER: Final = frozenset(
     {Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.DISPLACED, Anomaly.VANISHED, Anomaly.CONFLICT}
 )
 """What can become of a record after its window was read back."""
+_LIVE: Final = frozenset({Anomaly.SKIPPED, Anomaly.REWOUND})
+"""What live reads of earlier windows show, too, which no window looks at (`late`)."""
+_GONE: Final = frozenset({Anomaly.LOST, Anomaly.OVERWRITTEN})
+"""What a window says of a record that a later one may find."""
 _NAMES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
@@ -45,24 +50,73 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if not found or not found[-1].last:
         yield lacks("the last window of the soak was not audited")
         return
-    for before, after in pairwise(found):
-        for one, other in zip(before.read, after.read, strict=True):
-            if one.end != other.start:
-                yield contradicts(
-                    f"{one.place}: window {before.number} ends at {one.end}, and window {after.number} begins at "
-                    f"{other.start}"
-                )
+    yield from _ranges(facts)
+    yield from _told(facts)
     yield from _deleted(facts)
     try:
         whole, windows = _whole(facts), _of_windows(facts)
+        yield from _files(facts)
     except (OSError, pa.ArrowException) as error:
         yield lacks(f"the findings of the windows cannot be read: {str(error).splitlines()[0]}")
         return
     yield from _beside(facts, whole, windows)
 
 
+def _ranges(facts: Facts) -> Iterator[Opinion]:
+    """Each partition is read from its first offset to where the final read came, window by window."""
+    ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
+    for window in facts.windows:
+        read = {one.place: one for one in window.read}
+        if read.keys() != ends.keys():
+            strange = ", ".join(str(place) for place in sorted(read.keys() ^ ends.keys()))
+            yield contradicts(f"window {window.number} and the case have not the same partitions: {strange}")
+            return
+        for place, one in read.items():
+            before, end = ends[place]
+            if one.start != end:
+                yield contradicts(
+                    f"{place}: {before} at {end}, and window {window.number} begins at {one.start}"
+                )
+            ends[place] = f"window {window.number} ends", one.end
+    final = facts.final_read
+    for whole in final.partitions if final is not None and final.complete else ():
+        last, end = ends.get(TopicPartition(whole.topic, whole.partition), ("", whole.position))
+        if end < whole.position:
+            yield contradicts(
+                f"{whole.topic}/{whole.partition}: {last} at {end} as the last, and the final read at {whole.position}"
+            )
+
+
+def _told(facts: Facts) -> Iterator[Opinion]:
+    """What a window came to was told when it was audited."""
+    told = {one.what.number: one.what for one in facts.events if isinstance(one.what, WindowAudited)}
+    audited = {number for number, what in told.items() if what.audited}
+    for window in facts.windows:
+        what = told.get(window.number)
+        if what is None or (what.acked, what.followed, what.counts) != (
+            window.acked, window.followed, window.counts
+        ):  # fmt: skip
+            yield contradicts(f"window {window.number} is not what the timeline tells of it")
+    for number in sorted(audited - {window.number for window in facts.windows}):
+        yield contradicts(f"the timeline tells that window {number} was audited, and there is no such window")
+
+
+def _files(facts: Facts) -> Iterator[Opinion]:
+    """A window has the findings that it counts. Raises OSError, ArrowException."""
+    for window in facts.windows:
+        path = window_findings(facts.run, window.number)
+        held = Counter(storage.table(path, columns=["class"])["class"].to_pylist() if path.exists() else ())
+        if held != Counter(window.counts):
+            yield contradicts(
+                f"window {window.number} counts {dict(window.counts)}, and its findings are {dict(held)}"
+            )
+
+
 def _deleted(facts: Facts) -> Iterator[Opinion]:
     deleted = [one for one in facts.windows if one.deleted]
+    soak = facts.case.experiment.soak
+    if deleted and (soak is None or soak.keep is None):
+        yield contradicts(f"window {deleted[0].number} was deleted, and the case keeps all")
     if deleted:
         starts = ", ".join(f"{place} {start:,}" for place, start in sorted(facts.log_starts.items()))
         yield not_judged(
@@ -94,12 +148,19 @@ def _beside(facts: Facts, whole: Counter[_Finding], windows: Counter[_Finding]) 
         yield lacks(
             f"the windows found {counted(count, name)} that the audit of the whole did not: {_such(only_windows, name)}"
         )
+    later = _LATER | _LIVE if any(one.late for one in facts.windows) else _LATER
     for name, count in _by_class(only_whole):
-        says = stays_open if name in _LATER else lacks
+        # what came later the audit of the whole alone can tell, and its finding is judged as that of any run
+        says = not_judged if name in later else lacks
         yield says(
             f"the audit of the whole found {counted(count, name)} that no window did: {_such(only_whole, name)}"
         )
-    if not only_windows and not only_whole:
+    partly = [f"window {one.number}: {reason}" for one in facts.windows for reason in one.reasons]
+    if partly:
+        yield not_judged(
+            f"what windows did not see whole, and the audit of the whole alone tells: {partly[0]}"
+        )
+    if not only_windows and not only_whole and not partly:
         yield agrees(
             f"{len(facts.windows)} windows, audited while the load went on, found what the audit of the whole did"
         )
@@ -136,7 +197,7 @@ def _of_windows(facts: Facts) -> Counter[_Finding]:
             found.update(_Finding(*row) for row in rows)
         late = set(window.found_late)
         moved = {(one.producer, one.seq) for one in found if one.anomaly == Anomaly.DISPLACED} | late
-        for one in [one for one in found if one.anomaly == Anomaly.LOST and (one.producer, one.seq) in moved]:
+        for one in [one for one in found if one.anomaly in _GONE and (one.producer, one.seq) in moved]:
             del found[one]
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]
