@@ -70,7 +70,7 @@ class Recorder:
 
     def look(self) -> None:
         """Sample every partition, and tell what has changed since the last look."""
-        self.samples += [sample.model_dump_json() for sample in samples_now(self.simulation)]
+        self.samples += [sample.line() for sample in samples_now(self.simulation)]
         self.simulation.world.clock.after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:

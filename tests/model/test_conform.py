@@ -108,14 +108,14 @@ def test_an_isr_expansion_below_the_high_watermark_is_found_in_the_logs_ends(tmp
 
 def test_the_first_answer_after_it_joined_may_be_an_old_one(tmp_path: Path) -> None:
     told = samples()
-    told[9] = told[9].model_copy(update={"log_ends": {1: 100, 2: 180}})
-    told[10] = told[10].model_copy(update={"log_ends": {1: 104, 2: 180}})
+    told[9] = replace(told[9], log_ends={1: 100, 2: 180})
+    told[10] = replace(told[10], log_ends={1: 104, 2: 180})
     assert ObservedRun(samples=told).conformed(tmp_path).forbidden is None
 
 
 def test_a_high_watermark_that_goes_back_on_a_leader_within_its_epoch_is_found(tmp_path: Path) -> None:
     told = samples()
-    told[8] = told[8].model_copy(update={"high_watermark": 119})
+    told[8] = replace(told[8], high_watermark=119)
     file = ObservedRun(samples=told).conformed(tmp_path)
     assert _forbidden(file) == "high watermark went back"
     assert file.forbidden is not None
@@ -123,12 +123,8 @@ def test_a_high_watermark_that_goes_back_on_a_leader_within_its_epoch_is_found(t
 
 
 def test_a_new_leader_may_have_an_older_high_watermark(tmp_path: Path) -> None:
-    told = [replace_mark(one, 90) if one.leader_epoch == 1 else one for one in samples()]
+    told = [replace(one, high_watermark=90) if one.leader_epoch == 1 else one for one in samples()]
     assert ObservedRun(samples=told).conformed(tmp_path).forbidden is None
-
-
-def replace_mark(one: object, mark: int) -> object:
-    return one.model_copy(update={"high_watermark": mark})  # type: ignore[attr-defined]
 
 
 def test_acks_all_above_what_its_epoch_kept_is_forbidden_after_a_clean_election(tmp_path: Path) -> None:
@@ -217,7 +213,7 @@ def test_a_run_without_a_metadata_log_is_not_replayed_and_says_so(tmp_path: Path
 
 def test_where_the_controllers_clocks_jumped_nothing_that_needs_their_times_is_said(tmp_path: Path) -> None:
     run = ObservedRun(acks_setting="all")
-    run.samples[8] = run.samples[8].model_copy(update={"high_watermark": 119})
+    run.samples[8] = replace(run.samples[8], high_watermark=119)
     run.events.append(event("fault-asked", 4000, fault=1, detail={"kind": "clock_jump", "nodes": [101]}))
     file = run.conformed(tmp_path)
     assert file.forbidden is None

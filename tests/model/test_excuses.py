@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_fault_that_is_over_takes_nothing(tmp_path: Path, lost: range, unexpla
 def committed(**run: object) -> ObservedRun:
     """Broker 1 showed a high watermark of 120 in epoch 0; broker 2 began epoch 1 at 100."""
     seen = samples()
-    seen[4] = seen[4].model_copy(update={"high_watermark": 120})
+    seen[4] = replace(seen[4], high_watermark=120)
     return ObservedRun(samples=seen, **run)  # type: ignore[arg-type]
 
 
@@ -126,7 +127,7 @@ def test_what_was_below_a_high_watermark_stays_whatever_acks(tmp_path: Path, ack
 
 def test_a_high_watermark_at_which_the_successor_began_is_kept(tmp_path: Path) -> None:
     run = committed()
-    run.samples[4] = run.samples[4].model_copy(update={"high_watermark": 100})
+    run.samples[4] = replace(run.samples[4], high_watermark=100)
     assert forbidden(run.conformed(tmp_path)) == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_a_deletion_that_nobody_asked_for_is_forbidden(tmp_path: Path, run: Recr
 def test_a_high_watermark_that_goes_back_within_the_second_incarnation_is_found(tmp_path: Path) -> None:
     run = RecreatedRun()
     assert forbidden(told(run, tmp_path)[0]) == ""
-    run.samples[-1] = run.samples[-1].model_copy(update={"high_watermark": 3})
+    run.samples[-1] = replace(run.samples[-1], high_watermark=3)
     file, _ = told(run, tmp_path / "back")
     assert forbidden(file) == "high watermark went back"
 

@@ -196,7 +196,7 @@ class ObservedRun:
     def _cluster(self, run: CaseDir) -> None:
         run.observed.mkdir(parents=True)
         run.metadata_log.write_text("".join(json.dumps(record) + "\n" for record in self.records))
-        run.samples.write_text("".join(one.model_dump_json() + "\n" for one in self.samples))
+        run.samples.write_text("".join(one.line() + "\n" for one in self.samples))
         run.timeline.write_text("".join(json.dumps(one) + "\n" for one in self.events))
         epochs = tuple(EpochStart(epoch=epoch, start=first) for first, _, epoch in self.log)
         end = self.log[-1][1] + 1

@@ -190,7 +190,7 @@ class Sampler(Asker[Reply]):
             self._newest[place] = state
             sample = _sample(now, place, state, answers)
             self._latest[place] = sample
-            lines.append(sample.model_dump_json() + "\n")
+            lines.append(sample.line() + "\n")
         if lines:
             self._file.writelines(lines)
             self._file.flush()

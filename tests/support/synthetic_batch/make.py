@@ -95,9 +95,7 @@ def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
     run.timeline.write_text(text, encoding="utf-8")
     if "samples" not in recipe.without:
         run.samples.parent.mkdir(parents=True, exist_ok=True)
-        run.samples.write_text(
-            "".join(s.model_dump_json() + "\n" for s in samples_of(recipe)), encoding="utf-8"
-        )
+        run.samples.write_text("".join(s.line() + "\n" for s in samples_of(recipe)), encoding="utf-8")
     if "series" not in recipe.without:
         pq.write_table(series_of(recipe, noise), run.series)
     if "final" not in recipe.without:

@@ -277,10 +277,7 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
             _tell(timeline, case, events)
         run.observed.mkdir()
         run.samples.write_text(
-            "".join(
-                f"{in_sync(*place).model_dump_json()}\n"
-                for place in partitions_of(case, case.experiment.topics)
-            )
+            "".join(f"{in_sync(*place).line()}\n" for place in partitions_of(case, case.experiment.topics))
         )
         if final is not None:
             (_whole(case) if isinstance(final, str) else final).save(run.final_read)

@@ -294,12 +294,10 @@ def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
 def _led(facts: Facts, *seen: tuple[float, int, int]) -> Facts:
     """The run, whose node 2 ended at 1.1 s and was registered again at 1.3 s. `seen`: second, leader, leader epoch."""
     samples = [
-        in_sync("orders", 0).model_copy(
-            update={"t_ns": round(at * SECOND), "leader": leader, "leader_epoch": epoch}
-        )
+        replace(in_sync("orders", 0), t_ns=round(at * SECOND), leader=leader, leader_epoch=epoch)
         for at, leader, epoch in seen
     ]
-    facts.run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples))
+    facts.run.samples.write_text("".join(f"{one.line()}\n" for one in samples))
     return replace(facts)
 
 

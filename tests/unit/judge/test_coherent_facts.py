@@ -74,17 +74,17 @@ def _twice(committed: bool, **changes: Any) -> FinalReadFile:
 def test_a_final_read_is_held_against_itself_and_samples(
     facts: Facts, final: FinalReadFile, words: str | None
 ) -> None:
-    last = in_sync("orders", 0).model_copy(update={"high_watermark": 100})
-    early = last.model_copy(update={"high_watermark": 50, "t_ns": SECOND})
-    facts.run.samples.write_text(f"{early.model_dump_json()}\n{last.model_dump_json()}\n")
+    last = replace(in_sync("orders", 0), high_watermark=100)
+    early = replace(last, high_watermark=50, t_ns=SECOND)
+    facts.run.samples.write_text(f"{early.line()}\n{last.line()}\n")
     found = said(replace(facts, final_read=final))
     assert (found == []) if words is None else any(words in text for text in found), found
 
 
 def test_who_is_in_sync_must_have_been_seen_at_the_end(facts: Facts) -> None:
-    early = in_sync("orders", 0).model_copy(update={"t_ns": SECOND})
-    blind = in_sync("orders", 0).model_copy(update={"isr": ()})
-    facts.run.samples.write_text(f"{early.model_dump_json()}\n{blind.model_dump_json()}\n")
+    early = replace(in_sync("orders", 0), t_ns=SECOND)
+    blind = replace(in_sync("orders", 0), isr=())
+    facts.run.samples.write_text(f"{early.line()}\n{blind.line()}\n")
     assert "orders/0 was not seen once the load had ended" in said(replace(facts))[0]
     facts.run.samples.unlink()
     assert "(never at all)" in said(replace(facts))[0]
@@ -111,7 +111,7 @@ def test_leaders_and_isrs_are_those_that_the_controllers_gave(
     cluster = f"name: t\ncluster: {{kafka: 3.9.2, mode: {mode}}}"
     text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace("name: t", cluster)
     facts = Facts.of(make_run(experiment=text))
-    facts.run.samples.write_text(in_sync("orders", 0).model_copy(update=seen).model_dump_json() + "\n")
+    facts.run.samples.write_text(replace(in_sync("orders", 0), **seen).line() + "\n")
     write_metadata(facts.run.metadata_log, [decided(1)])
     found = said(facts)
     assert (found == []) if words is None else any(text.startswith(words) for text in found), found
@@ -140,17 +140,17 @@ def test_a_log_that_records_are_deleted_from_may_begin_later(make_run: MakeRun) 
 
 
 def test_another_topic_that_was_made_anew_excuses_nothing(facts: Facts) -> None:
-    old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "t_ns": SECOND})
-    facts.run.samples.write_text(f"{old.model_dump_json()}\n{in_sync('orders', 0).model_dump_json()}\n")
+    old = replace(in_sync("orders", 0), leader_epoch=5, t_ns=SECOND)
+    facts.run.samples.write_text(f"{old.line()}\n{in_sync('orders', 0).line()}\n")
     gone = TopicRemoved(offset=9, epoch=1, timestamp_ms=0, topic="others", topic_id="")
     write_metadata(facts.run.metadata_log, [decided(5), gone, decided(1)])
     assert any("epoch 5 was seen" in text for text in said(replace(facts)))
 
 
 def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> None:
-    old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "high_watermark": 900, "t_ns": SECOND})
-    new = in_sync("orders", 0).model_copy(update={"leader_epoch": 1, "high_watermark": 100})
-    facts.run.samples.write_text(f"{old.model_dump_json()}\n{new.model_dump_json()}\n")
+    old = replace(in_sync("orders", 0), leader_epoch=5, high_watermark=900, t_ns=SECOND)
+    new = replace(in_sync("orders", 0), leader_epoch=1, high_watermark=100)
+    facts.run.samples.write_text(f"{old.line()}\n{new.line()}\n")
     assert any("epoch 5 was seen" in text for text in said(replace(facts)))
     gone = TopicRemoved(offset=9, epoch=1, timestamp_ms=0, topic="orders", topic_id="")
     write_metadata(facts.run.metadata_log, [decided(5), gone, decided(1)])

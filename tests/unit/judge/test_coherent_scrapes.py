@@ -79,10 +79,9 @@ def test_a_metric_is_a_number_and_not_below_0(facts: Facts, value: float) -> Non
 
 def _lacking(facts: Facts, seconds: int) -> None:
     looks = [
-        in_sync("orders", 0).model_copy(update={"t_ns": at * SECOND // 10, "isr": (1, 2)})
-        for at in range(10, seconds * 10)
+        replace(in_sync("orders", 0), t_ns=at * SECOND // 10, isr=(1, 2)) for at in range(10, seconds * 10)
     ]
-    facts.run.samples.write_text("".join(one.model_dump_json() + "\n" for one in looks))
+    facts.run.samples.write_text("".join(one.line() + "\n" for one in looks))
 
 
 LOAD: Sequence[Any] = [(PhaseBegan(phase="load"), 0, None)]

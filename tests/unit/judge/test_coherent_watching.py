@@ -36,11 +36,11 @@ def event(what: Happening, at_s: float, **whom: Any) -> Event:
 
 
 def sampled(at_s: float, **changes: Any) -> Sample:
-    return in_sync("orders", 0).model_copy(update={"t_ns": round(at_s * SECOND), **changes})
+    return replace(in_sync("orders", 0), **{"t_ns": round(at_s * SECOND), **changes})
 
 
 def watched(facts: Facts, samples: Sequence[Sample], pulses: Sequence[Pulse] = ()) -> Facts:
-    facts.run.samples.write_text("".join(one.model_dump_json() + "\n" for one in samples))
+    facts.run.samples.write_text("".join(one.line() + "\n" for one in samples))
     facts.run.pulse.write_text("".join(one.model_dump_json() + "\n" for one in pulses))
     return replace(facts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,11 @@ def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
         collect([LogDir(each, tmp_path / str(each)) for each in (1, 2, 3)], ["orders"], run, "ab" * 8)
         last, stayed = in_sync("orders", 0), tuple(each for each in (1, 2, 3) if each != node)
         samples = [
-            last.model_copy(update={"t_ns": 1, "high_watermark": 60}),
-            last.model_copy(
-                update={"t_ns": 2, "isr": stayed, "high_watermark": 60, "replicas": tuple(replicas)}
-            ),
-            last.model_copy(update={"isr": stayed, "high_watermark": END}),
+            replace(last, t_ns=1, high_watermark=60),
+            replace(last, t_ns=2, isr=stayed, high_watermark=60, replicas=tuple(replicas)),
+            replace(last, isr=stayed, high_watermark=END),
         ]
-        run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples), encoding="utf-8")
+        run.samples.write_text("".join(f"{one.line()}\n" for one in samples), encoding="utf-8")
         return judge_case(run)
 
     return judged

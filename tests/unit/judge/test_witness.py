@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             isr=isr,
             high_watermark=max(100, read.partitions[0].end),
         )
-        lines = [sample, sample.model_copy(update={"t_ns": 10**15 + 1, "isr": ()})] if later else [sample]
-        text = "".join(f"{line.model_dump_json()}\n" for line in lines)
+        lines = [sample, replace(sample, t_ns=10**15 + 1, isr=())] if later else [sample]
+        text = "".join(f"{line.line()}\n" for line in lines)
         run.samples.write_text(text, encoding="utf-8")
         if unread:
             run.final_read.unlink()

@@ -187,7 +187,7 @@ def make(tmp_path: Path) -> Make:
         ]
         run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in [*phases, *events]))
         run.observed.mkdir(exist_ok=True)
-        run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples))
+        run.samples.write_text("".join(f"{one.line()}\n" for one in samples))
         if records := list(metadata):
             write_metadata(run.metadata_log, records)
         if told := list(metrics):

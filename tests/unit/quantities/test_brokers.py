@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -291,7 +292,7 @@ def test_registrations(make: Make) -> None:
 
 def test_what_is_appended_and_not_committed_and_what_is_withheld(make: Make) -> None:
     def at(at_s: float, **fields: Any) -> Any:
-        return look(at_s, mark=100).model_copy(update=fields)
+        return replace(look(at_s, mark=100), **fields)
 
     held = [at(number / 10, log_ends={1: 300, 2: 180}, last_stable=40) for number in range(101)]
     run = make(samples=held)

@@ -54,7 +54,7 @@ def run(maker: ModuleType, tmp_path: Path) -> CaseDir:
         for node in (1, 2, 3)
     )
     ReplicasFile(replicas=logs).save(run.replicas)
-    run.samples.write_text("".join(one.model_dump_json() + "\n" for one in SAMPLES), encoding="utf-8")
+    run.samples.write_text("".join(one.line() + "\n" for one in SAMPLES), encoding="utf-8")
     return run
 
 
@@ -89,7 +89,7 @@ def test_each_replica_shows_what_it_had_and_what_went(run: CaseDir) -> None:
 
 
 def test_a_leader_had_what_it_acknowledged_where_no_look_came_in_time(run: CaseDir) -> None:
-    lines = [SAMPLES[0].model_dump_json(), SAMPLES[-1].model_dump_json()]
+    lines = [SAMPLES[0].line(), SAMPLES[-1].line()]
     run.samples.write_text("\n".join(lines) + "\n", encoding="utf-8")
     led, *_ = drawn(run).lanes
     assert led.told.startswith("its log reached offset 1,040; 40 offsets from 1,000 on cut, between 1.0")

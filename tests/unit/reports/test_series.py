@@ -87,9 +87,7 @@ def test_strips_change_where_the_samples_change(tmp_path: Path) -> None:
         sample(0.2, -1, (1,)),
         sample(5, 2, (2, 3), 10, -1),
     ]
-    path.write_text(
-        "".join(s.model_dump_json() + "\n" for s in seen) + '{"t_ns": 9, "topic"', encoding="utf-8"
-    )
+    path.write_text("".join(s.line() + "\n" for s in seen) + '{"t_ns": 9, "topic"', encoding="utf-8")
     strip = read_strips(path, [])["t", 0]
     assert strip.replicas == 3
     assert strip.stretches == [

@@ -39,7 +39,7 @@ def written(facts: Facts, folder: Path) -> Evidence:
     _lines(run.timeline, _events(facts))
     run.observed.mkdir(exist_ok=True)
     _ledgers(facts, run)
-    _lines(run.samples, facts.samples)
+    run.samples.write_text("".join(f"{one.line()}\n" for one in facts.samples))
     if facts.rounds:
         _lines(run.brokers, facts.rounds)
     if facts.records:
