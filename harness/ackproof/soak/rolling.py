@@ -111,10 +111,10 @@ class Told:
     """Live readers that run: a window ends where one of them has come, so that it sees what they were handed of it."""
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Of which identities the ledger may tell later."""
+        """Of which identities the ledger may tell later. A producer counts its sends a moment after it made them."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
-            mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0))
+            mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) )
             waits[mine] = ~chunks.has(seq[mine] // self.chunk_rows)
         return waits
 
