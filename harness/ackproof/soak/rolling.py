@@ -114,7 +114,7 @@ class Told:
         """Of which identities the ledger may tell later. A producer counts its sends a moment after it made them."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
-            mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) )
+            mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) + self.chunk_rows)
             waits[mine] = ~chunks.has(seq[mine] // self.chunk_rows)
         return waits
 
