@@ -81,7 +81,7 @@ def audit_all(
     jobs: dict[Path, _Job] = {}
     for directory in directories:
         path = directory.absolute()
-        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path, len(jobs)), path.is_dir()))
+        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path), path.is_dir()))
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
             _round(pending, edges, progress, limits)

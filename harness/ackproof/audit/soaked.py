@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.audit.deleted import NOTHING_DELETED, Deleted
+from ackproof.audit.findings_file import findings_file
 from ackproof.base.errors import BadInput
 from ackproof.ledgers.directory import Ledger, Rejected
 from ackproof.ledgers.runs import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.documents import DeletedWindows, RecordCounts
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import WindowFile, window_findings, windows
 
 _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
@@ -77,7 +77,7 @@ def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Count
     counts: Counter[str] = Counter()
     paths = [window_findings(case, one.number) for one in found if one.deleted and one.counts]
     if paths:
-        with storage.writer(into, FINDINGS) as writer:
+        with findings_file(into) as writer:
             for path in paths:
                 table = storage.table(path)
                 counts.update(table["class"].to_pylist())
