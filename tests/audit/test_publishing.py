@@ -44,12 +44,16 @@ def whole(case: CaseDir) -> bool:
     return all(pq.read_table(path).schema in (FINDINGS, SERIES) for path in named)
 
 
-@pytest.mark.parametrize("told", ["", "{", '{"counts": {}}', '{"findings": []}', '{"findings": ["../x"]}'])
+@pytest.mark.parametrize(
+    "told", ["", "{", '{"counts": {}}', '{"findings": []}', '{"findings": ["../kept.parquet"]}']
+)
 def test_where_the_older_audit_names_no_findings(case, told) -> None:
     """Files of older versions, which had names of no audit, go; what is being published does not."""
     case.findings.mkdir()
     older = case.findings / "part-0.parquet"
     older.touch()
+    kept = case.path / "kept.parquet"
+    kept.touch()
     case.audit_json.write_text(told)
     (result,) = audited([case.path])
     assert result.file is not None
@@ -57,7 +61,9 @@ def test_where_the_older_audit_names_no_findings(case, told) -> None:
     assert (
         result.file.counts["lost"] == sum(pq.read_metadata(path).num_rows for path in case.finding_parts) == 1
     )
-    assert older.exists() == ("../x" in told)
+    assert older.exists() == ("kept" in told)
+    assert kept.exists()
+    assert case.series.exists()
 
 
 def test_a_reader_of_an_older_audit_sees_nothing_of_one_under_way(case) -> None:
@@ -178,10 +184,11 @@ def test_a_folder_that_holds_something_stays(tmp_path, monkeypatch, holds) -> No
     assert folder.exists() == bool(holds)
 
 
-def test_a_run_directory_that_is_gone_stays_gone(case) -> None:
+@pytest.mark.parametrize("write", [publish, lambda outputs: findings_file(outputs.findings("0"))])
+def test_a_run_directory_that_is_gone_stays_gone(case, write) -> None:
     outputs = Outputs.of(case.path)
     outputs.begin()
     shutil.rmtree(case.path)
     with pytest.raises(FileNotFoundError):
-        publish(outputs)
+        write(outputs)
     assert not case.path.exists()
