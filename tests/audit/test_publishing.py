@@ -12,7 +12,9 @@ import pytest
 from ackproof.audit import results
 from ackproof.audit.findings_file import findings_file
 from ackproof.audit.outputs import Outputs
-from ackproof.audit.units import Counted
+from ackproof.audit.pipeline import audit_all
+from ackproof.audit.units import Counted, Limits
+from ackproof.base.errors import AuditFailed
 from ackproof.base.processes import here
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
@@ -20,7 +22,7 @@ from ackproof.rundir.schema import FINDINGS, SERIES
 
 from .ledgers import write_ledger
 from .local import audited
-from .local_run import READ, SENT
+from .local_run import READ, SENT, part
 
 GONE = "4194305-1"
 """Mark of a process that there is not."""
@@ -192,3 +194,26 @@ def test_a_run_directory_that_is_gone_stays_gone(case, write) -> None:
     with pytest.raises(FileNotFoundError):
         write(outputs)
     assert not case.path.exists()
+
+
+def no_spark() -> None:
+    raise AuditFailed("Spark did not start", code=2)
+
+
+def test_without_spark_the_older_audit_stays(case) -> None:
+    audited([case.path])
+    before = case.audit_json.read_bytes()
+    (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
+    assert (result.code, result.file, result.reasons) == (2, None, ("Spark did not start",))
+    assert case.audit_json.read_bytes() == before
+    assert whole(case)
+    assert not list(case.path.glob(".audit-*"))
+
+
+def test_without_spark_an_older_audit_goes_of_what_cannot_be_audited(case) -> None:
+    audited([case.path])
+    table = pq.read_table(part(case.path, "consumed"), partitioning=None)
+    pq.write_table(table.drop_columns(["phase"]), part(case.path, "consumed"))
+    (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
+    assert result.code == 254
+    assert [path.name for path in case.path.iterdir()] == ["ledger"]

@@ -51,10 +51,13 @@ class _Job:
     set_aside: dict[str, str] = field(default_factory=dict)
     doubted: set[str] = field(default_factory=set)
     result: AuditResult | None = None
+    withdraws: bool = False
+    """Results of an older audit go: they would pass for those of this one."""
 
-    def fail(self, code: int, reason: str) -> None:
+    def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
         """Nothing can be counted here."""
         self.result = AuditResult(self.directory, None, code, (reason,))
+        self.withdraws = withdraws and self.existed
 
 
 @dataclass
@@ -115,12 +118,12 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
             _count(edges, spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
-                one.job.fail(error.code, str(error))
+                one.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers
     for one in ready.values():
         if one.job.result is None:
             _conclude(one)
     for job in jobs:
-        if job.result is not None and job.result.file is None and job.existed:
+        if job.withdraws:
             results.withdraw(job.directory)
 
 

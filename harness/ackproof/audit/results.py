@@ -101,7 +101,7 @@ def _whole(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.Re
 
 
 def withdraw(directory: Path) -> None:
-    """Remove the results of an older audit: they would pass for those of this one."""
+    """Remove the results of an older audit."""
     case = CaseDir(directory)
     older = case.published
     case.audit_json.unlink(missing_ok=True)
