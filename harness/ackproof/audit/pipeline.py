@@ -18,7 +18,7 @@ from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
 from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
-from ackproof.audit.soaked import deleted_of, findings_of, sums_of, windows_of
+from ackproof.audit.soaked import deleted_of, findings_of, sums_of, unexplained, windows_of
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -136,6 +136,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         ledger = examine(job.directory, set_aside=job.set_aside)
         told = look(ledger, job.set_aside)
         found = windows_of(job.outputs.case)
+        ledger.reasons += unexplained(found, ledger)
         job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():
