@@ -67,9 +67,8 @@ class Outputs:
             *left_behind(self.case.findings, f"{_PART}{here()}-"),
             *left_behind(self.case.path, f"{_SERIES}{here()}-"),
         ]
-        published = (
-            self.case.published
-        )  # asked for now: what a dead audit published, it had published by then
+        # Asked only now: what an audit published that is dead, it had published by then.
+        published = self.case.published
         for left in files:
             if left not in published:
                 left.unlink(missing_ok=True)
