@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from ackproof.audit.units import Limits
 from ackproof.rundir.documents import AuditFile
-from ackproof.rundir.end import deleted_parts, mark_deleted, mark_end
+from ackproof.rundir.end import DELETED, deleted_parts, mark_deleted, mark_end
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
@@ -112,3 +113,34 @@ def test_a_part_that_is_gone_and_not_written_down_is_missed(ledger: Path) -> Non
 def test_what_was_deleted_is_written_down(ledger: Path) -> None:
     (one,) = deleted_parts(ledger / "ledger" / "produced" / "client=p0")
     assert (one.name, one.rows, one.first, one.last) == ("part-000000.parquet", 10, 0, 9)
+
+
+@pytest.mark.parametrize("rows", [10, 0], ids=["its rows", "no rows"])
+@pytest.mark.parametrize("kind", ["produced", "consumed"])
+@pytest.mark.parametrize("windows", [True, False], ids=["windows of which none was deleted", "no soak"])
+def test_a_part_that_no_soak_deleted_is_missed(tmp_path: Path, kind: str, rows: int, windows: bool) -> None:
+    """Whoever writes a part down as deleted would have removed what it shows, and nothing would be said."""
+    run = write_ledger(
+        tmp_path / "run", [sent(n) for n in range(10)], [read(n, read_seq=n) for n in range(10)]
+    )
+    clients = {"produced": "p0", "consumed": "r9"}
+    write_case(run, [{"id": "p0", "kind": "producer", "producer": 0}, {"id": "r9"}])
+    for ledger, client in clients.items():
+        mark_end(run / "ledger" / ledger / f"client={client}")
+    if windows:
+        window(CaseDir(run), 0)
+    (result,) = audited([run])
+    assert (result.code, result.reasons) == (0, ())
+    folder = run / "ledger" / kind / f"client={clients[kind]}"
+    part = folder / "part-0.parquet"
+    kept = part.read_bytes()
+    mark_deleted(folder, part)
+    if not rows:
+        (told,) = deleted_parts(folder)
+        part.write_bytes(kept)
+        lie = told._replace(rows=0, first=-1, last=-1)
+        (folder / DELETED).write_text(json.dumps(lie._asdict()) + "\n")
+    (result,) = audited([run])
+    said = f"ledger/{kind}/client={clients[kind]}: _DELETED lists parts, and no window of a soak was deleted"
+    assert result.code == 2
+    assert said in result.reasons

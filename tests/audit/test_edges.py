@@ -26,7 +26,7 @@ from ackproof.ledgers.rows import Rows, constant
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.workers import cause
 
-from .agreement import agree, write
+from .agreement import WAYS, agree, write
 from .ledgers import write_case, write_ledger
 from .local import LocalEdge, audited
 from .local_run import READ, SENT, part, refused
@@ -132,6 +132,31 @@ def test_the_series_of_few_acks(tmp_path, times) -> None:
     for limits in (Limits(), Limits(whole_rows=0, range_rows=0, slice_rows=1)):
         (result,) = audited([path], limits=limits)
         agree(drawn, path, result)
+
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "offsets", [[GREATEST - n for n in range(6)], [GREATEST], [-1, 0, 1, 5, GREATEST - 3, LEAST]]
+)
+def test_offsets_as_great_as_can_be(tmp_path, way, offsets) -> None:
+    produced = tuple(sent(n, offset) for n, offset in enumerate(offsets))
+    reads = tuple(read(n, offset) for n, offset in enumerate(offsets))
+    drawn = Drawn(produced, reads, None, ())
+    path = write_ledger(tmp_path / "case", produced, reads, row_group_size=2)
+    (result,) = audited([path], limits=Limits(**WAYS[way]))
+    agree(drawn, path, result)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_footer_that_says_a_phase_that_means_nothing(tmp_path, way) -> None:
+    reads = [read(n, reader=phase, phase=phase) for phase in (1, 9) for n in range(6)]
+    path = write_ledger(tmp_path / "case", [sent(n) for n in range(6)], reads)
+    (result,) = audited([path], limits=Limits(**WAYS[way]))
+    bad = path / "ledger/consumed/client=r9/part-0.parquet"
+    assert (result.code, result.reasons) == (254, (f"{bad}: column phase holds 9, which means nothing",))
 
 
 def test_why_a_file_was_set_aside_is_one_short_line() -> None:

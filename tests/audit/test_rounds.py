@@ -124,7 +124,7 @@ def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, s
 def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     directory = tmp_path / "case"
     directory.mkdir()
-    job = _Job(0, directory, Outputs.of(directory, 0), existed=True)
+    job = _Job(0, directory, Outputs.of(directory), existed=True)
     ledger, target = Ledger(directory), Target(0, job.outputs, frozenset(), 1)
     ready = _Ready(job, ledger, target, plan(ledger, target, Limits(), frozenset()), Counted(0))
     ready.troubles.append(Trouble(0, OSError("the disk is full")))

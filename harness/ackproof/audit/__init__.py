@@ -36,7 +36,8 @@ def run(
     classic or Connect, and leave it running; so is one that is active in this thread. Else one is started: at a
     `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over spark-defaults.conf.
     `progress` is told, in words, what goes on. `limits` is for tests. Raises `MissingTool` without Java; what is
-    wrong with a directory, or a Spark that dies, is in the results.
+    wrong with a directory, or a Spark that dies, is in the results. Of a directory that cannot be audited those of an
+    older audit are removed; without Spark they stay.
     """
     from ackproof.spark import session
 

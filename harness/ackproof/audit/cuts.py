@@ -16,7 +16,6 @@ from ackproof.audit.bucket import Streams
 from ackproof.ledgers.load import PHASES, Mistrusted, Piece, Stream, read
 from ackproof.ledgers.rows import Rows
 from ackproof.ledgers.spill import Spilled
-from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -73,7 +72,8 @@ class Source:
         if self.held.part.kind == "produced":
             return {"produced"}
         phase = self.held.groups[0].phase
-        return set(PHASES.values()) if phase is None else {PHASES[ReadPhase(phase)]}
+        # A phase that means nothing is found by whoever reads its rows.
+        return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
 
     def read(self, place: TopicPartition, axis: Axis) -> Iterator[tuple[Stream, Rows]]:
         """What an axis needs. Raises as `load.read` does, OSError."""
@@ -155,7 +155,8 @@ def _borders(spans: Sequence[tuple[int, int, int]], count: int) -> list[int]:
     height = np.cumsum(np.concatenate([density, -density])[order])
     mass = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(points))])
     wanted = mass[-1] * np.arange(1, count) / count
-    return [base + int(one) for one in np.interp(wanted, mass, points)]
+    # Near the greatest of all numbers a float is rounded to one beyond it.
+    return [min(base + int(one), GREATEST) for one in np.interp(wanted, mass, points)]
 
 
 def narrow(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[Source]:

@@ -26,6 +26,18 @@ _NUMBERS = ("partition", "producer", "offset", "seq")
 _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
+def findings_file(path: Path, **options: object) -> pq.ParquetWriter:
+    """A new file of findings. Its folder is made anew, but never the one of that. Raises OSError.
+
+    Another audit of the same directory removes a folder that is still empty.
+    """
+    try:
+        return storage.writer(path, FINDINGS, **options)
+    except FileNotFoundError:
+        path.parent.mkdir(exist_ok=True)
+        return storage.writer(path, FINDINGS, **options)
+
+
 class FindingsWriter:
     """Writer of one findings file, and counter of what it wrote. The file appears with its first row.
 
@@ -96,7 +108,7 @@ class FindingsWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = storage.writer(self.path, FINDINGS, use_dictionary=_FEW_VALUES)
+            self._writer = findings_file(self.path, use_dictionary=_FEW_VALUES)
         self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_FLUSH_ROWS)
         self._waiting, self._waiting_rows = [], 0
 

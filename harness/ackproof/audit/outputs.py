@@ -14,11 +14,11 @@ from uuid import uuid4
 
 from ackproof.base.processes import here, left_behind, mark
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.storage import located, remove_tree
+from ackproof.rundir.storage import located, remove_empty, remove_tree
 
 Unfinished = Literal["rows", "series"]
 """Rows put aside by bucket; series of each unit."""
-_WORK, _PART = ".audit-", "part-"
+_WORK, _PART, _SERIES = ".audit-", "part-", "series-"
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Outputs:
     audit: str
 
     @classmethod
-    def of(cls, directory: Path, number: int) -> Outputs:
-        """`number`: of the directory, among those of this process's audit."""
-        return cls(str(directory), f"{here()}-{mark()}-{number}")
+    def of(cls, directory: Path) -> Outputs:
+        """Those of an audit that begins: no other has their names, also none of this process."""
+        return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
 
     @property
     def case(self) -> CaseDir:
@@ -50,30 +50,36 @@ class Outputs:
         """A file of findings, of one attempt of a task."""
         return self.case.findings / f"{_PART}{self.audit}-{unit}-{uuid4().hex[:8]}.parquet"
 
-    def begin(self) -> None:
-        """Make the folders. Tasks never do: a directory that is gone must stay gone. Raises OSError.
+    @property
+    def series(self) -> Path:
+        """The file of all series."""
+        return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
-        What audits left goes that were killed on this machine.
+    def begin(self) -> None:
+        """Make the folders. Tasks make none in one that is gone: it must stay gone. Raises OSError.
+
+        What audits left goes that were killed on this machine, but not what they had published.
         """
         self.leave()
         for left in left_behind(self.case.path, f"{_WORK}{here()}-"):
             remove_tree(left)
-        for left in left_behind(self.case.findings, f"{_PART}{here()}-"):
-            left.unlink(missing_ok=True)
+        files = [
+            *left_behind(self.case.findings, f"{_PART}{here()}-"),
+            *left_behind(self.case.path, f"{_SERIES}{here()}-"),
+        ]
+        # Asked only now: what an audit published that is dead, it had published by then.
+        published = self.case.published
+        for left in files:
+            if left not in published:
+                left.unlink(missing_ok=True)
         for folder in (self.work, self.work / "rows", self.work / "series"):
             folder.mkdir()
         self.case.findings.mkdir(exist_ok=True)
 
     def leave(self, published: Collection[str] = ()) -> None:
-        """Remove what this audit wrote, but for findings of these names. Raises OSError."""
+        """Remove what this audit wrote, but for files of these names. Raises OSError."""
         remove_tree(self.work)
-        for path in self.case.findings.glob(f"{_PART}{self.audit}-*"):
+        for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:
                 path.unlink(missing_ok=True)
         remove_empty(self.case.findings)
-
-
-def remove_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing."""
-    if folder.is_dir() and not any(folder.iterdir()):
-        remove_tree(folder)

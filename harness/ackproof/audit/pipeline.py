@@ -18,7 +18,7 @@ from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
 from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
-from ackproof.audit.soaked import deleted_of, findings_of, sums_of, windows_of
+from ackproof.audit.soaked import deleted_of, findings_of, sums_of, unexplained, windows_of
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -51,10 +51,13 @@ class _Job:
     set_aside: dict[str, str] = field(default_factory=dict)
     doubted: set[str] = field(default_factory=set)
     result: AuditResult | None = None
+    withdraws: bool = False
+    """Results of an older audit go: they would pass for those of this one."""
 
-    def fail(self, code: int, reason: str) -> None:
+    def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
         """Nothing can be counted here."""
         self.result = AuditResult(self.directory, None, code, (reason,))
+        self.withdraws = withdraws and self.existed
 
 
 @dataclass
@@ -81,7 +84,7 @@ def audit_all(
     jobs: dict[Path, _Job] = {}
     for directory in directories:
         path = directory.absolute()
-        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path, len(jobs)), path.is_dir()))
+        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path), path.is_dir()))
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
             _round(pending, edges, progress, limits)
@@ -115,12 +118,12 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
             _count(edges, spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
-                one.job.fail(error.code, str(error))
+                one.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers
     for one in ready.values():
         if one.job.result is None:
             _conclude(one)
     for job in jobs:
-        if job.result is not None and job.result.file is None and job.existed:
+        if job.withdraws:
             results.withdraw(job.directory)
 
 
@@ -133,6 +136,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         ledger = examine(job.directory, set_aside=job.set_aside)
         told = look(ledger, job.set_aside)
         found = windows_of(job.outputs.case)
+        ledger.reasons += unexplained(found, ledger)
         job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():

@@ -13,16 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.audit.outputs import Outputs, remove_empty
+from ackproof.audit.findings_file import findings_file
+from ackproof.audit.outputs import Outputs
 from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Counted
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
-from ackproof.rundir.layout import SERIES_NAMES, CaseDir
+from ackproof.rundir.layout import SERIES_FILE, CaseDir
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import FINDINGS, SERIES
+from ackproof.rundir.schema import SERIES
 
 COUNTED = int(ExitCode.PASS)
 INCOMPLETE = int(ExitCode.INCONCLUSIVE)
@@ -64,10 +65,8 @@ def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, s
 def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
     """Write the series, and then `audit.json`, which comes back; remove what it replaces. Raises OSError."""
     case = outputs.case
-    older = [*case.finding_parts, case.series] if case.audit_json.exists() else []
-    series = next(path for path in map(case.path.joinpath, SERIES_NAMES) if path not in older)
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
-    with storage.writer(series, SERIES) as writer:
+    with storage.writer(outputs.series, SERIES) as writer:
         for name in sorted(counted.series):
             with storage.parquet(outputs.work / "series" / name) as of_unit:
                 for batch in of_unit.iter_batches(batch_size=1 << 17):
@@ -75,13 +74,19 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
     names = sorted(counted.findings)
     if not names:  # an empty file says which columns there would be
         none = outputs.findings("0")
-        storage.writer(none, FINDINGS).close()
+        findings_file(none).close()
         names = [none.name]
+    older, series = case.published, storage.renamed(outputs.series, SERIES_FILE)
     file = file.model_copy(update={"findings": tuple(names), "series": series.name})
-    file.save(case.audit_json)
+    try:
+        file.save(case.audit_json)
+    except OSError:
+        series.unlink(missing_ok=True)  # no audit has it, and the plain name is free for the next
+        raise
     for path in older:
-        path.unlink(missing_ok=True)
-    outputs.leave(published=names)
+        if path.name not in (*names, series.name):
+            path.unlink(missing_ok=True)
+    outputs.leave(published=(*names, series.name))
     return file
 
 
@@ -96,12 +101,10 @@ def _whole(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.Re
 
 
 def withdraw(directory: Path) -> None:
-    """Remove the results of an older audit: they would pass for those of this one."""
+    """Remove the results of an older audit."""
     case = CaseDir(directory)
-    if not case.audit_json.exists():
-        return  # what stands there is not ours
-    older = [*case.finding_parts, case.series]
+    older = case.published
     case.audit_json.unlink(missing_ok=True)
     for path in older:
         path.unlink(missing_ok=True)
-    remove_empty(case.findings)
+    storage.remove_empty(case.findings)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.audit.deleted import NOTHING_DELETED, Deleted
+from ackproof.audit.findings_file import findings_file
 from ackproof.base.errors import BadInput
 from ackproof.ledgers.directory import Ledger, Rejected
 from ackproof.ledgers.runs import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.documents import DeletedWindows, RecordCounts
+from ackproof.rundir.end import DELETED
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import WindowFile, window_findings, windows
 
 _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
@@ -27,6 +28,15 @@ def windows_of(case: CaseDir) -> tuple[WindowFile, ...]:
     except BadInput as error:
         raise Rejected(str(error)) from error
     return found if any(one.deleted for one in found) else ()
+
+
+def unexplained(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
+    """Clients of which parts are said to be deleted, where a soak deleted none: nobody counted what they held."""
+    return [
+        f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
+        for (kind, client), parts in ledger.deleted.items()
+        if parts and not found
+    ]
 
 
 def deleted_of(found: Sequence[WindowFile], ledger: Ledger) -> Deleted:
@@ -44,8 +54,9 @@ def deleted_of(found: Sequence[WindowFile], ledger: Ledger) -> Deleted:
 def _spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
     """Of the parts of producers that were deleted, and of those of these names that are there."""
     for client, producer in ledger.producers.items():
-        for first, last, _ in ledger.deleted.get(("produced", client), ()):
-            yield producer, first, last
+        for first, last, rows in ledger.deleted.get(("produced", client), ()):
+            if rows:
+                yield producer, first, last
     for part in ledger.parts:
         name = f"{client_folder(part.client)}/{Path(part.path).name}"
         if part.kind == "produced" and name in audited and part.client in ledger.producers:
@@ -77,7 +88,7 @@ def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Count
     counts: Counter[str] = Counter()
     paths = [window_findings(case, one.number) for one in found if one.deleted and one.counts]
     if paths:
-        with storage.writer(into, FINDINGS) as writer:
+        with findings_file(into) as writer:
             for path in paths:
                 table = storage.table(path)
                 counts.update(table["class"].to_pylist())

@@ -171,7 +171,7 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
         end = None
         flaws.append(f"{_short(end_of(folder), ledger.directory)}: {error}")
     name_of = folder.name.removeprefix("client=")
-    ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone if part.rows]
+    ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone]
     listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
     for name, flaw in [] if end is None else ends.differing(listed, digests):
         parts.pop(name, None)

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SERIES_NAMES: Final = ("series.parquet", "series-anew.parquet")
-"""The audit's series: an audit made anew writes the one that the older audit's file is not."""
+SERIES_FILE: Final = "series.parquet"
+"""The audit's series, unless a file was called so before: those of an audit made anew have a name of their own."""
+_FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
+"""What a file that `audit.json` names may be called: nothing that leads elsewhere."""
+_ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
+"""How findings begin whose audit names them once it is done."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
@@ -104,17 +108,28 @@ class CaseDir:
 
     @property
     def finding_parts(self) -> list[Path]:
-        """The files of `findings/` that `audit.json` says to be its own; all, where none says so."""
+        """The files of `findings/` that `audit.json` says to be its own.
+
+        Where it names none (older versions), all but those of audits that would name them: they are not done.
+        """
         told = self._published("findings")
         if isinstance(told, list) and told:
-            return [self.findings / str(name) for name in told]
-        return sorted(self.findings.glob("*.parquet"))
+            names = [name for name in map(str, told) if _FILE_OF["findings"].fullmatch(name)]
+            return [self.findings / name for name in names]
+        return sorted(path for path in self.findings.glob("*.parquet") if not _ATTEMPT.match(path.name))
 
     @property
     def series(self) -> Path:
         """Acks, reads and latencies per partition and 100 ms: the file that `audit.json` says to be its own."""
         told = self._published("series")
-        return self.path / (told if told in SERIES_NAMES else SERIES_NAMES[0])
+        if isinstance(told, str) and _FILE_OF["series"].fullmatch(told):
+            return self.path / told
+        return self.path / SERIES_FILE
+
+    @property
+    def published(self) -> list[Path]:
+        """What belongs to `audit.json`. Without one nothing does: what stands there is not ours."""
+        return [*self.finding_parts, self.series] if self.audit_json.exists() else []
 
     def _published(self, name: str) -> object:
         try:

@@ -17,6 +17,7 @@ import re
 import shutil
 import stat
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PosixPath
@@ -217,6 +218,28 @@ def remove_tree(path: Path) -> None:
     filesystem, key = path.at
     if path.is_dir():
         filesystem.delete_dir(key)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing: on this machine in one step, which refuses one that holds something."""
+    if not isinstance(folder, Stored):
+        with suppress(OSError):  # it holds something, or is not there
+            folder.rmdir()
+    elif folder.is_dir() and not any(folder.iterdir()):
+        remove_tree(folder)
+
+
+def renamed(path: Path, name: str) -> Path:
+    """Give a file another name unless something has it; where it stands now. A store looks first, a folder refuses."""
+    other = path.with_name(name)
+    if isinstance(path, Stored):
+        return path if other.exists() else path.replace(other)
+    try:
+        os.link(path, other)
+    except OSError:  # it is taken, or this file system knows no links
+        return path
+    path.unlink()
+    return other
 
 
 def _source(path: str | Path) -> tuple[str, pafs.FileSystem | None]:

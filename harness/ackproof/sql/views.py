@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -116,11 +116,19 @@ class Views(dict[str, DataFrame]):
 def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
     """Make the views of run directories, in place of those of the same names. Each is led by a column `run`.
 
-    `runs`: directories, by the name that stands in that column.
+    `runs`: directories, by the name that stands in that column. Raises as `ask` does: a setting may be of no use.
     """
+    views = Views()
+    try:
+        _make(views, spark, runs)
+    except PySparkException as error:
+        raise _wrong(error, views) or failed(error, "Spark makes no views") from error
+    return views
+
+
+def _make(views: Views, spark: SparkSession, runs: Mapping[str, Path]) -> None:
     provide(context_of(spark) or spark)
     spark.dataSource.register(scan.source(_FORMAT))
-    views = Views()
     for table in _TABLES:
         found, views.lacks[table.name] = _pieces(table, runs)
         if len(views.lacks[table.name]) == len(runs):
@@ -130,7 +138,6 @@ def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
         views[table.name].createOrReplaceTempView(table.name)
         if not isinstance(table.columns, str):
             views.counted[table.name] = sum(piece.rows for piece in found)
-    return views
 
 
 def _pieces(table: _Table, runs: Mapping[str, Path]) -> tuple[list[scan.Piece], list[str]]:
@@ -187,16 +194,21 @@ def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | N
         found = (frame if limit is None else frame.limit(limit + 1)).collect()
     except PySparkException as error:
         raise _wrong(error, views) or failed(error, "Spark gave no answer") from error
+    except (ValueError, OverflowError) as error:  # Spark's times reach further than Python's
+        raise BadInput(
+            f"the answer has a value that Python cannot hold ({error}): ask for it as a string (cast)"
+        ) from error
     rows = [[_plain(value) for value in row] for row in found[:limit]]
     return Answer(tuple(frame.columns), rows, len(found) > len(rows))
 
 
 def _wrong(error: PySparkException, views: Views) -> BadInput | None:
-    """What is wrong with a statement, where something is: it cannot be understood, or asks for 1 / 0."""
+    """What is wrong with a statement or a setting, where something is: it cannot be understood, or asks for 1 / 0."""
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
         name = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         return BadInput(views.why_not(name))
-    if not isinstance(error, AnalysisException) and not (error.getSqlState() or "").startswith("22"):
+    ours = isinstance(error, AnalysisException | IllegalArgumentException)
+    if not ours and not (error.getSqlState() or "").startswith("22"):
         return None
     first = next(line for line in str(error).splitlines() if line.strip())
     return BadInput(re.sub(r"^\[[\w.]+\] |[;.]? SQLSTATE: \w+|;$", "", first))
