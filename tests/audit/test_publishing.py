@@ -217,3 +217,17 @@ def test_without_spark_an_older_audit_goes_of_what_cannot_be_audited(case) -> No
     (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
     assert result.code == 254
     assert [path.name for path in case.path.iterdir()] == ["ledger"]
+
+
+def test_an_older_audit_that_cannot_be_removed_is_told_of(case, monkeypatch) -> None:
+    audited([case.path])
+    table = pq.read_table(part(case.path, "consumed"), partitioning=None)
+    pq.write_table(table.drop_columns(["phase"]), part(case.path, "consumed"))
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("ackproof.audit.results.withdraw", refuse)
+    (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
+    assert result.code == 254
+    assert result.reasons[-1].endswith("an older audit's results cannot be removed (Permission denied)")

@@ -304,6 +304,9 @@ def test_a_missing_part_makes_nothing_phantom(ledgers: CaseDir) -> None:
     assert file.counts["phantom"] == 0
 
 
+TEXT_FOR_ROWS = '{"name": "part-7", "rows": "7", "first": 0, "last": 6, "bytes": 9, "sha256": "0"}'
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -317,9 +320,10 @@ def test_a_missing_part_makes_nothing_phantom(ledgers: CaseDir) -> None:
         ),
         (lambda path: without_rows(path, 0), "not the file of which END says: part-000000.parquet ("),
         (lambda path: (path.parent / "_END").write_text("{"), "END: says nothing that can be understood"),
+        (lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'), "END: says nothing"),
         (
-            lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'),
-            "END: says nothing that can be",
+            lambda path: (path.parent / "_DELETED").write_text(TEXT_FOR_ROWS),
+            "_DELETED says nothing that can be",
         ),
         (half, "torn or unreadable"),
     ],

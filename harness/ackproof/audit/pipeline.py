@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ackproof.audit import results, stages
@@ -123,8 +123,14 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
         if one.job.result is None:
             _conclude(one)
     for job in jobs:
-        if job.withdraws:
-            results.withdraw(job.directory)
+        if job.withdraws and job.result is not None:
+            try:
+                results.withdraw(job.directory)
+            except OSError as error:
+                stays = (
+                    f"{job.directory}: an older audit's results cannot be removed ({error.strerror or error})"
+                )
+                job.result = replace(job.result, reasons=(*job.result.reasons, stays))
 
 
 def _directories(count: int) -> str:

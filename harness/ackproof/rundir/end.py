@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -44,6 +45,15 @@ class PartEnd(NamedTuple):
     bytes: int
     sha256: str
 
+    @classmethod
+    def said(cls, fields: Mapping[str, object]) -> PartEnd:
+        """As a line of JSON has it. Raises TypeError."""
+        one = cls(**fields)  # type: ignore[arg-type]
+        for name, value in one._asdict().items():
+            if type(value) is not (str if name in ("name", "sha256") else int):
+                raise TypeError(f"{name} is {value!r}")
+        return one
+
     def __str__(self) -> str:
         return f"{self.name} ({self.rows:,} rows, {self.first:,} to {self.last:,})"
 
@@ -62,7 +72,7 @@ def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
         return ()
     try:
         lines = path.read_text(encoding="ascii").splitlines()
-        return tuple(PartEnd(**json.loads(line)) for line in lines)
+        return tuple(PartEnd.said(json.loads(line)) for line in lines)
     except (OSError, ValueError, TypeError) as error:
         raise NotAnEnd(f"{DELETED} says nothing that can be understood") from error
 
@@ -123,6 +133,6 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     if not text.strip():
         return None
     try:
-        return tuple(PartEnd(**part) for part in json.loads(text)["parts"])
+        return tuple(PartEnd.said(part) for part in json.loads(text)["parts"])
     except (ValueError, TypeError, KeyError) as error:
         raise NotAnEnd("says nothing that can be understood") from error
