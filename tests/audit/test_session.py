@@ -93,10 +93,14 @@ def test_spark_died(tmp_path, error) -> None:
     ledger = write_ledger(tmp_path / "case", SENT, READ)
     (result,) = audited([ledger])
     assert result.code == 0
+    before = {path: path.stat().st_mtime_ns for path in ledger.rglob("*")}
     (result,) = audit_all([ledger], lambda: RddEdge(Dead(error), print), lambda _: None, Limits())
     assert (result.code, result.file) == (2, None)
     assert "Spark died" in result.reasons[0]
-    assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]
+    after = {path: path.stat().st_mtime_ns for path in ledger.rglob("*") if path.is_file()}
+    assert after == {path: before[path] for path in before if path.is_file()}, (
+        "the older audit is of the same ledgers"
+    )
 
 
 @pytest.mark.parametrize(
