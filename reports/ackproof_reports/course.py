@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +26,10 @@ from ackproof.rundir.timeline import (
     ScriptStep,
     fault_name,
 )
-from ackproof_reports.wording import joined, one_line
+from ackproof_reports.wording import joined, one_line, plural
+
+_MOST_PHRASES: Final = 5
+"""Of what happened in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -215,17 +219,22 @@ _PLAIN: Final = frozenset({"witness", "did", "reason", "error", "text", "note", 
 
 
 def circumstances(faults: Sequence[Fault]) -> str:
-    """`the followers were paused and the leader was killed`, from faults that were confirmed; '' for none."""
+    """`the followers were paused and the leader was killed`, from faults that were confirmed; '' for none.
+
+    Where that would be a list, as of a soak, how many of each kind.
+    """
     phrases: list[str] = []
-    for fault in faults:
-        if fault.confirmed is None or fault.kind == "storm":
-            continue
+    struck = [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
+    for fault in struck:
         who, many = _who(fault)
         phrase = (
             f"{who} {'were' if many else 'was'} {fault.done}" if fault.done else f"{fault.kind} struck {who}"
         )
         if phrase not in phrases:
             phrases.append(phrase)
+    if len(phrases) > _MOST_PHRASES:
+        kinds = Counter(fault.kind for fault in struck).most_common()
+        return f"{plural(len(struck), 'fault')} struck it ({', '.join(f'{kind} {n}' for kind, n in kinds)})"
     return joined(phrases)
 
 

@@ -11,6 +11,7 @@ import pytest
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports.answer import answers, tally
+from ackproof_reports.course import Fault, circumstances
 from ackproof_reports.loading import State, load_batch
 
 WHEN = "when the followers were paused and the leader was killed"
@@ -192,3 +193,23 @@ def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(
     (case,) = load_batch(folder).cases
     assert case.audit is None
     assert "nothing was judged, so neither counts nor findings are shown" in case.absent
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (0, ""),
+        (2, "the kind0 was done0 and the kind1 was done1"),
+        (7, "14 faults struck it (kill 12, pause 2)"),
+    ],
+)
+def test_what_happened_is_no_list_of_everything(kinds: int, said: str) -> None:
+    """Each twice: a soak of an hour has three hundred."""
+    faults = [
+        Fault(
+            at, "kill" if at % kinds else "pause", f"done{at % kinds}", f"the kind{at % kinds}", confirmed=1
+        )
+        for at in range(2 * kinds)
+    ]
+    unseen = [Fault(90, "stop", "stopped", "leader"), Fault(91, "storm", confirmed=1)]
+    assert circumstances([*faults, *unseen]) == said
