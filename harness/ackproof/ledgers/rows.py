@@ -31,7 +31,7 @@ PRODUCED: Schema = {
     "txn": "i8",
 }
 """`at_ns`: the delivery report, or the produce call where no report came. `latency_ns`: -1 where not acked."""
-LIVE: Schema = {
+_READ: Schema = {
     "reader": "i4",
     "assignment": "i4",
     "read_seq": "i8",
@@ -39,19 +39,9 @@ LIVE: Schema = {
     "leader_epoch": "i4",
     "producer": "i4",
     "seq": "i8",
-    "read_ns": "i8",
 }
-FINAL: Schema = {
-    "reader": "i4",
-    "assignment": "i4",
-    "read_seq": "i8",
-    "offset": "i8",
-    "leader_epoch": "i4",
-    "producer": "i4",
-    "seq": "i8",
-    "intact": "?",
-    "astray": "?",
-}
+LIVE: Schema = {**_READ, "read_ns": "i8"}
+FINAL: Schema = {**_READ, "intact": "?", "astray": "?"}
 """`astray`: the payload names an origin, and that is not the place where the row was found."""
 COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
 """The final read at read_committed."""

@@ -68,9 +68,9 @@ class Forgetting:
 
     def forget(self) -> None:
         """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
+        if self._kept and self._kept[-1].file.late:
+            return  # of which window these reads are is not known
         while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
-            if self._kept[-1].file.late:
-                return  # of which window they are is not known
             oldest = self._kept[0]
             try:
                 asked = self._by_leader(oldest.file)

@@ -288,7 +288,7 @@ class Soaker(Watcher):
         producers = {
             client.id: client.producer for client in self._workload.clients if client.producer is not None
         }
-        readers = [client.id for client in self._workload.clients if client.kind == "reader"]
+        readers = {client.id: client.reader for client in self._workload.clients if client.reader is not None}
         running = self._workload.running()
         return WindowOrder(
             number=self._number,
@@ -306,11 +306,7 @@ class Soaker(Watcher):
             },
             producers=producers,
             sent=dict(sent),
-            readers=tuple(
-                client.reader
-                for client in self._workload.clients
-                if client.reader is not None and client.kind == "reader" and client.id in running
-            ),
+            readers=tuple(number for client, number in readers.items() if client in running),
             consumed=tuple(
                 part
                 for client in readers

@@ -108,7 +108,7 @@ class Told:
     last: bool = False
     """Nothing more will be told."""
     readers: frozenset[int] = frozenset()
-    """Live readers that run: a window ends where one of them has come, so that it sees what they were handed of it."""
+    """Live readers that run: a window ends where all of them have come, so that it sees what they were handed of it."""
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
         """Of which identities the ledger may tell later. A producer counts its sends a moment after it made them."""

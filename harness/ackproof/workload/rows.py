@@ -201,9 +201,8 @@ class PartWriter:
                 rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
                 write_consumed(self._folder, number, rows, shelf)
                 number += 1
-                if (
-                    self._written.empty()
-                ):  # one is filled, one is written; more there are only behind a backlog
+                # One is filled, one is written: more there are only behind a backlog.
+                if self._written.empty():
                     buffer.used = 0
                     self._written.put(buffer)
                 del buffer, rows  # while the next one is awaited

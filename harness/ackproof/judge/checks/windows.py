@@ -4,7 +4,7 @@ of what was deleted."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -54,12 +54,12 @@ def check(facts: Facts) -> Iterator[Opinion]:
     yield from _told(facts)
     yield from _deleted(facts)
     try:
-        whole, windows = _whole(facts), _of_windows(facts)
-        yield from _files(facts)
+        whole, found_in = _whole(facts), _found_in(facts)
     except (OSError, pa.ArrowException) as error:
         yield lacks(f"the findings of the windows cannot be read: {str(error).splitlines()[0]}")
         return
-    yield from _beside(facts, whole, windows)
+    yield from _counted(facts, found_in)
+    yield from _beside(facts, whole, _of_windows(facts, found_in))
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
@@ -90,22 +90,21 @@ def _ranges(facts: Facts) -> Iterator[Opinion]:
 def _told(facts: Facts) -> Iterator[Opinion]:
     """What a window came to was told when it was audited."""
     told = {one.what.number: one.what for one in facts.events if isinstance(one.what, WindowAudited)}
-    audited = {number for number, what in told.items() if what.audited}
     for window in facts.windows:
         what = told.get(window.number)
         if what is None or (what.acked, what.followed, what.counts) != (
             window.acked, window.followed, window.counts
         ):  # fmt: skip
             yield contradicts(f"window {window.number} is not what the timeline tells of it")
-    for number in sorted(audited - {window.number for window in facts.windows}):
+    there = {window.number for window in facts.windows}
+    for number in sorted(number for number, what in told.items() if what.audited and number not in there):
         yield contradicts(f"the timeline tells that window {number} was audited, and there is no such window")
 
 
-def _files(facts: Facts) -> Iterator[Opinion]:
-    """A window has the findings that it counts. Raises OSError, ArrowException."""
-    for window in facts.windows:
-        path = window_findings(facts.run, window.number)
-        held = Counter(storage.table(path, columns=["class"])["class"].to_pylist() if path.exists() else ())
+def _counted(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Iterator[Opinion]:
+    """A window has the findings that it counts."""
+    for window, found in zip(facts.windows, found_in, strict=True):
+        held = Counter(one.anomaly for one in found)
         if held != Counter(window.counts):
             yield contradicts(
                 f"window {window.number} counts {dict(window.counts)}, and its findings are {dict(held)}"
@@ -180,21 +179,29 @@ def _such(found: Counter[_Finding], name: str) -> str:
 
 def _whole(facts: Facts) -> Counter[_Finding]:
     """Findings of the audit of the whole, but for those of what was deleted."""
-    table = storage.rows_of(facts.run.finding_parts, list(_NAMES), None, FINDINGS)
-    found = Counter(_Finding(*row) for row in zip(*(table[name].to_pylist() for name in _NAMES), strict=True))
+    found = Counter(_findings(storage.rows_of(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]
     return found
 
 
-def _of_windows(facts: Facts) -> Counter[_Finding]:
+def _findings(table: pa.Table) -> Iterator[_Finding]:
+    yield from (_Finding(*row) for row in zip(*(table[name].to_pylist() for name in _NAMES), strict=True))
+
+
+def _found_in(facts: Facts) -> list[list[_Finding]]:
+    """The findings of each window. Raises OSError, ArrowException."""
+    paths = (window_findings(facts.run, window.number) for window in facts.windows)
+    return [
+        [*_findings(storage.table(path, columns=list(_NAMES)))] if path.exists() else [] for path in paths
+    ]
+
+
+def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
+    """All of them, but for those that a later window took back, and those of what was deleted."""
     found: Counter[_Finding] = Counter()
-    for window in facts.windows:
-        path = window_findings(facts.run, window.number)
-        if path.exists():
-            table = storage.table(path, columns=list(_NAMES))
-            rows = zip(*(table[name].to_pylist() for name in _NAMES), strict=True)
-            found.update(_Finding(*row) for row in rows)
+    for window, own in zip(facts.windows, found_in, strict=True):
+        found.update(own)
         late = set(window.found_late)
         moved = {(one.producer, one.seq) for one in found if one.anomaly == Anomaly.DISPLACED} | late
         for one in [one for one in found if one.anomaly in _GONE and (one.producer, one.seq) in moved]:
