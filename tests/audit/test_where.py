@@ -78,7 +78,7 @@ FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it d
 LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
 SLEEPS = """
 with ExitStack() as stack:
-    starting = Starting(Where("local[1]"), print, None)
+    starting = Starting(Where("local[1]"), print, None, "ackproof.audit.stages:prepare")
     stack.push(starting.close)
     edge = starting.edge()
     print("there", flush=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.handed import Handed
-from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, group_starts, order_of, together
+from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, distinct, group_starts, order_of, together
 from ackproof.ledgers.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.arrow import texts
@@ -113,7 +113,7 @@ def torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter)
         (rows["missing"] > 0) & ((rows["there"] > 0) | (rows["outcome"] == TxnOutcome.COMMITTED))
     )
     at = place[first[wrong]]
-    for number in np.unique(at).tolist():
+    for number in distinct(at).tolist():
         here = rows.take(wrong[at == number])
         told = texts([_told(here, index) for index in range(len(here))])
         findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=told)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ackproof.ledgers.rows import Array, Bools, Ints, Rows
+from ackproof.ledgers.rows import Array, Bools, Ints, Rows, distinct
 from ackproof.rundir.arrow import numbers, repeated
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -68,8 +68,8 @@ def _ranked(bins: Ints) -> tuple[Ints, Ints]:
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least
-    number, rank = np.unique(bins, return_inverse=True)
-    return number, rank
+    number = distinct(bins)
+    return number, np.searchsorted(number, bins)
 
 
 def _bins(rows: Rows, acked: Bools) -> _Bins:
@@ -120,7 +120,7 @@ def _reads(live: Sequence[Rows]) -> _Bins:
 
 def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
     made = [bins.number for bins in produced]
-    number = np.unique(np.concatenate([*made, reads.number]))
+    number = distinct(np.concatenate([*made, reads.number]))
     columns: dict[str, Array] = {
         "start_ns": number * SERIES_BIN_NS,
         "longest_gap_ms": np.full(len(number), longest_ms),

@@ -19,7 +19,7 @@ import numpy as np
 
 from ackproof.audit.bucket import BACK, both_live, counted_of, read_in_order, rewound
 from ackproof.audit.commits import CommitAudit
-from ackproof.audit.cuts import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow
+from ackproof.audit.cuts import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow, ranges
 from ackproof.audit.identity import (
     COPIES,
     LOST,
@@ -149,7 +149,8 @@ class Sliced:
 
 def walks_of(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
     """Cut its reads."""
-    cuts = cut(narrow(bucket.pieces, bucket.spilled), ORDER, limits.slice_rows)
+    sources = narrow(bucket.pieces, bucket.spilled)
+    cuts = cut(sources, ORDER, ranges(sources, ORDER, limits.slice_rows))
     return [
         WalkUnit(bucket.target, bucket.number, bucket.place, number, one) for number, one in enumerate(cuts)
     ]
@@ -198,9 +199,11 @@ def sliced(
         return tuple(kept for kept in (*(one.gaps[stream] for one in walked), seams[stream]) if kept.rows)
 
     sources = narrow(bucket.pieces, bucket.spilled)
-    offsets = cut(sources, OFFSET, limits.slice_rows)
-    identities = cut(sources, IDENTITY, limits.slice_rows, led_by="produced")
-    times = cut(sources, TIME, limits.slice_rows, multiple=SERIES_BIN_NS)
+    offsets = cut(sources, OFFSET, ranges(sources, OFFSET, limits.slice_rows))
+    # As many of both: a task with a range of each takes as long as any other.
+    count = max(ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
+    identities = cut(sources, IDENTITY, count, led_by="produced")
+    times = cut(sources, TIME, count, multiple=SERIES_BIN_NS)
     borders = tuple(one.low for one in offsets[1:])
     slices = [
         SliceUnit(
@@ -209,8 +212,8 @@ def sliced(
         for at, (identity, time) in enumerate(zip_longest(identities, times))
     ]
     over, back = gaps("final"), tuple(one for one in (*(one.back for one in walked), *turned) if one.rows)
-    ranges = [PlaceUnit(target, number, place, at, one, over, back) for at, one in enumerate(offsets)]
-    return Counted(target.number, findings.counts, findings=findings.files), slices, ranges
+    placed = [PlaceUnit(target, number, place, at, one, over, back) for at, one in enumerate(offsets)]
+    return Counted(target.number, findings.counts, findings=findings.files), slices, placed
 
 
 def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[None, Sliced | Trouble]]:

@@ -21,6 +21,8 @@ from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
+import numpy as np
+
 from ackproof.audit.planning import AnyUnit, tasks
 from ackproof.audit.slices import (
     OrderUnit,
@@ -54,6 +56,8 @@ from ackproof.rundir.arrow import calm_arrow
 from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
+_HEAP = 192 << 20
+"""Bytes that a task of `Limits.slice_rows` rows takes."""
 _RESULT = -1
 
 Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
@@ -64,6 +68,15 @@ of places)."""
 Group = Sequence[AnyUnit]
 
 
+def prepare() -> None:
+    """What a worker elsewhere does before its first task, which would take three times as long as the next one else."""
+    import pyarrow.fs
+    import pyarrow.parquet  # noqa: F401 - both are imported where a path or a file is met
+
+    calm_arrow()
+    np.ones(_HEAP, np.uint8)  # freed at once, and kept by malloc: the kernel takes 0.3 s to give as much
+
+
 def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
     """Take mixed row groups apart. What would be one task is done here: Spark may be on its way yet."""
     if len(tasks(units, limits)) <= 1:
@@ -72,7 +85,12 @@ def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits)
 
 
 def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
-    """Go through the reads of hot buckets."""
+    """Go through the reads of hot buckets.
+
+    A unit takes 0.1 s, of which its task would be a third: up to three are one, where that leaves a dozen tasks.
+    """
+    rows = sum(unit.rows for unit in units) // 13
+    limits = replace(limits, task_rows=max(limits.task_rows, min(5 * limits.slice_rows // 2, rows)))
     return _each(edge, "following readers", units, limits, do_walk)
 
 

@@ -27,6 +27,7 @@ from ackproof.ledgers.rows import (
     Rows,
     Schema,
     concat,
+    distinct,
     empty,
     first_repeated,
     group_starts,
@@ -75,7 +76,7 @@ def shares(message: Handed, count: int) -> Iterator[tuple[int, Share]]:
         return
     unmatched = message.about == "unmatched"
     number = _share_of(rows["producer"], rows.ints("seq" if unmatched else "txn") >> _BLOCK_BITS, count)
-    for share in np.unique(number).tolist():
+    for share in distinct(number).tolist():
         own = rows.take(np.flatnonzero(number == share))
         yield share, Share(place, unmatched=own) if unmatched else Share(place, transactions=own)
 
@@ -216,7 +217,7 @@ def resolve(
     open_ = np.isin(rows["producer"], np.asarray(sorted(open_producers), dtype=np.int64))
 
     def add(anomaly: Anomaly, which: Ints, detail: str) -> None:
-        for number in np.unique(place[which]).tolist():
+        for number in distinct(place[which]).tolist():
             findings.add(places[number], anomaly, rows, which[place[which] == number], detail=detail)
 
     add(Anomaly.PHANTOM, np.flatnonzero(~produced & ~open_), "never produced")
