@@ -16,6 +16,8 @@ from ackproof.spark.job import Job
 class LocalEdge:
     """Stands in for a session: groups as tasks. What Spark would send between processes is pickled here too."""
 
+    cores_elsewhere = 0
+
     def __call__(self, job: Job) -> list:
         assert job.groups, "Spark refuses to cut into nothing"
         given = sent([[group] for group in job.groups])

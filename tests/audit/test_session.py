@@ -213,7 +213,7 @@ def test_ctrl_c_while_spark_starts_waits_for_nothing_and_what_was_started_ends(m
 
     monkeypatch.setattr(session, "spark_of", starts_slowly)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    starting = session.Starting(session.Where(), lambda _: None, None, "ackproof.audit.stages:prepare")
+    starting = session.Starting(session.Where(), lambda _: None, None)
     main = threading.get_ident()
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     try:

@@ -12,11 +12,11 @@ worker leaves the other core to the driver and the JVMs, and two do not.
 
 Printed of each audit: wall and CPU time over all processes (driver and workers, session start included; that of the
 store is not in it), tasks and the sum of their times, the longest task against the mean of its stage. Stages with less
-than a tenth of the sum are left out of that last figure. The first task of a worker is longer by the start of its
-Python: `longest` counts it, `later` does not.
+than a tenth of the sum are left out of that last figure, and so is the job that starts the workers. Of the sum it is a
+part: `starts`.
 
 Exit code 1: of the medians of the rounds, with two workers the sum is larger by more than `--grows` (0.1), or a longest
-task is more than `--most` (1.3) times the mean, the first tasks of the workers left aside.
+task is more than `--most` (1.3) times the mean of its stage.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ LEAST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """One task that succeeded, in seconds. `first`: of its worker."""
+    """One task that succeeded, in seconds. `starts`: it does nothing but to start a worker."""
 
     stage: int
     seconds: float
-    first: bool
+    starts: bool
 
 
 @dataclass(frozen=True)
@@ -77,38 +77,33 @@ class Shared:
     def total(self) -> float:
         return sum(task.seconds for task in self.tasks)
 
-    def longest(self, *, first: bool) -> float:
-        """The longest task against the mean of its stage, of the stages that matter. `first`: with the first tasks."""
-        stages: dict[int, list[Task]] = defaultdict(list)
+    @property
+    def starts(self) -> float:
+        return sum(task.seconds for task in self.tasks if task.starts)
+
+    @property
+    def longest(self) -> float:
+        """The longest task against the mean of its stage, of the stages that matter."""
+        stages: dict[int, list[float]] = defaultdict(list)
         for task in self.tasks:
-            stages[task.stage].append(task)
-        found = 0.0
-        for of_stage in stages.values():
-            if sum(task.seconds for task in of_stage) < LEAST_SHARE * self.total:
-                continue
-            seconds = [task.seconds for task in of_stage if first or not task.first]
-            if seconds:
-                found = max(found, max(seconds) / statistics.mean(seconds))
-        return found
+            if not task.starts:
+                stages[task.stage].append(task.seconds)
+        large = [seconds for seconds in stages.values() if sum(seconds) >= LEAST_SHARE * self.total]
+        return max(max(seconds) / statistics.mean(seconds) for seconds in large)
 
 
 def tasks_of(events: Path) -> tuple[Task, ...]:
     """What the event log says of an application's tasks, in the order in which they began."""
-    ended = [
-        one
-        for line in events.read_text("utf-8").splitlines()
-        if (one := json.loads(line)) and "Task Info" in one
-    ]
-    ended = [
-        one for one in ended if one["Event"] == "SparkListenerTaskEnd" and not one["Task Info"]["Failed"]
-    ]
-    workers: set[str] = set()
     found: list[Task] = []
-    for one in sorted(ended, key=lambda one: int(one["Task Info"]["Launch Time"])):
-        told = one["Task Info"]
-        seconds = (told["Finish Time"] - told["Launch Time"]) / 1000
-        found.append(Task(one["Stage ID"], seconds, told["Executor ID"] not in workers))
-        workers.add(told["Executor ID"])
+    starts: set[int] = set()
+    for line in events.read_text("utf-8").splitlines():
+        one = json.loads(line)
+        if one["Event"] == "SparkListenerStageSubmitted":
+            if "starting the workers" in one["Properties"]["spark.job.description"]:
+                starts.add(one["Stage Info"]["Stage ID"])
+        elif one["Event"] == "SparkListenerTaskEnd" and not (told := one["Task Info"])["Failed"]:
+            seconds = (told["Finish Time"] - told["Launch Time"]) / 1000
+            found.append(Task(one["Stage ID"], seconds, one["Stage ID"] in starts))
     return tuple(found)
 
 
@@ -160,7 +155,7 @@ def wrong(one: list[Shared], two: list[Shared], grows: float, most: float) -> li
     if growth > grows:
         said.append(f"two workers take {growth:.0%} more task time than one")
     for workers, runs in ((1, one), (2, two)):
-        longest = statistics.median(run.longest(first=False) for run in runs)
+        longest = statistics.median(run.longest for run in runs)
         if longest > most:
             said.append(f"with {workers} of them the longest task takes {longest:.2f} times the mean")
     return said
@@ -188,7 +183,10 @@ def main() -> int:
         ledgers = stack.enter_context(stored([path for path, _ in made], here=chosen.folder))
         found: dict[tuple[str, int], list[Shared]] = defaultdict(list)
         print(f"{chosen.records:,} records, {'a folder' if chosen.folder else 's3'}, {os.cpu_count()} cores")
-        print(f"{'':16} workers {'wall':>8} {'CPU':>8} tasks {'sum':>8} longest  later   load", flush=True)
+        print(
+            f"{'':16} workers {'wall':>8} {'CPU':>8} tasks {'sum':>8} {'starts':>8} longest   load",
+            flush=True,
+        )
         for number in range(chosen.rounds):
             for (path, planted), there in zip(made, ledgers, strict=True):
                 for workers in (1, 2):
@@ -199,7 +197,7 @@ def main() -> int:
                     found[path.name, workers].append(one)
                     print(
                         f"{path.name:16} {workers:7} {one.run.wall:6.1f} s {one.run.cpu:6.1f} s {len(one.tasks):5} "
-                        f"{one.total:6.1f} s {one.longest(first=True):7.2f} {one.longest(first=False):6.2f} "
+                        f"{one.total:6.1f} s {one.starts:6.1f} s {one.longest:7.2f} "
                         f"{os.getloadavg()[0]:6.1f}",
                         flush=True,
                     )

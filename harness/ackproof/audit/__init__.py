@@ -46,9 +46,7 @@ def run(
     with ExitStack() as stack:
         starting: session.Starting | None = None
         if any((directory / "ledger").is_dir() for directory in directories):
-            starting = session.Starting(
-                where, tell, spark or session.active(), "ackproof.audit.stages:prepare"
-            )
+            starting = session.Starting(where, tell, spark or session.active())
             stack.push(starting.close)  # begun while the rest is imported and the footers are read
         from ackproof.audit import pipeline
         from ackproof.audit.units import Limits

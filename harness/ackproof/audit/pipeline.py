@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from ackproof.audit import results, stages
@@ -115,7 +116,7 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
         rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
         progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
         try:
-            _count(edges, spark, ready, limits)
+            _count(cache(lambda: stages.started(edges(), rows, limits)), spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
                 one.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers

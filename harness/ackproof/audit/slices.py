@@ -232,6 +232,7 @@ def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[Non
         findings.close()
         order.close()
         counted.totals = counted_of(produced, commits)
+        del produced, reads  # before as much again is read
         if unit.time is not None:
             rows = unit.time.load(place)
             table, acks = series_of(place, rows["produced"], [rows["live"], rows["live committed"]])

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ackproof.audit.planning import AnyUnit, tasks
+from ackproof.audit.planning import UNIT_COST_ROWS, AnyUnit, tasks
 from ackproof.audit.slices import (
     OrderUnit,
     Placed,
@@ -57,7 +57,8 @@ from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
 _HEAP = 192 << 20
-"""Bytes that a task of `Limits.slice_rows` rows takes."""
+"""Bytes that a task of `Limits.slice_rows` rows takes. `spark.driver` has malloc keep what is freed."""
+_MOST_WALKS, _LEAST_WALKS = 3, 12
 _RESULT = -1
 
 Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
@@ -68,13 +69,17 @@ of places)."""
 Group = Sequence[AnyUnit]
 
 
-def prepare() -> None:
-    """What a worker elsewhere does before its first task, which would take three times as long as the next one else."""
-    import pyarrow.fs
-    import pyarrow.parquet  # noqa: F401 - both are imported where a path or a file is met
+def started(edge: Edge, rows: int, limits: Limits) -> Edge:
+    """The edge, once its workers elsewhere are ready, where each core of theirs gets some tasks of these rows.
 
-    calm_arrow()
-    np.ones(_HEAP, np.uint8)  # freed at once, and kept by malloc: the kernel takes 0.3 s to give as much
+    A worker's first task took 20 times the mean, its first of each stage twice the mean, and no other worker takes that
+    off it: Python, modules, a heap, the classes of a shuffle. A job that does nothing meets all that before.
+    """
+    ready = 0
+    while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:
+        edge(Job("starting the workers", range(cores), _start_task, _started_task, cores))
+        ready = cores  # meanwhile more may have come
+    return edge
 
 
 def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
@@ -87,10 +92,12 @@ def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits)
 def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
     """Go through the reads of hot buckets.
 
-    A unit takes 0.1 s, of which its task would be a third: up to three are one, where that leaves a dozen tasks.
+    A unit takes 0.1 s, of which its task would be a third: up to three are one, as long as there are a dozen tasks.
     """
-    rows = sum(unit.rows for unit in units) // 13
-    limits = replace(limits, task_rows=max(limits.task_rows, min(5 * limits.slice_rows // 2, rows)))
+    together = min(_MOST_WALKS, len(units) // _LEAST_WALKS)
+    if together > 1:
+        largest = max(unit.rows for unit in units) + UNIT_COST_ROWS
+        limits = replace(limits, task_rows=(together - 1) * largest + 1)
     return _each(edge, "following readers", units, limits, do_walk)
 
 
@@ -122,6 +129,22 @@ def count(
         judge = partial(_judge_task, targets=concerned, places=places)
         job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, judges))
     return edge(job)
+
+
+def _start_task(numbers: Iterable[int]) -> Iterator[tuple[Key, None]]:
+    import pyarrow.fs
+    import pyarrow.parquet  # noqa: F401 - both are imported where a path or a file is met
+
+    calm_arrow()
+    np.ones(_HEAP, np.uint8)
+    for number in numbers:
+        yield (number, 0), None
+        yield (number, 1), None  # for the neighbour, which may be at another worker
+
+
+def _started_task(messages: Iterable[tuple[Key, None]]) -> Iterator[None]:
+    for _, message in messages:
+        yield message
 
 
 def _each_task(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:

@@ -43,7 +43,7 @@ class Limits:
     range_rows: int = 4_000_000
     """A bucket with more rows is cut (`slices`)."""
     slice_rows: int = 2_000_000
-    """Into ranges of about so many, or less."""
+    """Into ranges of about so many, or less: what takes less of each row counts less (`cuts`)."""
     split_rows: int = 1_500_000
     """Rows of mixed row groups that one task takes apart."""
     share_rows: int = 4_000_000

@@ -24,6 +24,8 @@ _PLAIN = "message binary"
 class FrameEdge:
     """One session of Spark Connect. It gets our code, and keeps nothing else of us."""
 
+    cores_elsewhere = 0  # its server does not say
+
     def __init__(self, session: SparkSession, tell: Progress) -> None:
         self._session = session
         self._tell = tell

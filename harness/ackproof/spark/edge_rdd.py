@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ackproof.spark.job import Group, Job, Message
 from ackproof.spark.watch import Progress, watched
-from ackproof.spark.workers import carried, failed, provide
+from ackproof.spark.workers import carried, failed, is_local, provide
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -20,6 +20,16 @@ class RddEdge:
         self._context = context
         self._tell = tell
         provide(context)
+
+    @property
+    def cores_elsewhere(self) -> int:
+        """A master does not say how many will come."""
+        from py4j.protocol import Py4JError
+
+        try:
+            return 0 if is_local(self._context.master) else self._context.defaultParallelism
+        except (Py4JError, OSError) as error:
+            raise failed(error) from error
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """Run it, in a group of its own."""

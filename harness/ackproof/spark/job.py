@@ -5,10 +5,8 @@ Nothing here knows Spark but by `Edge`, or what the work is: a job can be handed
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, int]
@@ -35,26 +33,14 @@ class Job(Generic[Group, Message]):
 class Edge(Protocol):
     """How Spark runs a job. Raises `AuditFailed` if Spark dies; Ctrl-C cancels it."""
 
+    @property
+    def cores_elsewhere(self) -> int:
+        """Of the workers that have come by now; 0 where they are on this machine, and where that is not known."""
+        ...
+
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """What the judges say, or the tasks where there is no judge."""
         ...
-
-
-def warming(cores: int, prepare: str) -> Job[int, str]:
-    """Does nothing but what jobs do: behind it workers run, called `prepare` (`module:function`) and met a shuffle."""
-    return Job("starting the workers", range(cores), partial(_prepared, prepare=prepare), _handed_on, cores)
-
-
-def _prepared(numbers: Iterable[int], prepare: str) -> Iterator[tuple[Key, str]]:
-    pkgutil.resolve_name(prepare)()
-    for number in numbers:
-        yield (number, 0), prepare
-        yield (number, 1), prepare  # for the neighbour, which may be at another worker
-
-
-def _handed_on(messages: Iterable[tuple[Key, str]]) -> Iterator[str]:
-    for _, message in messages:
-        yield message
 
 
 class HasRows(Protocol):

@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ackproof.provision.java import find_java
-from ackproof.spark.job import warming
 from ackproof.spark.watch import CANCEL_S, Progress, in_background
 from ackproof.spark.workers import is_local
 
@@ -62,21 +61,13 @@ def spark_of(
             yield context_of(session) or session
 
 
-def _ready(spark: SparkContext | SparkSession, progress: Progress, prepare: str) -> Edge:
-    """What runs jobs there.
-
-    Workers elsewhere are started first, while the footers are read: the first tasks of each waited 2.5 s for its Python
-    and for classes of its JVM, which other workers cannot take off it. Here the archive and a fork do that.
-    """
+def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
     from pyspark import SparkContext
 
     if isinstance(spark, SparkContext):
         from ackproof.spark.edge_rdd import RddEdge
 
-        edge = RddEdge(spark, progress)
-        if not is_local(spark.master):
-            edge(warming(spark.defaultParallelism, prepare))
-        return edge
+        return RddEdge(spark, progress)
     from ackproof.spark.edge_frame import FrameEdge
 
     return FrameEdge(spark, progress)
@@ -214,21 +205,20 @@ class Starting:
     pytest's import hook).
     """
 
-    def __init__(self, where: Where, progress: Progress, given: SparkSession | None, prepare: str) -> None:
-        """`prepare`: what workers do before their first task (`module:function`)."""
+    def __init__(self, where: Where, progress: Progress, given: SparkSession | None) -> None:
         # It remembers the answer, and what it raises is raised again.
         asked = in_background(find_java, "java")
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
         wait_for([asked])
         self._stack = contextlib.ExitStack()
+        self._progress = progress
         manager = spark_of(where, progress, given)
         self._spark = in_background(lambda: self._stack.enter_context(manager), "spark-start")
-        self._edge = in_background(lambda: _ready(self._spark.result(), progress, prepare), "spark-workers")
 
     def edge(self) -> Edge:
-        """Wait for it. Raises what its start raised, `AuditFailed` where workers cannot run our code."""
-        return self._edge.result()
+        """Wait for it. Raises what its start raised."""
+        return _edge_on(self._spark.result(), self._progress)
 
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
