@@ -1,0 +1,40 @@
+"""Where a hot bucket is cut: each task gets the same work, as far as the footers tell."""
+
+from __future__ import annotations
+
+from ackproof.audit.cuts import GREATEST, IDENTITY, LEAST, TIME, Axis, Source, cut, ranges
+from ackproof.ledgers.load import Stream
+from ackproof.ledgers.spill import Spilled
+
+
+def source(stream: Stream, low: int, high: int, rows: int) -> Source:
+    spans = dict.fromkeys(("at_ns", "read_ns", "seq", "offset", "read_seq"), (low, high))
+    return Source((stream, Spilled("", 0, rows, (), spans)))
+
+
+def borders(sources: list[Source], axis: Axis, count: int) -> list[int]:
+    cuts = cut(sources, axis, count)
+    assert (cuts[0].low, cuts[-1].last) == (LEAST, GREATEST)
+    assert [one.last + 1 for one in cuts[:-1]] == [one.low for one in cuts[1:]], (
+        "no value is in two, or in none"
+    )
+    return [one.low for one in cuts[1:]]
+
+
+def test_what_is_produced_costs_three_times_what_is_read_live() -> None:
+    # 900 attempts cost 900, then 900 reads cost 300: of 1200 each half is 600.
+    both = [source("produced", 0, 899, 900), source("live", 900, 1799, 900)]
+    assert borders(both, TIME, 2) == [600]
+    assert borders(both, TIME, 4) == [300, 600, 900]
+    assert borders(both, TIME, 8) == [150, 300, 450, 600, 750, 900, 1350], (
+        "of reads no more than three times as many"
+    )
+    assert (ranges(both, TIME, 400), ranges(both, TIME, 401)) == (3, 3)
+    assert borders([source("produced", 0, 999, 1000)], TIME, 4) == [250, 500, 750]
+
+
+def test_streams_that_an_axis_does_not_cut_are_in_no_range() -> None:
+    live = [source("live", 0, 9, 100)]
+    assert (ranges(live, IDENTITY, 10), ranges(live, TIME, 10)) == (0, 4)
+    (one,) = cut(live, IDENTITY, 3)
+    assert (one.low, one.last, one.sources, one.rows) == (LEAST, GREATEST, (), 0)
