@@ -65,11 +65,12 @@ results = audit.run(
 print(json.dumps([results[0].code, results[0].reasons]))
 """
 PLANTED = """
+from ackproof.audit import stages
 honest = edge_rdd.carried
 def carried(task):
     run = honest(task)
-    if getattr(task, "func", task).__module__ == "ackproof.spark.job":
-        return run  # what starts the workers: nothing is counted in it
+    if task in (stages._start_task, stages._started_task):
+        return run  # nothing is counted in these
     def attempt(items):
         from pyspark import TaskContext
         context = TaskContext.get()

@@ -93,7 +93,7 @@ class Shared:
 
 
 def tasks_of(events: Path) -> tuple[Task, ...]:
-    """What the event log says of an application's tasks, in the order in which they began."""
+    """What the event log says of an application's tasks, in the order in which they ended."""
     found: list[Task] = []
     starts: set[int] = set()
     for line in events.read_text("utf-8").splitlines():

@@ -15,7 +15,7 @@ from ackproof.ledgers.spill import Spilled
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import filled
 
-UNIT_COST_ROWS = 20_000
+_UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
 
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
@@ -82,7 +82,7 @@ def tasks(units: Sequence[AnyUnit], limits: Limits) -> list[list[AnyUnit]]:
             found.append([])
             waiting = 0
         found[-1].append(unit)
-        waiting += unit.rows + UNIT_COST_ROWS
+        waiting += unit.rows + _UNIT_COST_ROWS
     return found
 
 

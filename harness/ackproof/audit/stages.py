@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ackproof.audit.planning import UNIT_COST_ROWS, AnyUnit, tasks
+from ackproof.audit.planning import AnyUnit, tasks
 from ackproof.audit.slices import (
     OrderUnit,
     Placed,
@@ -96,8 +96,7 @@ def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]
     """
     together = min(_MOST_WALKS, len(units) // _LEAST_WALKS)
     if together > 1:
-        largest = max(unit.rows for unit in units) + UNIT_COST_ROWS
-        limits = replace(limits, task_rows=(together - 1) * largest + 1)
+        limits = replace(limits, task_rows=together * max(unit.rows for unit in units))
     return _each(edge, "following readers", units, limits, do_walk)
 
 
