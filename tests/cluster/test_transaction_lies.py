@@ -11,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
 from ackproof.cluster.install import Installation
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Phase
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import TxnOutcome, Verdict
+from ackproof.workload.settings import TRANSACTIONS_LOG
 
 from .conftest import NEWEST
 from .lies import ledger_files as lies
@@ -38,12 +42,25 @@ def judged(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Judged]]:
     stage = Stage(tmp_path_factory.mktemp("transaction-lies"), installs(NEWEST))
-    honest = stage.play("honest", IN_TRANSACTIONS)
+    honest = stage.play("honest", IN_TRANSACTIONS, {Phase.HEAL: until_one_is_committed_and_one_aborted})
     for name, lie in LIES.items():
         copy = stage.runs[name] = lies.copy_of(honest, stage.folder / name)
         lie(copy)
     yield stage.judge()
     assert not [child for child in find_children() if stage.folder in child.directory.parents]
+
+
+def until_one_is_committed_and_one_aborted(run: CaseRun) -> None:
+    """Two seconds are time for some twenty transactions; on a machine that is busy they have been time for one."""
+    log = run.run.clients / "p0" / TRANSACTIONS_LOG
+
+    def both() -> bool:
+        ended = [
+            line.split() for line in log.read_text(encoding="ascii").splitlines() if line.startswith("end ")
+        ]
+        return {int(words[2]) for words in ended} >= {int(TxnOutcome.COMMITTED), int(TxnOutcome.ABORTED)}
+
+    wait_until(both, what="a transaction committed and one aborted", timeout_s=60)
 
 
 def table(run: CaseDir) -> lies.Rows:
