@@ -165,6 +165,7 @@ class PartWriter:
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
         self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
         self._error: Exception | None = None
+        self._free = FreeMemory()
         self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
         self._thread.start()
 
@@ -191,7 +192,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, shelf, free = self._settings.first_part, Shelf(), FreeMemory()
+        number, shelf = self._settings.first_part, Shelf()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue
@@ -206,6 +207,6 @@ class PartWriter:
                     buffer.used = 0
                     self._written.put(buffer)
                 del buffer, rows  # while the next one is awaited
-                free.give_back()
+                self._free.give_back()
             except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
                 self._error = error

@@ -60,3 +60,31 @@ def test_it_goes_back(burst: str, every_s: float, given_back: bool) -> None:
     took, back = map(float, told.stdout.split())
     assert took > BURST_MIB / 2, "it was given back by itself"
     assert (back > BURST_MIB / 2) == given_back, back
+
+
+FETCHES = """
+import ctypes, sys
+from ackproof.workload.memory import FreeMemory
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+if sys.argv[1] == "set":
+    FreeMemory()
+libc.free(libc.malloc(16_000_000))
+before = libc.mallinfo2()
+blocks = [libc.malloc(1_000_000) for _ in range(64)]
+after = libc.mallinfo2()
+print((after.hblkhd - before.hblkhd) / 2**20)
+"""
+"""Prints how much of 61 MiB in large blocks the kernel gave, once a larger one had been freed (MiB)."""
+
+
+@pytest.mark.parametrize(("how", "by_kernel"), [("set", True), ("as it is", False)])
+def test_large_blocks_are_the_kernels_though_larger_ones_were_freed(how: str, by_kernel: bool) -> None:
+    told = subprocess.run([sys.executable, "-c", FETCHES, how], capture_output=True, text=True, check=True)
+    assert (float(told.stdout) > BURST_MIB * 0.9) == by_kernel, told.stdout
