@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.audit.cuts import GREATEST, IDENTITY, LEAST, TIME, Axis, Source, cut, ranges
+from ackproof.audit.cuts import GREATEST, IDENTITY, LEAST, OFFSET, TIME, Axis, Source, cut, ranges
 from ackproof.ledgers.load import Stream
 from ackproof.ledgers.spill import Spilled
 
@@ -38,3 +38,13 @@ def test_streams_that_an_axis_does_not_cut_are_in_no_range() -> None:
     assert (ranges(live, IDENTITY, 10), ranges(live, TIME, 10)) == (0, 4)
     (one,) = cut(live, IDENTITY, 3)
     assert (one.low, one.last, one.sources, one.rows) == (LEAST, GREATEST, (), 0)
+
+
+def test_a_row_group_costs_something_besides_its_rows_and_at_most_as_much() -> None:
+    # 90,000 rows cost 120,000, three times 30,000 cost 180,000: the half is in the midst of the first of these three.
+    sources = [source("final", 0, 89_999, 90_000)]
+    sources += [source("final", low, low + 29_999, 30_000) for low in (90_000, 120_000, 150_000)]
+    assert borders(sources, OFFSET, 2) == [105_000]
+    # However many there are, none of two ranges has more than two thirds of the rows.
+    tiny = [source("final", 10**9 + low, 10**9 + low, 1) for low in range(1000)]
+    assert borders([source("final", 0, 999, 1000), *tiny], OFFSET, 2) == [10**9]

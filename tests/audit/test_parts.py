@@ -366,5 +366,5 @@ def test_the_longest_task_first_and_small_units_together() -> None:
     )
     planned = plan(ledger, TARGET, Limits(whole_rows=0), frozenset())
     units = bucket_units(planned, TARGET, [])
-    found = tasks(units, Limits(task_rows=45_000))
-    assert [[unit.rows for unit in task] for task in found] == [[300_000], [90, 8, 7], [5]]
+    found = tasks(units, Limits(task_rows=45_000), 0)
+    assert [[unit.rows for unit in task] for task in found] == [[300_000], [90, 5], [8, 7]]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ackproof.audit import stages
+from ackproof.audit.planning import fewer, tasks
 from ackproof.audit.units import Limits
 from ackproof.spark.job import Job
 
@@ -58,15 +62,55 @@ def test_whoever_starts_says_something_to_each_of_those_that_judge() -> None:
     assert list(job.judge(iter(messages))) == [None] * len(messages)
 
 
-@pytest.mark.parametrize(
-    ("units", "tasks"),
-    [(1, 1), (12, 12), (13, 13), (23, 23), (24, 12), (26, 13), (36, 12), (40, 14), (300, 100)],
-)
-@pytest.mark.parametrize("rows", [1_000_000, 2_000_000])
-def test_walks_are_put_together_as_long_as_there_are_a_dozen_tasks(units, tasks, rows) -> None:
-    edge = Recording()
-    given = [SimpleNamespace(number=number, rows=rows) for number in range(units)]
-    assert stages.walk(edge, given, Limits()) == []
+FEWER = [(1, 1), (10, 10), (19, 19), (20, 10), (29, 15), (30, 10), (35, 12), (36, 12), (40, 14), (300, 100)]
+
+
+@pytest.mark.parametrize(("units", "tasks"), FEWER)
+def test_units_are_put_together_as_long_as_there_are_ten_tasks(units, tasks) -> None:
+    edge = Recording(2)
+    walks = [SimpleNamespace(number=number, rows=1_000_000 + number % 3) for number in range(units)]
+    assert stages.walk(edge, walks, Limits()) == []
     (job,) = edge.jobs
-    assert len(job.groups) == tasks
+    sizes = [len(group) for group in job.groups]
+    assert len(sizes) == tasks
+    assert max(sizes) - min(sizes) <= 1
     assert sorted(unit.number for unit in chain.from_iterable(job.groups)) == list(range(units))
+
+
+@pytest.mark.parametrize(
+    ("cores", "tasks"), [(0, 36), (1, 12), (3, 12), (4, 18), (5, 36), (9, 36), (100, 36)]
+)
+def test_each_core_elsewhere_gets_four_tasks_before_any_are_put_together(cores, tasks) -> None:
+    assert fewer(36, cores) == tasks
+    edge = Recording(cores)
+    stages.walk(edge, [SimpleNamespace(number=number, rows=1_000_000) for number in range(36)], Limits())
+    assert len(edge.jobs[0].groups) == tasks
+
+
+@pytest.mark.parametrize(("cores", "judges", "each"), [(0, 36, 1), (2, 12, 3), (4, 18, 2), (9, 36, 1)])
+def test_ranges_of_places_are_judged_by_threes_too(cores, judges, each) -> None:
+    edge = Recording(cores)
+    target = SimpleNamespace(number=3, shares=25)
+    units = [SimpleNamespace(target=target, rows=4_000_000)] * 36
+    places = {(3, 25 + number): None for number in range(36)}
+    stages.count(edge, units, places, Limits())
+    (job,) = edge.jobs
+    assert job.partitions == judges
+    assert set(Counter(sum(key) % judges for key in places).values()) == {each}
+
+
+@given(
+    st.lists(st.integers(0, 3_000_000), min_size=1, max_size=80),
+    st.integers(0, 20),
+    st.sampled_from([1, 400_000]),
+)
+def test_each_unit_is_in_one_task_and_none_does_much_more_than_another(rows, cores, task_rows) -> None:
+    units = [SimpleNamespace(number=number, rows=one) for number, one in enumerate(rows)]
+    found = tasks(units, Limits(task_rows=task_rows), cores)
+    assert sorted(unit.number for unit in chain.from_iterable(found)) == list(range(len(units)))
+    does = [sum(unit.rows + 20_000 for unit in task) for task in found]
+    assert min(does) > 0
+    assert does == sorted(does, reverse=True)
+    # greedy: none exceeds another by more than the last unit that it got, which is its smallest
+    for task, sum_ in zip(found, does, strict=True):
+        assert len(task) == 1 or sum_ - min(unit.rows + 20_000 for unit in task) <= min(does)

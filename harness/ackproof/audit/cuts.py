@@ -49,6 +49,8 @@ TIME: Final = Axis(
 )
 
 _LIGHT: Final = 1 / 3
+_OPENED: Final = 30_000
+"""What a row group costs besides its rows, in rows; no more than they do, so that no range holds twice its share."""
 LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
@@ -142,7 +144,8 @@ def cut(
     ]
     rows = sum(source.rows for source, _, _ in spans)
     leading = [one for one in spans if led_by in one[0].streams] or spans
-    borders = _borders([(low, high, source.cost(axis)) for source, low, high in leading], count)
+    costs = [(low, high, source.cost(axis)) for source, low, high in leading]
+    borders = _borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
     borders = sorted({border // multiple * multiple for border in borders})
     return [
         Cut(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapreplace
 from itertools import chain
 from typing import TypeVar
 
@@ -17,6 +19,7 @@ from ackproof.spark.job import filled
 
 _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
+_TOGETHER, _A_CORE, _FEWEST = 3, 4, 10
 
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
 
@@ -73,17 +76,30 @@ def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list
     ]
 
 
-def tasks(units: Sequence[AnyUnit], limits: Limits) -> list[list[AnyUnit]]:
-    """Units by task, the longest first; small ones together."""
-    found: list[list[AnyUnit]] = []
-    waiting = 0
-    for unit in sorted(units, key=lambda unit: -unit.rows):
-        if not found or waiting >= limits.task_rows:
-            found.append([])
-            waiting = 0
-        found[-1].append(unit)
-        waiting += unit.rows + _UNIT_COST_ROWS
-    return found
+def tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
+    """Units by task, as evenly as they go, the longest first; small ones together, and `fewer` for cores elsewhere."""
+    costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
+    small = sum(cost for cost in costs if cost < limits.task_rows)
+    large = sum(cost >= limits.task_rows for cost in costs)
+    count = fewer(large + math.ceil(small / limits.task_rows), cores)
+    # The next longest goes to the task with the least until then.
+    found: list[list[AnyUnit]] = [[] for _ in range(count)]
+    waiting = [(0, number) for number in range(count)]
+    for cost, at in sorted(zip(costs, range(len(units)), strict=True), key=lambda one: (-one[0], one[1])):
+        held, number = waiting[0]
+        found[number].append(units[at])
+        heapreplace(waiting, (held + cost, number))
+    return [found[number] for _, number in sorted(waiting, key=lambda one: (-one[0], one[1]))]
+
+
+def fewer(count: int, cores: int) -> int:
+    """How many tasks are to do what would be `count` for themselves, on so many cores elsewhere; 0: all of them.
+
+    One that takes 0.1 s is handed out for a third of that, and whatever else its worker's machine does falls on it
+    whole. So up to three are one, each as many, as long as each core gets four, and there are ten.
+    """
+    together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores))
+    return math.ceil(count / together) if cores and together else count
 
 
 def _without_statistics(part: Part) -> Part:

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ackproof.audit.planning import AnyUnit, tasks
+from ackproof.audit.planning import AnyUnit, fewer, tasks
 from ackproof.audit.slices import (
     OrderUnit,
     Placed,
@@ -58,7 +58,6 @@ from ackproof.spark.job import Edge, Job, Key
 _MOST_PARTITIONS = 512
 _HEAP = 192 << 20
 """Bytes that a task of `Limits.slice_rows` rows takes. `spark.driver` has malloc keep what is freed."""
-_MOST_WALKS, _LEAST_WALKS = 3, 12
 _RESULT = -1
 
 Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
@@ -84,19 +83,13 @@ def started(edge: Edge, rows: int, limits: Limits) -> Edge:
 
 def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
     """Take mixed row groups apart. What would be one task is done here: Spark may be on its way yet."""
-    if len(tasks(units, limits)) <= 1:
+    if len(tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
     return _each(edges(), "taking row groups apart", units, limits, do_split)
 
 
 def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
-    """Go through the reads of hot buckets.
-
-    A unit takes 0.1 s, of which its task would be a third: up to three are one, as long as there are a dozen tasks.
-    """
-    together = min(_MOST_WALKS, len(units) // _LEAST_WALKS)
-    if together > 1:
-        limits = replace(limits, task_rows=together * max(unit.rows for unit in units))
+    """Go through the reads of hot buckets."""
     return _each(edge, "following readers", units, limits, do_walk)
 
 
@@ -108,7 +101,9 @@ def order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Messag
 def _each(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    return edge(Job(what, tasks(units, limits), partial(_each_task, do=do))) if units else []
+    if not units:
+        return []
+    return edge(Job(what, tasks(units, limits, edge.cores_elsewhere), partial(_each_task, do=do)))
 
 
 def count(
@@ -119,14 +114,15 @@ def count(
         return []
     parts = [unit for unit in units if not isinstance(unit, Whole)]
     wholes = [unit for unit in units if isinstance(unit, Whole)]
-    groups: list[Group[Counting]] = [*tasks(parts, limits), *tasks(wholes, limits)]
+    cores = edge.cores_elsewhere
+    groups: list[Group[Counting]] = [*tasks(parts, limits, cores), *tasks(wholes, limits, cores)]
     job = Job("counting", groups, _count_task)
     if parts:
         concerned = {unit.target.number: unit.target for unit in parts}
         # A share of identities takes a hundredth of what a range of places does: none is a task of its own beside one.
         judges = max(sum(target.shares for target in concerned.values()), len(places))
         judge = partial(_judge_task, targets=concerned, places=places)
-        job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, judges))
+        job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, fewer(judges, cores)))
     return edge(job)
 
 
