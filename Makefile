@@ -26,7 +26,7 @@ export LC_ALL := C.UTF-8
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy soak schema lock clean
+.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy soak scale schema lock clean
 
 # How long each takes was measured on two cores, with everything fetched before.
 help: ## show this list (at once)
@@ -71,6 +71,9 @@ healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PAS
 
 soak: setup-dev ## an hour of load with storms, audited window by window; planted lies are found, nothing grows (1 hour)
 	@$(BIN)/python tests/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)
+
+scale: setup-dev ## the audit of 10^8 rows beside an S3 server, by one worker of a Spark cluster and by two (20 minutes; 8 GiB)
+	@$(BIN)/python tests/bench/scale.py --records 31000000 --rounds 3 $(SCALE_ARGS)
 
 schema: setup ## write experiments/experiment.schema.json anew (1 second)
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json
