@@ -55,10 +55,9 @@ def until_one_is_committed_and_one_aborted(run: CaseRun) -> None:
     log = run.run.clients / "p0" / TRANSACTIONS_LOG
 
     def both() -> bool:
-        ended = [
-            line.split() for line in log.read_text(encoding="ascii").splitlines() if line.startswith("end ")
-        ]
-        return {int(words[2]) for words in ended} >= {int(TxnOutcome.COMMITTED), int(TxnOutcome.ABORTED)}
+        lines = log.read_text(encoding="ascii").splitlines() if log.exists() else []
+        ended = {int(line.split()[2]) for line in lines if line.startswith("end ")}
+        return ended >= {TxnOutcome.COMMITTED, TxnOutcome.ABORTED}
 
     wait_until(both, what="a transaction committed and one aborted", timeout_s=60)
 

@@ -85,10 +85,10 @@ def tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[Any
     # The next longest goes to the task with the least until then.
     found: list[list[AnyUnit]] = [[] for _ in range(count)]
     waiting = [(0, number) for number in range(count)]
-    for cost, at in sorted(zip(costs, range(len(units)), strict=True), key=lambda one: (-one[0], one[1])):
+    for at in sorted(range(len(units)), key=lambda at: -costs[at]):
         held, number = waiting[0]
         found[number].append(units[at])
-        heapreplace(waiting, (held + cost, number))
+        heapreplace(waiting, (held + costs[at], number))
     return [found[number] for _, number in sorted(waiting, key=lambda one: (-one[0], one[1]))]
 
 
@@ -98,8 +98,8 @@ def fewer(count: int, cores: int) -> int:
     One that takes 0.1 s is handed out for a third of that, and whatever else its worker's machine does falls on it
     whole. So up to three are one, each as many, as long as each core gets four, and there are ten.
     """
-    together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores))
-    return math.ceil(count / together) if cores and together else count
+    together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores)) if cores else 1
+    return math.ceil(count / max(1, together))
 
 
 def _without_statistics(part: Part) -> Part:
