@@ -226,7 +226,7 @@ def test_ctrl_c_ends_the_job_the_jvm_and_the_workers() -> None:
     tree = wait_until(sleeping, what="a worker of Python", timeout_s=120)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -signal.SIGINT, err
     assert "KeyboardInterrupt" in err
     assert psutil.wait_procs(tree, timeout=30)[1] == []
 

@@ -47,10 +47,12 @@ def _roles(folder: Path) -> set[str]:
     return {child.role for child in find_children() if folder in child.directory.parents}
 
 
+def _timeline(folder: Path) -> str:
+    return "".join(path.read_text("utf-8") for path in (folder / "runs").glob("*/*/timeline.jsonl"))
+
+
 def _asked(folder: Path) -> bool:
-    return any(
-        "fault-asked" in path.read_text("utf-8") for path in (folder / "runs").glob("*/*/timeline.jsonl")
-    )
+    return "fault-asked" in _timeline(folder)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,8 @@ def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str, rule
             lambda: _asked(tmp_path) and len(tables_of(process.pid)) == rules,
             what="the links to be broken",
             timeout_s=90,
+            state=lambda: f"exit status {process.poll()}, tables {tables_of(process.pid)}",
+            logs=lambda: _timeline(tmp_path)[-2000:],
         )
         assert "toxiproxy" in _roles(tmp_path)
         tables = set(tables_of(process.pid))
