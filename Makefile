@@ -72,8 +72,9 @@ healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PAS
 soak: setup-dev ## an hour of load with storms, audited window by window; planted lies are found, nothing grows (1 hour)
 	@$(BIN)/python tests/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)
 
-scale: setup-dev ## the audit of 10^8 rows beside an S3 server, by one worker of a Spark cluster and by two (20 minutes; 8 GiB)
-	@$(BIN)/python tests/bench/scale.py --records 31000000 --rounds 3 $(SCALE_ARGS)
+scale: setup-dev ## the audit of 10^8 rows by one worker of a Spark cluster and by two, from files and from S3 (20 minutes; 8 GiB)
+	@$(BIN)/python tests/bench/scale.py --records 31000000 --folder --rounds 3 $(SCALE_ARGS)
+	@$(BIN)/python tests/bench/scale.py --records 31000000 --layout own --grows inf --most inf
 
 schema: setup ## write experiments/experiment.schema.json anew (1 second)
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json
