@@ -316,7 +316,8 @@ def test_the_jvm_carries_the_marks_and_ends_with_a_killed_harness(context, tmp_p
     assert {one.pid for one in gone} >= {jvm.pid}
 
 
-def test_neither_driver_nor_tasks_import_pandas(tmp_path) -> None:
+@pytest.mark.parametrize("cut", ["", ", range_rows=1, slice_rows=1"], ids=["buckets", "ranges"])
+def test_neither_driver_nor_tasks_import_pandas(tmp_path, cut: str) -> None:
     """It takes 0.5 s in each process, and pyarrow does it unasked."""
     ledger = write_ledger(tmp_path / "case", SENT, [*READ[:-1], read(2, 5)])
     code = (
@@ -325,7 +326,8 @@ def test_neither_driver_nor_tasks_import_pandas(tmp_path) -> None:
         "from tests.audit.local import LocalEdge\n"
         "from ackproof.audit.pipeline import audit_all\n"
         "from ackproof.audit.units import Limits\n"
-        "(result,) = audit_all([Path(sys.argv[1])], LocalEdge, print, Limits(whole_rows=0))\n"
+        f"limits = Limits(whole_rows=0{cut})\n"
+        "(result,) = audit_all([Path(sys.argv[1])], LocalEdge, print, limits)\n"
         "print(sum(result.file.counts.values()), 'pandas' in sys.modules)"
     )
     said = subprocess.run(
