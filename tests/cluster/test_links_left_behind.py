@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.processes import find_children
-from ackproof.base.wait import wait_until
 from faultbench.links import tables_of
+
+from ..support.begun import await_run
 
 pytestmark = pytest.mark.cluster
 
@@ -65,11 +66,10 @@ def _asked(folder: Path) -> bool:
 def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str, rules: int) -> None:
     process = _start(tmp_path, fault)
     try:
-        wait_until(
+        await_run(
+            process,
             lambda: _asked(tmp_path) and len(tables_of(process.pid)) == rules,
-            what="the links to be broken",
-            timeout_s=90,
-            state=lambda: f"exit status {process.poll()}, tables {tables_of(process.pid)}",
+            "the links to be broken",
             logs=lambda: _timeline(tmp_path)[-2000:],
         )
         assert "toxiproxy" in _roles(tmp_path)

@@ -18,6 +18,8 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
 from ackproof.rundir.samples import read_samples
 
+from ..support.begun import await_run
+
 pytestmark = pytest.mark.cluster
 
 CALM = """\
@@ -105,7 +107,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path, words: tuple[str, ...], nu
         samples = list(tmp_path.glob("runs/*/calm/*/observed/partitions.jsonl"))
         return bool(samples) and any(sample.high_watermark > 100 for sample in read_samples(samples[0]))
 
-    wait_until(loaded, what="records in the log", timeout_s=90)
+    await_run(process, loaded, "records in the log")
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out
@@ -131,7 +133,7 @@ def test_it(kafka_cluster):
 def test_an_interrupt_ends_the_cluster_of_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FIXTURE)
     process = _start(tmp_path)
-    wait_until(lambda: (tmp_path / "up").exists(), what="a cluster", timeout_s=90)
+    await_run(process, (tmp_path / "up").exists, "a cluster")
     (run,) = (tmp_path / "runs" / "kafka_cluster").iterdir()
     assert _marked(run.parent)
     process.send_signal(signal.SIGINT)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.processes import find_children
-from ackproof.base.wait import wait_until
 from ackproof.cli.main import main_code
 from ackproof.rundir.documents import BatchFile, CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -22,6 +21,8 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, read_timeline
+
+from ..support.begun import await_run
 
 pytestmark = pytest.mark.cluster
 
@@ -130,7 +131,7 @@ def test_a_batch_from_file_to_report(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_everything_and_keeps_what_was_recorded(tmp_path: Path) -> None:
     process = _start(tmp_path, CALM)
-    wait_until(lambda: _has_records(tmp_path, 500), what="500 records in the log", timeout_s=60)
+    await_run(process, lambda: _has_records(tmp_path, 500), "500 records in the log")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 255
@@ -150,7 +151,7 @@ def test_ctrl_c_stops_everything_and_keeps_what_was_recorded(tmp_path: Path) -> 
 def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
     """At any moment: `clean` leaves no process, no data, no entry; ledgers stay; a verdict is INCONCLUSIVE."""
     process = _start(tmp_path, LEADER_KILL)
-    wait_until(lambda: _running_case(tmp_path), what="a timeline", timeout_s=60)
+    await_run(process, lambda: _running_case(tmp_path), "a timeline")
     delay = random.Random(moment).uniform(0.0, 8.0)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=delay)

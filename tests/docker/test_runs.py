@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.wait import wait_until
 from ackproof.cluster.containers.engine import Engine
 from ackproof.cluster.containers.leftovers import Thing, find
 
+from ..support.begun import await_run
 from .relay import Relay
 
 pytestmark = pytest.mark.docker
@@ -97,15 +97,11 @@ def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(
-            lambda: (
-                (len(_mine(engine, tmp_path)) >= 3 and any((tmp_path / "runs").glob("*/*/clients/*")))
-                or run.poll() is not None
-            ),
-            what="two containers, a network and clients",
-            timeout_s=90,
+        await_run(
+            run,
+            lambda: len(_mine(engine, tmp_path)) >= 3 and any((tmp_path / "runs").glob("*/*/clients/*")),
+            "two containers, a network and clients",
         )
-        assert run.poll() is None
     except BaseException:
         run.kill()
         raise
@@ -161,11 +157,7 @@ def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Pat
             text=True,
             env={**os.environ, "NO_COLOR": "1", "DOCKER_HOST": f"unix://{relay.address}"},
         )
-        wait_until(
-            lambda: any((tmp_path / "runs").glob("*/*/clients/*")) or run.poll() is not None,
-            what="clients",
-            timeout_s=90,
-        )
+        await_run(run, lambda: any((tmp_path / "runs").glob("*/*/clients/*")), "clients")
         relay.die()
         said = run.communicate(timeout=180)[0]
     assert run.returncode == 255
