@@ -22,7 +22,7 @@ from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 from ackproof.base import processes
 from ackproof.base.wait import wait_until
-from ackproof.spark import driver, session, watch, workers
+from ackproof.spark import daemon, driver, session, watch, workers
 from ackproof.spark.edge_rdd import RddEdge
 from ackproof.spark.workers import carried, failed
 
@@ -177,7 +177,7 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
 
 def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
     """Whoever waits is back within two seconds, also where Spark does not answer."""
-    goes_on, said, cancelled = threading.Event(), [], []
+    goes_on, said, cancelled, asked = threading.Event(), [], [], set()
     monkeypatch.setattr(watch, "_LOOK_S", 0.01)
     monkeypatch.setattr(watch, "_TELL_EVERY_S", 0.05)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
@@ -189,7 +189,7 @@ def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> Non
             watch.watched(
                 lambda: goes_on.wait(60),
                 lambda: cancelled.append(1) or goes_on.wait(60),
-                lambda: (1, 3),
+                lambda: asked.add(threading.get_ident()) or (1, 3),
                 "counting",
                 said.append,
             )
@@ -198,6 +198,8 @@ def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> Non
         goes_on.set()
     assert time.monotonic() - began < 0.5 + 2 * watch.CANCEL_S + 1
     assert (cancelled, said) == ([1], ["counting: 1 of 3 tasks done"])
+    assert asked
+    assert main not in asked, "py4j tells of an interrupt within a call by a traceback"
 
 
 def test_ctrl_c_while_spark_starts_waits_for_nothing_and_what_was_started_ends(monkeypatch) -> None:
@@ -314,6 +316,31 @@ def test_the_jvm_carries_the_marks_and_ends_with_a_killed_harness(context, tmp_p
     gone, alive = psutil.wait_procs([jvm, *workers], timeout=30)
     assert not alive
     assert {one.pid for one in gone} >= {jvm.pid}
+
+
+def where_pyspark_is(groups):
+    import pyspark
+
+    yield from (pyspark.__file__ for _ in groups)
+
+
+def test_workers_here_import_pyspark_from_where_it_is_installed(context) -> None:
+    """Not out of Spark's zip of it, in which nothing is compiled."""
+    assert context.parallelize([0], 1).mapPartitions(where_pyspark_is).collect() == [
+        str(driver.home() / "__init__.py")
+    ]
+
+
+def test_zips_of_another_pyspark_and_of_one_that_is_nowhere_else_stay(tmp_path) -> None:
+    ours, theirs = driver.home(), tmp_path / "spark"
+    installed = str(ours.parent)
+
+    def zips(home: Path) -> list[str]:
+        return [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-src.zip")]
+
+    assert daemon.without_zips([*zips(ours), installed], ours) == [installed]
+    assert daemon.without_zips([*zips(theirs), installed], theirs) == [*zips(theirs), installed]
+    assert daemon.without_zips([*zips(ours), str(tmp_path)], ours) == [*zips(ours), str(tmp_path)]
 
 
 @pytest.mark.parametrize("cut", ["", ", range_rows=1, slice_rows=1"], ids=["buckets", "ranges"])

@@ -98,6 +98,7 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
                 filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
             ),
             "spark.executorEnv.PYTHONWARNINGS": "ignore",
+            "spark.python.daemon.module": "ackproof.spark.daemon",
         }
     return {name: value for name, value in ours.items() if name not in known} | dict(given)
 

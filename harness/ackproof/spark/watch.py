@@ -45,7 +45,10 @@ def watched(
     told, said = time.monotonic(), (0, 0)
     try:
         while not wait_for([future], _LOOK_S).done:
-            if time.monotonic() - told >= _TELL_EVERY_S and (now := done()) != said:
+            if time.monotonic() - told < _TELL_EVERY_S:
+                continue
+            # Not by this thread: py4j tells of an interrupt within a call by a traceback, and may raise something else.
+            if (now := in_background(done, "spark-progress").result()) != said:
                 told, said = time.monotonic(), now
                 tell(f"{what}: {now[0]} of {now[1]} tasks done")
         return future.result()

@@ -1,0 +1,29 @@
+"""Spark's daemon of Python workers on this machine, with pyspark from where it is installed.
+
+Spark puts a zip of the same pyspark before that, which has nothing compiled in it: 1 s of each audit.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+
+def without_zips(path: list[str], home: Path) -> list[str]:
+    """The module search path without the zips of this Spark, if it is what is found on the rest, and py4j is, too."""
+    rest = [one for one in path if Path(one).parent != home / "python" / "lib"]
+    found = PathFinder.find_spec("pyspark", rest)
+    same = (
+        found is not None
+        and found.origin is not None
+        and Path(found.origin).parent.resolve() == home.resolve()
+    )
+    return rest if same and PathFinder.find_spec("py4j", rest) else path
+
+
+if __name__ == "__main__":
+    sys.path[:] = without_zips(sys.path, Path(os.environ.get("SPARK_HOME", "")))
+    runpy.run_module("pyspark.daemon", run_name="__main__")
