@@ -221,7 +221,7 @@ def test_ctrl_c_ends_the_job_the_jvm_and_the_workers() -> None:
 
     def sleeping() -> list[psutil.Process]:
         tree = own.children(recursive=True)
-        return tree if any("spark.daemon" in words(one) for one in tree) else []
+        return tree if any("ackproof.spark.daemon" in words(one) for one in tree) else []
 
     tree = wait_until(sleeping, what="a worker of Python", timeout_s=120)
     process.send_signal(signal.SIGINT)

@@ -70,7 +70,7 @@ def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str, rule
             process,
             lambda: _asked(tmp_path) and len(tables_of(process.pid)) == rules,
             "the links to be broken",
-            logs=lambda: _timeline(tmp_path)[-2000:],
+            logs=lambda: f"tables {tables_of(process.pid)}\n{_timeline(tmp_path)[-2000:]}",
         )
         assert "toxiproxy" in _roles(tmp_path)
         tables = set(tables_of(process.pid))

@@ -21,13 +21,13 @@ def await_run(
     *,
     logs: Callable[[], str] | None = None,
 ) -> T:
-    """What `look` sees of it, once that is true. Raises AssertionError if the process ends before, with its words."""
+    """What `look` sees of it, once that is true and it runs on. Raises AssertionError, with its words, if it ended."""
 
     def seen() -> T | None:
-        ended = process.poll() is not None
-        if not (found := look()) and ended:
+        found = look()
+        if process.poll() is not None:
             out, err = process.communicate()
-            raise AssertionError(f"ended with {process.returncode} before {what}:\n{out}\n{err}")
+            raise AssertionError(f"ended with {process.returncode}, waited for {what}:\n{out}\n{err}")
         return found
 
     return wait_until(seen, what=what, timeout_s=BEGINS_WITHIN_S, logs=logs)
