@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -168,9 +169,14 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
     given = driver.settings(theirs, tmp_path, lambda: "")
     assert given["spark.driver.memory"] == "9g"
     assert given["spark.executorEnv.GLIBC_TUNABLES"] == "glibc.malloc.check=3"
+    assert "UseSerialGC" in given["spark.executor.extraJavaOptions"]
     assert given["spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"] == "system"
     assert given["spark.ui.enabled"] == "false"
     assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.driver.host"} & given.keys()
+    path, module = "spark.executorEnv.PYTHONPATH", "spark.python.daemon.module"
+    assert (given[path], given[module]) == (workers.code().name, "ackproof.spark.daemon"), "it is sent along"
+    assert not {path, module} & driver.settings({"spark.master": "yarn"}, tmp_path, lambda: "").keys()
+    assert module not in driver.settings({path: "/theirs"}, tmp_path, lambda: ""), "it may not be found there"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
     assert driver.settings({"spark.a": "b"}, tmp_path, lambda: "") == {"spark.a": "b"}
 
@@ -329,6 +335,23 @@ def test_workers_here_import_pyspark_from_where_it_is_installed(context) -> None
     assert context.parallelize([0], 1).mapPartitions(where_pyspark_is).collect() == [
         str(driver.home() / "__init__.py")
     ]
+
+
+def test_our_code_is_sent_compiled_and_another_python_reads_the_source(tmp_path) -> None:
+    sent, other = workers.code(), tmp_path / "other.zip"
+    with zipfile.ZipFile(sent) as ours, zipfile.ZipFile(other, "w") as theirs:
+        for name in ours.namelist():
+            held = ours.read(name)
+            theirs.writestr(name, b"\0\0\r\n" + held[4:] if name.endswith(".pyc") else held)
+    for archive, ending in ((sent, ".pyc"), (other, ".py")):
+        told = subprocess.run(
+            [sys.executable, "-c", "from ackproof.spark import job; print(job.__file__)"],
+            env={**os.environ, "PYTHONPATH": str(archive)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.strip() == f"{archive}/ackproof/spark/job{ending}"
 
 
 def test_zips_of_another_pyspark_and_of_one_that_is_nowhere_else_stay(tmp_path) -> None:

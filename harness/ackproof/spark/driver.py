@@ -24,11 +24,14 @@ from ackproof.base import processes
 from ackproof.base.cache import cache_root
 from ackproof.provision.java import Java
 from ackproof.spark.watch import Progress
-from ackproof.spark.workers import is_local
+from ackproof.spark.workers import code, is_local
 
 _FOLDER = "ackproof-spark-"
-_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable -Xlog:all=off"
+_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+_SILENT = "-Xlog:disable -Xlog:all=off"
 _TRAIN_TIMEOUT_S = 300.0
+_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
+_DAEMON = {"spark.python.daemon.module": "ackproof.spark.daemon"}
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
@@ -79,13 +82,14 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
         if options in known
         else " ".join(
             [
-                _LEAN,
+                f"{_LEAN} {_SILENT}",
                 f'"-Djava.io.tmpdir={folder}" "-XX:ErrorFile={folder}/crash.log"',
                 f"-Dlog4j2.configurationFile={logging} {java_options()}",
             ]
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.executor.extraJavaOptions": _LEAN,  # elsewhere: its cores are for our tasks
         **{f"spark.executorEnv.{name}": value for name, value in _MEMORY.items()},
     }
     if is_local(master):
@@ -94,12 +98,15 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+            _PYTHONPATH: os.pathsep.join(
                 filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
             ),
             "spark.executorEnv.PYTHONWARNINGS": "ignore",
-            "spark.python.daemon.module": "ackproof.spark.daemon",
+            **_DAEMON,
         }
+    elif master.startswith("spark://") and _PYTHONPATH not in known:
+        # Files that are sent along lie in the executor's folder before it starts its Python there.
+        ours |= {_PYTHONPATH: code().name, **_DAEMON}
     return {name: value for name, value in ours.items() if name not in known} | dict(given)
 
 
@@ -127,7 +134,7 @@ def environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
         "JAVA_HOME": str(java.path.resolve().parents[1]),
         "SPARK_CONF_DIR": str(theirs),
-        "SPARK_LAUNCHER_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "SPARK_LAUNCHER_OPTS": _LEAN,
         **({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),  # whatever the name of this machine resolves to
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exported.items()]

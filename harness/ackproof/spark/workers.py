@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
 import pickle
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +28,8 @@ Result = TypeVar("Result")
 def code() -> Path:
     """A zip of this package, made once per version of it in the cache folder.
 
-    What a task imports of other libraries must be numpy and Arrow alone.
+    What a task imports of other libraries must be numpy and Arrow alone. Beside each module lies what this Python
+    compiles of it (0.2 s of the start of each worker); another Python passes over that.
     """
     package = Path(ackproof.__file__).parent
     files = sorted(package.rglob("*.py"))
@@ -40,9 +43,18 @@ def code() -> Path:
         unfinished = folder / f".{whole.name}.{processes.mark()}"
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in files:
-                archive.write(path, path.relative_to(package.parent))
+                name = path.relative_to(package.parent)
+                archive.write(path, name)
+                archive.writestr(f"{name}c", _compiled(path, f"{whole.name}/{name}"))
         unfinished.replace(whole)
     return whole
+
+
+def _compiled(path: Path, name: str) -> bytes:
+    """What a `.pyc` holds of a module, under the name that a trace is to show: that of PEP 552 which is not checked."""
+    source, unchecked = path.read_bytes(), 0b01.to_bytes(4, "little")
+    module = compile(source, name, "exec", dont_inherit=True)
+    return MAGIC_NUMBER + unchecked + source_hash(source) + marshal.dumps(module)
 
 
 def is_local(master: str | None) -> bool:
@@ -65,6 +77,7 @@ def carried(
     blob, version = pickle.dumps(task), ackproof.__version__
 
     def run(items: Iterable[Item]) -> Iterator[Result]:
+        import gc
         import pickle
 
         import ackproof
@@ -72,6 +85,7 @@ def carried(
         if ackproof.__version__ != version:
             raise RuntimeError(f"<ackproof {ackproof.__version__} at a worker, {version} here>")
         given: Callable[[Iterable[Item]], Iterator[Result]] = pickle.loads(blob)
+        gc.freeze()  # between tasks Spark's worker looks for garbage in all that was ever imported: 20 ms
         return given(items)
 
     return run
