@@ -78,7 +78,7 @@ soak: setup-dev ## an hour of load with storms, audited window by window; plante
 
 scale: setup-dev ## the audit of 10^8 rows by one worker of a Spark cluster and by two, from files and from S3 (20 minutes; 8 GiB)
 	@$(BIN)/python tests/bench/scale.py --records 31000000 --folder --rounds 3 $(SCALE_ARGS)
-	@$(BIN)/python tests/bench/scale.py --records 31000000 --layout own --grows inf --most inf
+	@$(BIN)/python tests/bench/scale.py --records 31000000 --layout own --grows inf --start inf --most inf
 
 schema: setup ## write experiments/experiment.schema.json anew (1 second)
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json

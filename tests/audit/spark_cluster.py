@@ -101,6 +101,12 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
                 found.master,
             )
             found.workers.append(running.enter_context(one))
+        logs = [folder / f"worker-{number}.log" for number in range(workers)]
+        wait_until(
+            lambda: all("Successfully registered with master" in log.read_text("utf-8") for log in logs),
+            what="Spark's workers",
+            timeout_s=START_S,
+        )
         yield found
 
 

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,19 +45,18 @@ class Run:
     counts: dict[str, int]
 
 
-def measured(command: list[str], beside: Sequence[psutil.Process] = ()) -> Run:
-    """Run a command and watch it and everything that it starts; what starts `beside` it meanwhile counts, too."""
+def measured(command: list[str]) -> Run:
+    """Run a command and watch it and everything that it starts."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, text=True)
-        roots = [psutil.Process(process.pid), *beside]
-        before = {(one.pid, one.create_time()): spent(one) for one in beside}
+        root = psutil.Process(process.pid)
         cpu: dict[tuple[int, float], float] = {}
         peak = 0
         while process.poll() is None:
             memory = 0
             try:
-                tree = [one for root in roots for one in (root, *root.children(recursive=True))]
+                tree = [root, *root.children(recursive=True)]
             except psutil.NoSuchProcess:
                 break
             for one in tree:
@@ -77,7 +75,7 @@ def measured(command: list[str], beside: Sequence[psutil.Process] = ()) -> Run:
         said = output.read()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}\n{said}")
-    return Run(wall, sum(cpu.values()) - sum(before.values()), peak, json.loads(said.splitlines()[-1]))
+    return Run(wall, sum(cpu.values()), peak, json.loads(said.splitlines()[-1]))
 
 
 def spent(process: psutil.Process) -> float:
