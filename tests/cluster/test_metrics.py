@@ -30,12 +30,12 @@ SILENT = 3
 KILLED_LEADER = """\
 cluster: {config: {broker.session.timeout.ms: 2000}}
 topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
-workload: {producers: {acks: all, rate: 300/s}, duration: 7s}
+workload: {producers: {acks: all, rate: 300/s}, duration: 12s}
 observe: {metrics: true}
 faults:
   - kill: broker(1)
     at: 2s
-    restart_after: 4s
+    restart_after: 9s
   - pause: broker(3)
     when: metric(under_replicated_partitions, node 2) > 0
     for: 300ms

@@ -7,11 +7,16 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from ackproof.cluster.network import probe
-from ackproof.cluster.network.sockets import Traffic, flows, inodes_of
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.network import probe, proxied
+from ackproof.cluster.network.mesh import CLIENTS, Link
+from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
+from ackproof.cluster.network.sockets import Flow, Traffic, flows, inodes_of
 
 Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 
@@ -66,6 +71,27 @@ def test_what_comes_back_is_counted(serve: Serve) -> None:
         line.sendall(probe.question(0, 1000))
         assert line.recv(14)
         assert look().received_since(first) == 14
+
+
+def test_what_closes_during_the_look_is_still_its_process_s(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection of the harness is no client's, and one of a node is not missed."""
+    address = serve(answering)
+    sight = SimpleNamespace(
+        reaches=lambda _: [Address(*address)], listens=lambda _: [], pid=lambda _: os.getpid()
+    )
+    mesh = ProxiedMesh(Wiring(cast(Any, None), {}, cast(Any, sight), "t"))
+    for link, connections in ((Link(CLIENTS, 2), 0), (Link(1, 2), 1)):
+        line = socket.create_connection(address)
+
+        def closed_behind(line: socket.socket = line) -> list[Flow]:
+            found = flows()
+            line.close()
+            return found
+
+        monkeypatch.setattr(proxied, "flows", closed_behind)
+        assert len(mesh.traffic(link).flows) == connections
 
 
 def test_sockets_of_a_process_that_is_gone() -> None:

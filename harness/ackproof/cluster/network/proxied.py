@@ -194,16 +194,19 @@ class ProxiedMesh:
 
     def traffic(self, link: Link) -> Traffic:
         """What the kernel counted on the connections of the source's process (of anybody else, for clients)."""
-        wanted, seen = set(self._sight.reaches(link)), self._at_source(link, flows)
-        if link.source == CLIENTS:
-            ours = inodes_of(os.getpid())
-            seen = [flow for flow in seen if flow.inode not in ours]
-        else:
+        of_clients = link.source == CLIENTS
+        pid = os.getpid() if of_clients else self._sight.pid(link.source)
+        wanted = set(self._sight.reaches(link))
+        if not of_clients:
             # A node that found a way around its proxy must be seen there.
             wanted.update(self._sight.listens(link))
-            pid = self._sight.pid(link.source)
-            own = inodes_of(pid) if pid is not None else frozenset()
-            seen = [flow for flow in seen if flow.inode in own]
+
+        def own() -> frozenset[int]:
+            return inodes_of(pid) if pid is not None else frozenset()
+
+        # Asked before and after: what is closed between the two looks is told by the kernel, with all that ever came.
+        before, seen, after = own(), self._at_source(link, flows), own()
+        seen = [flow for flow in seen if (flow.inode in before | after) != of_clients]
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
