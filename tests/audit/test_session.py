@@ -169,7 +169,10 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
     given = driver.settings(theirs, tmp_path, lambda: "")
     assert given["spark.driver.memory"] == "9g"
     assert given["spark.executorEnv.GLIBC_TUNABLES"] == "glibc.malloc.check=3"
-    assert "UseSerialGC" in given["spark.executor.extraJavaOptions"]
+    executor = "spark.executor.extraJavaOptions"
+    assert "TieredStopAtLevel=1" in given[executor]
+    assert driver.settings({executor: "-Dc=d"}, tmp_path, lambda: "")[executor] == "-Dc=d"
+    assert executor not in driver.settings({}, tmp_path, lambda: "", sql=True), "rows go through that JVM"
     assert given["spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"] == "system"
     assert given["spark.ui.enabled"] == "false"
     assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.driver.host"} & given.keys()

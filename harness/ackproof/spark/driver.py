@@ -63,8 +63,12 @@ def _defaults() -> dict[str, str]:
     return {one[1]: one[2].strip() for one in found if one is not None}
 
 
-def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], str]) -> dict[str, str]:
+def settings(
+    given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
+) -> dict[str, str]:
     """What to start with: what is given, and ours where neither that nor spark-defaults.conf says anything.
+
+    `sql`: executors elsewhere are to work on rows themselves, not only to hand our tasks to Python.
 
     Within spark-submit, or where PYSPARK_SUBMIT_ARGS says how to start, what is given alone.
     """
@@ -89,7 +93,7 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.executor.extraJavaOptions": _LEAN,  # elsewhere: its cores are for our tasks
+        **({} if sql else {"spark.executor.extraJavaOptions": _LEAN}),
         **{f"spark.executorEnv.{name}": value for name, value in _MEMORY.items()},
     }
     if is_local(master):

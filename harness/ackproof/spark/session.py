@@ -80,7 +80,7 @@ def sql_session(where: Where, progress: Progress) -> Iterator[SparkSession]:
         with _connected(where) as session:
             yield session
     else:
-        with spark_context(where, progress):
+        with spark_context(where, progress, sql=True):
             from pyspark.sql import SparkSession
 
             yield SparkSession.builder.getOrCreate()
@@ -120,16 +120,16 @@ def _connected(where: Where) -> Iterator[SparkSession]:
 
 @contextmanager
 def spark_context(
-    where: Where, progress: Progress, java_options: str | None = None
+    where: Where, progress: Progress, java_options: str | None = None, *, sql: bool = False
 ) -> Iterator[SparkContext]:
     """A classic context as long as the block lasts; one that this process has already is used and left alone.
 
     Its JVM stays for the next one, and ends with this process, however that ends. `java_options`: of the JVM, in
-    place of those that start it from the archive.
+    place of those that start it from the archive. `sql`: JVMs elsewhere work on rows themselves.
     """
     began_ms, patience = time.time_ns() // 1_000_000, None
     with _without_numpy():
-        context = _started(where, progress, java_options)
+        context = _started(where, progress, java_options, sql=sql)
         try:
             yield context
         except KeyboardInterrupt:
@@ -157,7 +157,7 @@ def _without_numpy() -> Iterator[None]:
         INPUT_CONVERTER[:] = kept
 
 
-def _started(where: Where, progress: Progress, java_options: str | None) -> SparkContext:
+def _started(where: Where, progress: Progress, java_options: str | None, *, sql: bool) -> SparkContext:
     from ackproof.spark import driver
 
     def options() -> str:
@@ -165,7 +165,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
 
     java, folder = find_java(), _folder()
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
-    told = driver.settings(given, folder, options)
+    told = driver.settings(given, folder, options, sql=sql)
     local = is_local(told.get("spark.master"))
     again = False
     with driver.environment(java, folder, local=local) as log:
@@ -183,7 +183,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
                 said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
                 raise failed(RuntimeError(f"{error}\n{said[-4000:]}"), "Spark did not start") from error
     if again:
-        return _started(where, progress, "")
+        return _started(where, progress, "", sql=sql)
     if python := context.getConf().get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON")):
         context.pythonExec = python
     elif is_local(context.master):
