@@ -6,11 +6,11 @@ import ast
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from ackproof import audit as room
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 from ackproof.base import processes
+from ackproof.base.errors import AuditFailed
 from ackproof.base.wait import wait_until
-from ackproof.spark import daemon, driver, session, watch, workers
+from ackproof.spark import driver, session, watch, workers
 from ackproof.spark.edge_rdd import RddEdge
-from ackproof.spark.workers import carried, failed
 
 from .ledgers import findings_of, write_ledger
 from .local import audited
@@ -104,57 +104,6 @@ def test_spark_died(tmp_path, error) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("trace", "line"),
-    [
-        (
-            "E\nModuleNotFoundError: No module named 'pyarrow'\n at x",
-            "a Spark worker has no pyarrow: its Python needs",
-        ),
-        (
-            "x: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, y",
-            "a Spark worker runs Python 3.12, and this is 3.11",
-        ),
-        (
-            "RuntimeError: <ackproof 0.0.9 at a worker, 0.1.0 here>",
-            "a Spark worker has ackproof 0.0.9, and this is 0.1.0",
-        ),
-    ],
-    ids=["no pyarrow", "another Python", "another ackproof"],
-)
-def test_a_worker_that_cannot_do_it_is_one_line(trace, line) -> None:
-    told = failed(RuntimeError(trace))
-    assert str(told).startswith(line)
-    assert "PYSPARK_PYTHON" in str(told)
-    assert "\n" not in str(told)
-
-
-def test_a_task_says_that_it_came_to_another_version(monkeypatch) -> None:
-    task = carried(iter)
-    assert list(task([1, 2])) == [1, 2]
-    monkeypatch.setattr("ackproof.__version__", "0.0.9")
-    with pytest.raises(RuntimeError, match="at a worker"):
-        task([1, 2])
-
-
-def test_the_tasks_need_of_ours_what_the_zip_holds_and_of_others_numpy_and_arrow(tmp_path) -> None:
-    code = (
-        "import sys; sys.path[:0] = sys.argv[1:2]\n"
-        "class Refuses:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name in ('pydantic', 'pyspark', 'psutil', 'pandas'): raise ImportError(name)\n"
-        "sys.meta_path.insert(0, Refuses())\n"
-        "import ackproof.audit.stages as stages, ackproof.sql.scan\n"
-        "print(stages.__file__)"
-    )
-    archive = workers.code()
-    said = subprocess.run(
-        [sys.executable, "-c", code, str(archive)], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert said.stdout.startswith(str(archive))
-    assert workers.code() == archive
-
-
 def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypatch, tmp_path) -> None:
     for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"):
         monkeypatch.delenv(name, raising=False)
@@ -182,6 +131,18 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
     assert module not in driver.settings({path: "/theirs"}, tmp_path, lambda: ""), "it may not be found there"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
     assert driver.settings({"spark.a": "b"}, tmp_path, lambda: "") == {"spark.a": "b"}
+
+
+def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        driver.await_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    for master in ("local[2]", "yarn", "k8s://https://127.0.0.1:1", "spark://nobody"):
+        driver.await_master(master)  # that is Spark's to say
+    with pytest.raises(
+        AuditFailed, match=r"no Spark master answers at spark://\S+ \(127\S+ Connection refused"
+    ):
+        driver.await_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
 
 
 def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
@@ -325,68 +286,3 @@ def test_the_jvm_carries_the_marks_and_ends_with_a_killed_harness(context, tmp_p
     gone, alive = psutil.wait_procs([jvm, *workers], timeout=30)
     assert not alive
     assert {one.pid for one in gone} >= {jvm.pid}
-
-
-def where_pyspark_is(groups):
-    import pyspark
-
-    yield from (pyspark.__file__ for _ in groups)
-
-
-def test_workers_here_import_pyspark_from_where_it_is_installed(context) -> None:
-    """Not out of Spark's zip of it, in which nothing is compiled."""
-    assert context.parallelize([0], 1).mapPartitions(where_pyspark_is).collect() == [
-        str(driver.home() / "__init__.py")
-    ]
-
-
-def test_our_code_is_sent_compiled_and_another_python_reads_the_source(tmp_path) -> None:
-    sent, other = workers.code(), tmp_path / "other.zip"
-    with zipfile.ZipFile(sent) as ours, zipfile.ZipFile(other, "w") as theirs:
-        for name in ours.namelist():
-            held = ours.read(name)
-            theirs.writestr(name, b"\0\0\r\n" + held[4:] if name.endswith(".pyc") else held)
-    for archive, ending in ((sent, ".pyc"), (other, ".py")):
-        told = subprocess.run(
-            [sys.executable, "-c", "from ackproof.spark import job; print(job.__file__)"],
-            env={**os.environ, "PYTHONPATH": str(archive)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert told.stdout.strip() == f"{archive}/ackproof/spark/job{ending}"
-
-
-def test_zips_of_another_pyspark_and_of_one_that_is_nowhere_else_stay(tmp_path) -> None:
-    ours, theirs = driver.home(), tmp_path / "spark"
-    installed = str(ours.parent)
-
-    def zips(home: Path) -> list[str]:
-        return [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-src.zip")]
-
-    assert daemon.without_zips([*zips(ours), installed], ours) == [installed]
-    assert daemon.without_zips([*zips(theirs), installed], theirs) == [*zips(theirs), installed]
-    assert daemon.without_zips([*zips(ours), str(tmp_path)], ours) == [*zips(ours), str(tmp_path)]
-
-
-@pytest.mark.parametrize("cut", ["", ", range_rows=1, slice_rows=1"], ids=["buckets", "ranges"])
-def test_neither_driver_nor_tasks_import_pandas(tmp_path, cut: str) -> None:
-    """It takes 0.5 s in each process, and pyarrow does it unasked."""
-    ledger = write_ledger(tmp_path / "case", SENT, [*READ[:-1], read(2, 5)])
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from pathlib import Path\n"
-        "from tests.audit.local import LocalEdge\n"
-        "from ackproof.audit.pipeline import audit_all\n"
-        "from ackproof.audit.units import Limits\n"
-        f"limits = Limits(whole_rows=0{cut})\n"
-        "(result,) = audit_all([Path(sys.argv[1])], LocalEdge, print, limits)\n"
-        "print(sum(result.file.counts.values()), 'pandas' in sys.modules)"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", code, str(ledger), str(Path(__file__).parents[2])],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout.splitlines()[-1] == "2 False"

@@ -205,7 +205,7 @@ def test_spark_connect_to_a_cluster_counts_what_was_planted(tmp_path, folder, ma
         counts(tmp_path, remote=remote)
 
 
-@pytest.mark.nightly  # test_session.py has the line with every push
+@pytest.mark.nightly  # test_workers.py has the line with every push
 def test_a_cluster_whose_python_lacks_what_is_needed_is_one_line(tmp_path, master) -> None:
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')

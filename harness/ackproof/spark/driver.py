@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from ackproof.base import processes
 from ackproof.base.cache import cache_root
+from ackproof.base.errors import AuditFailed
 from ackproof.provision.java import Java
 from ackproof.spark.watch import Progress
 from ackproof.spark.workers import code, is_local
@@ -30,6 +32,7 @@ _FOLDER = "ackproof-spark-"
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _SILENT = "-Xlog:disable -Xlog:all=off"
 _TRAIN_TIMEOUT_S = 300.0
+_MASTER_TIMEOUT_S = 10.0
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 _DAEMON = {"spark.python.daemon.module": "ackproof.spark.daemon"}
 _MEMORY = {
@@ -112,6 +115,25 @@ def settings(
         # Files that are sent along lie in the executor's folder before it starts its Python there.
         ours |= {_PYTHONPATH: code().name, **_DAEMON}
     return {name: value for name, value in ours.items() if name not in known} | dict(given)
+
+
+def await_master(master: str) -> None:
+    """Nothing, if one of the masters of a standalone cluster takes connections, or it is none of these.
+
+    Raises `AuditFailed` (code 2) where none does: Spark asks for a minute, and its jobs then fail of something else.
+    """
+    asked = re.fullmatch(r"spark://(.+:\d+)", master)
+    reasons: list[str] = []
+    for address in asked[1].split(",") if asked else ():
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _MASTER_TIMEOUT_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            reasons.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    if reasons:
+        raise AuditFailed(f"no Spark master answers at {master} ({'; '.join(reasons)})", code=2)
 
 
 def default_master() -> str:
