@@ -163,9 +163,9 @@ def _started(where: Where, progress: Progress, java_options: str | None, *, sql:
     def options() -> str:
         return driver.archive_options(java, progress) if java_options is None else java_options
 
-    driver.await_master(where.master or where.conf.get("spark.master", ""))
-    java, folder = find_java(), _folder()
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
+    driver.await_master(given.get("spark.master", ""))
+    java, folder = find_java(), _folder()
     told = driver.settings(given, folder, options, sql=sql)
     local = is_local(told.get("spark.master"))
     again = False

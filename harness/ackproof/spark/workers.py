@@ -8,6 +8,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_PACKAGE = Path(ackproof.__file__).parent
 
 
 def code() -> Path:
@@ -31,23 +33,31 @@ def code() -> Path:
     What a task imports of other libraries must be numpy and Arrow alone. Beside each module lies what this Python
     compiles of it (0.2 s of the start of each worker); another Python passes over that.
     """
-    package = Path(ackproof.__file__).parent
-    files = sorted(package.rglob("*.py"))
-    stamp = hashlib.sha256()
-    for path in files:
-        stamp.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
     folder = cache_root() / "spark"
     folder.mkdir(exist_ok=True)
-    whole = folder / f"ackproof-{ackproof.__version__}-{stamp.hexdigest()[:12]}.zip"
+    whole = folder / f"ackproof-{ackproof.__version__}-{_stamp()}.zip"
     if not whole.exists():
         unfinished = folder / f".{whole.name}.{processes.mark()}"
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in files:
-                name = path.relative_to(package.parent)
+            for path in _sources():
+                name = path.relative_to(_PACKAGE.parent)
                 archive.write(path, name)
                 archive.writestr(f"{name}c", _compiled(path, f"{whole.name}/{name}"))
         unfinished.replace(whole)
     return whole
+
+
+def _sources() -> list[Path]:
+    return sorted(_PACKAGE.rglob("*.py"))
+
+
+@cache
+def _stamp() -> str:
+    """Of what the modules of this process were read from: asked for its settings and for what it sends."""
+    found = hashlib.sha256()
+    for path in _sources():
+        found.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _compiled(path: Path, name: str) -> bytes:
