@@ -152,7 +152,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
         clients=clients_of(simulation),
         environment={
             "model": "reference implementation in virtual time",
-            "kafka": case.experiment.cluster.kafka,
+            "kafka": case.experiment.cluster.kafka.version,
         },
         wall_ns=wall_ns,
         sealed=True,

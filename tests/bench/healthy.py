@@ -36,7 +36,7 @@ workload:
   duration: 3s
 faults: [{fault}]
 """
-KRAFT = ("4.3.1", "4.2.1", "4.1.2", "4.0.2", "3.9.2")
+KRAFT = ("4.4.0", "4.3.1", "4.2.2", "4.1.2", "4.0.2", "3.9.2")
 FAULTS = {
     "calm": "",
     "leader-kill": "{kill: {target: leader(orders/0)}, when: acked >= 1000, at_latest: 2s, restart_after: 2s}",

@@ -15,9 +15,10 @@ from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.cluster.protocol import NodeEvent
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 
-NEWEST = "4.3.1"
+NEWEST = "4.4.0"
 OLDER = "3.9.2"
 
 
@@ -41,7 +42,7 @@ class Clusters:
         nodes_dir = self.folder / f"cluster,{len(self.made)}" / "nodes"
         events: list[NodeEvent] = []
         cluster = ProcessCluster(
-            wanted, nodes_dir, self.tag, events.append, installed=self.install(wanted.kafka)
+            wanted, nodes_dir, self.tag, events.append, installed=self.install(wanted.kafka.version)
         )
         self.made.append(cluster)
         self.events[id(cluster)] = events
@@ -75,7 +76,7 @@ def installs() -> Callable[[str], Installation]:
     def of(version: str) -> Installation:
         if version not in known:
             try:
-                known[version] = install(version)
+                known[version] = install(KafkaBuild(version))
             except MissingTool as error:
                 pytest.skip(str(error))
         return known[version]

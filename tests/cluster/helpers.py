@@ -69,7 +69,7 @@ def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -
 def levels_in_force(cluster: ProcessCluster) -> dict[str, int]:
     """What a broker says; which levels it supports is what the checks of an experiment know of its release."""
     said = features(cluster.running_links()[1])
-    known = dict(features_of(cluster.spec.kafka))
+    known = dict(features_of(cluster.spec.kafka.version))
     assert {name: level for name, level in said.supported.items() if name != "kraft.version"} == known
     assert said.finalised[METADATA] == known[METADATA][1]
     return dict(said.finalised)

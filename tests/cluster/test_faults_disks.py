@@ -55,7 +55,7 @@ def _bench(folder: Path, installed: Installation, **cluster: object) -> Bench:
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with _bench(tmp_path_factory.mktemp("bench"), installs("4.3.1"), log_dirs=2) as made:
+    with _bench(tmp_path_factory.mktemp("bench"), installs("4.4.0"), log_dirs=2) as made:
         yield made
 
 
@@ -116,7 +116,7 @@ def test_what_was_mounted_before_another_could_not_be_is_unmounted(
         nodes,
         tag,
         lambda event: None,
-        installed=installs("4.3.1"),
+        installed=installs("4.4.0"),
         needs=frozenset({Need.DISKS}),
     )
     with pytest.raises(disks.DiskError, match="no loop device"), cluster:
@@ -131,7 +131,7 @@ def test_what_was_mounted_before_another_could_not_be_is_unmounted(
 def quorum_bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with _bench(tmp_path_factory.mktemp("bench"), installs("4.3.1"), controllers=3) as made:
+    with _bench(tmp_path_factory.mktemp("bench"), installs("4.4.0"), controllers=3) as made:
         yield made
 
 

@@ -25,7 +25,7 @@ def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
     needs = LINKS | ({Need.PACKETS} if ROOT else set())
-    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), needs=needs) as made:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.4.0"), needs=needs) as made:
         yield made
     assert not ROOT or tables_of(os.getpid()) == []
 

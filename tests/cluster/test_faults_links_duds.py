@@ -23,7 +23,7 @@ def around(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProxiedMesh, "route", lambda self, viewer, peer: None)
         needs = frozenset({Need.BROKER_LINKS})
-        with Bench(tmp_path_factory.mktemp("around"), installed=installs("4.3.1"), needs=needs) as made:
+        with Bench(tmp_path_factory.mktemp("around"), installed=installs("4.4.0"), needs=needs) as made:
             yield made
 
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 def test_replicas_move_and_what_cannot_is_no_bite(
     installs: Callable[[str], Installation], tmp_path: Path
 ) -> None:
-    with Bench(tmp_path, installed=installs("4.3.1"), log_dirs=2) as bench:
+    with Bench(tmp_path, installed=installs("4.4.0"), log_dirs=2) as bench:
         for fault in (
             "move_log_dir: {partition: t/0, target: leader(t/0)}",
             "move_log_dir: {partition: t/0, target: followers(t/0)}",

@@ -24,7 +24,7 @@ def bench(
         "t": {"assignment": [[1, 2, 3]], "config": {"min.insync.replicas": 1}},
     }
     folder = tmp_path_factory.mktemp("bench")
-    with Bench(folder, installed=installs("4.3.1"), brokers=4, topics=topics) as made:
+    with Bench(folder, installed=installs("4.4.0"), brokers=4, topics=topics) as made:
         yield made
 
 

@@ -27,7 +27,7 @@ KILLED = ("kill", "pause", "stop", "crash_loop", "kill_starting", "out_of_memory
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), controllers=3) as made:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.4.0"), controllers=3) as made:
         yield made
 
 

@@ -28,7 +28,7 @@ def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
     with Bench(
-        tmp_path_factory.mktemp("requests"), installed=installs("4.3.1"), needs=frozenset(REQUESTS)
+        tmp_path_factory.mktemp("requests"), installed=installs("4.4.0"), needs=frozenset(REQUESTS)
     ) as made:
         yield made
 
@@ -64,7 +64,7 @@ def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
 
 @pytest.mark.nightly
 def test_every_question_is_answered_where_its_api_is_sent(bench: Bench) -> None:
-    ask_all(bench, "4.3.1", frozenset(Flow) - {Flow.QUORUM})
+    ask_all(bench, "4.4.0", frozenset(Flow) - {Flow.QUORUM})
 
 
 @pytest.mark.nightly
@@ -86,7 +86,7 @@ def test_a_proxy_that_ends_is_told_at_once_and_replaced(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("ends")
-    with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), brokers=3) as one:
+    with Bench(folder, installed=installs("4.4.0"), needs=frozenset(REQUESTS), brokers=3) as one:
 
         def bites() -> bool:
             told = folder / "fault-1.jsonl"
@@ -112,7 +112,7 @@ def test_it_stacks_with_toxiproxy(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     needs = frozenset(REQUESTS) | LINKS
-    with Bench(tmp_path_factory.mktemp("stacked"), installed=installs("4.3.1"), needs=needs) as one:
+    with Bench(tmp_path_factory.mktemp("stacked"), installed=installs("4.4.0"), needs=needs) as one:
         for fault in (
             "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch}",
             "cut: {link: followers(t/0) -> leader(t/0)}",
@@ -128,7 +128,7 @@ def test_controllers_among_themselves(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("quorum")
-    with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), controllers=3) as one:
-        ask_all(one, "4.3.1", frozenset({Flow.QUORUM}))
+    with Bench(folder, installed=installs("4.4.0"), needs=frozenset(REQUESTS), controllers=3) as one:
+        ask_all(one, "4.4.0", frozenset({Flow.QUORUM}))
         bite = one.bite("hold_request: {link: controllers -> controller, api: Fetch, side: response}")
         assert bite.good, bite

@@ -19,7 +19,7 @@ TOPICS: dict[str, object] = {"t": {"config": {"min.insync.replicas": 1}}}
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("3.9.2", "4.0.2"), ("3.9.2", "4.3.1"), ("4.2.1", "4.3.1"), ("4.3.0", "4.3.1")]
+    ("old", "new"), [("3.9.2", "4.0.2"), ("3.9.2", "4.4.0"), ("4.3.1", "4.4.0"), ("4.3.0", "4.3.1")]
 )
 def test_an_upgrade(installs: Callable[[str], Installation], tmp_path: Path, old: str, new: str) -> None:
     installs(new)
@@ -38,5 +38,5 @@ def test_an_upgrade(installs: Callable[[str], Installation], tmp_path: Path, old
 def test_a_dud_does_not_pass_for_an_upgrade(
     installs: Callable[[str], Installation], tmp_path: Path, dud: Dud
 ) -> None:
-    with Bench(tmp_path, installed=installs("4.2.1"), kafka="4.2.1", topics=TOPICS) as bench:
+    with Bench(tmp_path, installed=installs("4.3.1"), kafka="4.3.1", topics=TOPICS) as bench:
         no_bite(bench, dud)

@@ -81,7 +81,7 @@ def _nobody_leads(cluster: ProcessCluster) -> None:
         )
 
 
-@pytest.mark.parametrize(("kafka", "forgotten"), [("4.2.1", True), ("4.3.1", False)])
+@pytest.mark.parametrize(("kafka", "forgotten"), [("4.2.2", True), ("4.4.0", False)])
 def test_a_replica_goes_to_another_log_dir(clusters: Clusters, kafka: str, forgotten: bool) -> None:
     cluster = _cluster(clusters, kafka, log_dirs=2)
     for node in (3, 2):

@@ -136,7 +136,7 @@ def test_batches_as_kafkas_own_tool_reads_them(
 
 
 def test_what_the_log_says_last_is_what_the_brokers_answer(shaken: ProcessCluster, tmp_path: Path) -> None:
-    run = CaseDir(tmp_path / shaken.spec.kafka)
+    run = CaseDir(tmp_path / shaken.spec.kafka.version)
     run.observed.mkdir(parents=True)
     assert write_metadata_log(shaken.spec, [_data(shaken, 101)], run) == ""
     last = {
@@ -155,7 +155,7 @@ def test_what_the_log_says_last_is_what_the_brokers_answer(shaken: ProcessCluste
 def test_replicas_hold_what_was_acknowledged_in_epochs_that_agree(
     shaken: ProcessCluster, tmp_path: Path
 ) -> None:
-    run = CaseDir(tmp_path / shaken.spec.kafka)
+    run = CaseDir(tmp_path / shaken.spec.kafka.version)
     found = collect([LogDir(node, _data(shaken, node)) for node in (1, 2, 3)], ["t"], run, "00" * 8)
     assert found.reasons == ()
     mine = [replica for replica in found.replicas if replica.partition == 0]

@@ -63,7 +63,7 @@ def whole_again(cluster: ProcessCluster) -> Iterator[None]:
 
 def test_it_is_what_was_asked_for(cluster: ProcessCluster) -> None:
     environment = cluster.environment()
-    assert environment["kafka"] == "4.3.1"
+    assert environment["kafka"] == "4.4.0"
     assert environment["class-data archive"] == "used by every node"
     assert cluster.controller() == 101
     assert [node.id for node in cluster.brokers()] == [1, 2, 3]

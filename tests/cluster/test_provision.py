@@ -24,7 +24,7 @@ from .conftest import Clusters
 
 pytestmark = pytest.mark.cluster
 
-VERSIONS = ("4.3.1", "3.9.2")
+VERSIONS = ("4.4.0", "3.9.2")
 
 
 def of_folder(folder: Path) -> list[int]:
@@ -54,7 +54,8 @@ def test_nodes_start_with_their_archives(clusters: Clusters, version: str) -> No
 
 ASK = """
 from ackproof.cluster.install import install
-print(install("4.3.1").archives["broker"])
+from ackproof.experiment.kafka import KafkaBuild
+print(install(KafkaBuild("4.4.0")).archives["broker"])
 """
 
 
@@ -63,7 +64,7 @@ def test_archives_are_made_once_and_a_damaged_one_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a cache of its own, by two processes at once."""
-    shared = kafka_jars("4.3.1")
+    shared = kafka_jars("4.4.0")
     cache = tmp_path / "cache"
     shutil.copytree(shared.directory, cache / shared.home.name / "jars")
     monkeypatch.setenv("ACKPROOF_CACHE", str(cache))
@@ -72,7 +73,7 @@ def test_archives_are_made_once_and_a_damaged_one_is_noticed(
         for _ in range(2)
     ]
     first, second = (process.communicate()[0].strip() for process in both)
-    jars, java, archive = kafka_jars("4.3.1"), find_java(), Path(first)
+    jars, java, archive = kafka_jars("4.4.0"), find_java(), Path(first)
     assert first == second == str(archive_folder(jars, java) / "broker.jsa")
     assert sorted(path.name for path in archive.parent.iterdir()) == ["broker.jsa", "controller.jsa"]
     assert len(list(archive.parent.parent.iterdir())) == 2, "nothing but this folder and its lock"
@@ -97,7 +98,7 @@ def test_formatting_takes_features(version: str) -> None:
         BadInput, match=r"cannot be formatted with no\.such\.thing=1: .*Supported features are"
     ):
         bootstrap_checkpoint(jars, java, features={"no.such.thing": 1})
-    if version == "4.3.1":
+    if version == "4.4.0":
         without = bootstrap_checkpoint(jars, java, features={"eligible.leader.replicas.version": 0})
         assert b"eligible.leader" in plain.read_bytes()
         assert b"eligible.leader" not in without.read_bytes()
@@ -108,12 +109,13 @@ import sys
 from pathlib import Path
 from ackproof.cluster.backends.process.archives import write_archives
 from ackproof.cluster.install import install
+from ackproof.experiment.kafka import KafkaBuild
 def told(progress):
     if progress.done == 2:
         print("started", flush=True)
         threading.Event().wait()
 import threading
-write_archives(install("4.3.1"), told, Path(sys.argv[1]))
+write_archives(install(KafkaBuild("4.4.0")), told, Path(sys.argv[1]))
 """
 
 

@@ -42,7 +42,7 @@ faults:
 
 @pytest.fixture(
     scope="module",
-    params=['kafka: "4.3.1", controllers: 1', 'kafka: "3.9.2", mode: zookeeper'],
+    params=['kafka: "4.4.0", controllers: 1', 'kafka: "3.9.2", mode: zookeeper'],
     ids=["kraft", "zookeeper"],
 )
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CaseDir]]:

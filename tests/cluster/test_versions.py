@@ -14,7 +14,7 @@ from .helpers import levels_in_force, partition_of, produce
 
 pytestmark = pytest.mark.cluster
 # The newest of each line, and those that an upgrade within a line starts from.
-LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1")
+LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 
 
 def _levels(clusters: Clusters, version: str, **spec: object) -> dict[str, int]:

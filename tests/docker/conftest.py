@@ -10,8 +10,9 @@ from ackproof.base.errors import BadInput
 from ackproof.cluster.containers.engine import Engine, connect
 from ackproof.cluster.containers.images import image_for
 from ackproof.cluster.install import Installation, install
+from ackproof.experiment.kafka import KafkaBuild
 
-KAFKA = "4.3.1"
+KAFKA = "4.4.0"
 
 
 @pytest.fixture(scope="session")
@@ -30,4 +31,4 @@ def engine() -> Iterator[Engine]:
 def installed(engine: Engine) -> Callable[[], Installation]:
     """What nodes are formatted with, once there is an engine at all."""
     del engine
-    return lambda: install(KAFKA)
+    return lambda: install(KafkaBuild(KAFKA))

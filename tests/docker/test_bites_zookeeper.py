@@ -9,6 +9,7 @@ import pytest
 from ackproof.cluster.containers.build import build
 from ackproof.cluster.containers.engine import Engine
 from ackproof.cluster.install import install
+from ackproof.experiment.kafka import KafkaBuild
 from faultbench import Bench
 
 pytestmark = [pytest.mark.docker, pytest.mark.nightly]
@@ -20,7 +21,12 @@ def bench(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     build(engine, RELEASE)
     folder = tmp_path_factory.mktemp("bench")
     with Bench(
-        folder, backend="docker", installed=install(RELEASE), kafka=RELEASE, mode="zookeeper", controllers=3
+        folder,
+        backend="docker",
+        installed=install(KafkaBuild(RELEASE)),
+        kafka=RELEASE,
+        mode="zookeeper",
+        controllers=3,
     ) as made:
         yield made
 

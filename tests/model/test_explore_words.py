@@ -307,8 +307,8 @@ def test_a_terminal_that_has_no_room_for_the_table_is_told_in_lines(
 @pytest.mark.parametrize(
     ("version", "says"),
     [
-        ("7.0", "Kafka 7.0 is not known; the newest is 4.3.1"),
-        ("4.4", "Kafka 4.4 is not known"),
+        ("7.0", "Kafka 7.0 is not known; the newest is 4.4.0"),
+        ("4.5", "Kafka 4.5 is not known"),
         ("4", "'4' is not one release"),
         ("4.3-zk", "has no ZooKeeper mode"),
     ],

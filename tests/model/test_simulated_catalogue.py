@@ -29,6 +29,7 @@ OF_REQUESTS = {
     "lost-offset-commit-answer",
     "lost-produce-answer",
     "older-metadata",
+    "patched-leader",
     "planned-leader-moves",
     "producer-id-twice",
     "script-acks-1-tail",

@@ -3,7 +3,7 @@
     python tests/nightly/night.py                                 all of it, here
     python tests/nightly/night.py --list                          what it would do
     python tests/nightly/night.py --shard 1/4                     a fourth of it
-    python tests/nightly/night.py --only 'baseline*' --releases 4.3.1 --backends process
+    python tests/nightly/night.py --only 'baseline*' --releases 4.4.0 --backends process
     python tests/nightly/night.py --repeat 5 --only jepsen-2013   five out of five?
     python tests/nightly/night.py --collect FOLDER                one page from the results of several shards
     python tests/nightly/night.py --collect FOLDER --history OLD  and a page over all nights that OLD has

@@ -147,7 +147,7 @@ class ObservedRun:
     """What the run directory will hold; `conformed` writes it and replays it."""
 
     acks_setting: str = "1"
-    kafka: str = "4.3.1"
+    kafka: str = "4.4.0"
     records: list[dict[str, Any]] = field(default_factory=metadata)
     acks: list[Ack] = field(default_factory=acks)
     samples: list[Sample] = field(default_factory=samples)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from ackproof.base.errors import BadInput
 from ackproof.cli.compare import trend as command
 from ackproof.compare.trend import trend
+from ackproof.experiment.releases import DEFAULT
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -66,7 +67,7 @@ def test_each_case_by_date_with_what_changed(runs: Path) -> None:
         ("FAIL", "1 FAIL, 3 PASS"),
     ]
     assert [point.lost for point in one.points] == [0, 0, 5]
-    assert {point.version for point in every.points} == {"4.3.1"}
+    assert {point.version for point in every.points} == {DEFAULT}
     assert len(found.unread) == 1
     assert "night-1x" in found.unread[0]
 
@@ -80,7 +81,7 @@ def test_a_batch_without_numbers_hides_no_change(runs: Path) -> None:
     every = trend(runs).cases[1]
     assert [bool(point.apart) for point in every.points] == [False, False, True]
     assert [bool(point.changed) for point in every.points] == [False, False, True]
-    assert [point.version for point in every.points] == ["4.3.1"] * 3
+    assert [point.version for point in every.points] == [DEFAULT] * 3
 
 
 def test_the_order_is_that_of_dates_and_not_of_names(runs: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ackproof.base.errors import BadInput
 from ackproof.cli.options import examples
 
 
@@ -12,16 +13,35 @@ def image() -> None:
     """Images of Kafka for the backend docker."""
 
 
-@click.command(epilog=examples("ackproof releases", "ackproof releases --newest"))
+@click.command(epilog=examples("ackproof releases", "ackproof releases --available"))
 @click.option("--newest", "which", flag_value="newest", help="Only the newest of each line.")
 @click.option(
     "--default", "which", flag_value="default", help="Only the one that experiments have by default."
 )
+@click.option(
+    "--available",
+    "which",
+    flag_value="available",
+    help="What Maven's repositories offer now, beside what is known (2 s).",
+)
 def releases(which: str | None) -> int:
-    """List the releases of Kafka that experiments may name, oldest first."""
+    """List the releases of Kafka whose rules are known, oldest first.
+
+    Any other that Maven offers runs too, with the rules of the nearest older line.
+    """
     from ackproof.console import Console
     from ackproof.experiment.releases import DEFAULT, NEWEST, RELEASES
 
+    if which == "available":
+        from ackproof.experiment.kafka import KafkaBuild
+        from ackproof.provision.releases import list_offered_releases
+
+        for version in list_offered_releases():
+            build = KafkaBuild(version)
+            Console().line(
+                f"{version:8} {'known' if build.is_known else build.assumption.partition(': ')[2]}"
+            )
+        return 0
     Console().lines({"newest": NEWEST, "default": (DEFAULT,)}.get(which or "", RELEASES))
     return 0
 
@@ -38,14 +58,15 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     from ackproof.cluster.containers.build import build as make
     from ackproof.cluster.containers.engine import connect
     from ackproof.console import Console
+    from ackproof.experiment.kafka import not_a_version
     from ackproof.experiment.releases import DEFAULT
     from ackproof.provision.progress import in_words
-    from ackproof.provision.releases import lock
 
     console = Console()
     wanted = versions or (DEFAULT,)
     for version in wanted:
-        lock(version)
+        if why := not_a_version(version):
+            raise BadInput(why)
     engine = connect()
     try:
         for version in wanted:

@@ -11,6 +11,7 @@ import click
 
 from ackproof.cli.force import asked_for, force_options, forced
 from ackproof.cli.options import FILES, examples, only_cases
+from ackproof.experiment.releases import LINES
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -116,6 +117,7 @@ def _forced(
     out: Path,
 ) -> int:
     """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
+    from ackproof.base.errors import BadInput
     from ackproof.reference.force.predicted import IMPOSSIBLE, story_of
 
     console.line(f"{case.id}: {anomaly}")
@@ -124,7 +126,13 @@ def _forced(
         console.line(f"    nothing to force: {found}")
         return 0 if found == IMPOSSIBLE else INCONCLUSIVE
     story, rules = found
-    kafka = kafka or case.experiment.cluster.kafka
+    build = case.experiment.cluster.kafka
+    if kafka is None and not build.is_release:
+        raise BadInput(
+            f"--force takes a release, and the case runs {build}: give --kafka {build.version}, and run the file "
+            "that is written then with --set cluster.kafka={…}"
+        )
+    kafka = kafka or build.version
     return forced(story, rules, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
 
 
@@ -208,7 +216,9 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
     help="Whose world: a partition of Kafka, its transactions, a majority quorum (as KRaft's), PacificA, or the race "
     "of brokers for the controller's place in ZooKeeper.",
 )
-@click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
+@click.option(
+    "--rules", "version", default=str(LINES[-1]), show_default=True, help="Release, such as 4.1 or 3.9-zk."
+)
 @click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
 @click.option(
     "--scope",

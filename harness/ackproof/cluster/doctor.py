@@ -20,6 +20,7 @@ from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import EVERY_NODE, install
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.releases import DEFAULT
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import clock, maven, toxiproxy
@@ -158,13 +159,13 @@ def _archive(version: str, progress: ProgressSink) -> str:
         raise ProvisionFailed(
             f"{java.path} ({java.version}) shares no class data; make its own archive: {java.path} -Xshare:dump"
         )
-    paths = list(install(version, progress).archives.values())
+    paths = list(install(KafkaBuild(version), progress).archives.values())
     return f"{', '.join(path.name for path in paths)} ({paths[0].parent})"
 
 
 def _start(version: str, progress: ProgressSink) -> str:
-    installed = install(version, progress)
-    spec = ClusterSpec(kafka=version, brokers=1, combined=True)
+    installed = install(KafkaBuild(version), progress)
+    spec = ClusterSpec(kafka=KafkaBuild(version), brokers=1, combined=True)
     with tempfile.TemporaryDirectory(prefix="ackproof-doctor-") as folder:
         work = CaseDir(Path(folder))
         tag = RunTag(f"doctor-{os.getpid()}", work.path, work.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -13,9 +13,12 @@ from typing import Final
 
 import psutil
 
+from ackproof.cluster.metadata.kraft.log import levels_in
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.provision.archive import Role, class_data_archives
+from ackproof.provision.builds import find_build
 from ackproof.provision.checkpoint import bootstrap_checkpoint
-from ackproof.provision.jars import KafkaJars, kafka_jars
+from ackproof.provision.jars import KafkaJars, copy_build, prepare_jars
 from ackproof.provision.java import Java, find_java
 from ackproof.provision.progress import ProgressSink, ignore
 
@@ -33,13 +36,19 @@ class Installation:
     checkpoint: Path
 
 
-def install(release: str, progress: ProgressSink = ignore) -> Installation:
-    """Find or make everything for this version of Kafka. Raises as `ackproof.provision` does.
+def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
+    """Find or make everything for this Kafka. Raises as `ackproof.provision` does.
 
     A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
     """
     java = find_java()
-    jars = kafka_jars(release, progress)
+    if build.image is None:
+        jars = prepare_jars(build, progress)
+    else:
+        # The libraries that speak to an engine are loaded only for those who ask for one.
+        from ackproof.cluster.containers.images import copy_image_jars
+
+        jars = copy_build(find_build(copy_image_jars(build.image, progress)), build, progress)
     bare = Installation(java, jars, {}, bootstrap_checkpoint(jars, java, progress=progress))
     if not java.sharing:
         return bare
@@ -63,13 +72,29 @@ def with_features(
     return replace(installed, checkpoint=made)
 
 
+def jars_by_label(
+    builds: Iterable[KafkaBuild], ready: Mapping[KafkaBuild, Installation]
+) -> dict[str, Mapping[str, str]]:
+    """Of each of these, by its label, the SHA-256 of its jars by file name; of those that are ready."""
+    return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
+
+
+def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
+    """The feature levels of this Kafka's release, as its own tool writes them into a new cluster."""
+    return levels_in(install(build, progress).checkpoint)
+
+
 def environment_of(installed: Installation, without_archive: Sequence[int]) -> dict[str, str]:
     """Versions, machine and load. All values are text, `unknown` where the machine does not say.
 
     `without_archive` are the nodes whose JVM did not take its class-data archive.
     """
+    jars = installed.jars
+    commit = f", commit {jars.commit}" if jars.commit else ""
     return {
-        "kafka": installed.jars.version,
+        "kafka": jars.version,
+        **({"kafka build": f"{jars.full_version}{commit}"} if jars.full_version else {}),
+        "kafka jars": f"{len(jars.digests)}, SHA-256 {jars.digest}",
         "java": installed.java.version,
         "class-data archive": _archives(installed, without_archive),
         **machine(),

@@ -36,6 +36,7 @@ from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.backends import Need
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
@@ -45,8 +46,7 @@ from ackproof.rundir.timeline import NodeStarted
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
 GRACEFUL_WITHIN_S: Final = 10.0
-FREE_WITHIN_S: Final = 60.0
-"""More than any session that ends by itself."""
+FREE_WITHIN_S: Final = 60.0  # more than any session that ends by itself
 
 
 class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["OwnCluster"]):
@@ -88,8 +88,8 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._layout: Layout | None = None
         self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
-        self._releases: dict[int, Installation] = {}
-        """Of nodes that run another release than the cluster's."""
+        self._builds: dict[int, Installation] = {}
+        """Of nodes that run another Kafka than the cluster's."""
         self._watcher: Watcher | None = None
         self._ending = False
 
@@ -129,8 +129,8 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         if self._lease is not None:
             self._lease.release()
 
-    def use_release(self, node_id: int, version: str) -> None:
-        raise BadInput(f"node {node_id} cannot change to Kafka {version}: not possible on this backend")
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        self._builds[node_id] = install(build, self._progress)
 
     def environment(self) -> dict[str, str]:
         return environment_of(self._installed, self._without_archive)

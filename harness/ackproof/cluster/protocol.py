@@ -13,6 +13,7 @@ from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Access, Connection
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
@@ -246,8 +247,8 @@ class Cluster(Protocol):
         Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
         """
 
-    def use_release(self, node_id: int, version: str) -> None:
-        """From its next start on the node runs this release of Kafka. Raises `BadInput` where that cannot be."""
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        """From its next start on the node runs this Kafka. Raises `BadInput` where that cannot be."""
 
     def environment(self) -> dict[str, str]:
         """What a report tells of the ground that it stood on: versions, machine, load."""

@@ -78,10 +78,7 @@ _LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS} | REQUE
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {
         "process": BackendRow(lays=_LAID),
-        "docker": BackendRow(
-            lacks={Ability.RELEASES: "its containers are made from the image of one release"},
-            lays=_LAID,
-        ),
+        "docker": BackendRow(lays=_LAID),
         "auto": BackendRow(lays=_LAID),
         "attach": BackendRow(
             lacks={

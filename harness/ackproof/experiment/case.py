@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ackproof.experiment.backends import Need
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.rundir.documents import Scalar
 
 
@@ -53,6 +54,17 @@ class Case:
         """What its faults need of the ground, and who looks on, all together."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
         return seen.union(*(fault.needs for fault in self.faults))
+
+    @property
+    def builds(self) -> tuple[KafkaBuild, ...]:
+        """What its nodes run at any time: the cluster's Kafka, and those that faults bring."""
+        others = (build for fault in self.faults for build in fault.builds)
+        return tuple(dict.fromkeys((self.experiment.cluster.kafka, *others)))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken for granted of each Kafka that is not known, a sentence each."""
+        return tuple(build.assumption for build in self.builds if build.assumption)
 
     @property
     def demands_a_finding(self) -> bool:

@@ -21,6 +21,7 @@ from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.kafka import BUILD_SCHEMA
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.spec import (
@@ -158,18 +159,19 @@ def _read_demand(given: object) -> object:
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
 _SINGLE: Final[JsonValue] = {"type": ["string", "integer", "number", "boolean", "null"]}
+_VALUE: Final[JsonValue] = {"anyOf": [_SINGLE, BUILD_SCHEMA]}
 TOGETHER: Final[dict[str, JsonValue]] = {
     "type": "object",
     "minProperties": 1,
     "properties": {"name": {"type": "string", "description": "What cases with these settings are called."}},
-    "additionalProperties": _SINGLE,
+    "additionalProperties": _VALUE,
 }
 """Settings that go together, in the JSON schema."""
 Values: TypeAlias = Annotated[
     tuple[JsonValue, ...],
     BeforeValidator(_read_values),
     WithJsonSchema(
-        {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in (_SINGLE, TOGETHER)]}
+        {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in (_VALUE, TOGETHER)]}
     ),
 ]
 """The values of one axis, or mappings of settings that go together; `ackproof.plan.axes` reads them."""

@@ -20,6 +20,7 @@ from ackproof.experiment.backends import BACKENDS, Ability, Need
 from ackproof.experiment.base import Spec
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import Path
 from ackproof.experiment.roles import Role, RoleField
@@ -126,8 +127,8 @@ class FaultSpec(Spec):
         return ()
 
     @property
-    def releases(self) -> tuple[str, ...]:
-        """Releases of Kafka that it takes beside the cluster's own."""
+    def builds(self) -> tuple[KafkaBuild, ...]:
+        """What it takes of Kafka beside the cluster's own."""
         return ()
 
     @classmethod

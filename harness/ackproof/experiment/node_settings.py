@@ -80,7 +80,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
         "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": majority,
     }
-    if not spec.kafka.startswith("3."):
+    if not spec.kafka.version.startswith("3."):
         values |= {
             "share.coordinator.state.topic.num.partitions": "1",
             "share.coordinator.state.topic.replication.factor": copies,

@@ -15,8 +15,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
+from ackproof.experiment.kafka import Kafka, KafkaBuild
 from ackproof.experiment.modes import MODES, MetadataMode
-from ackproof.experiment.releases import DEFAULT, KRAFT, Version
+from ackproof.experiment.releases import DEFAULT, KRAFT
 from ackproof.experiment.roles import FIRST_CONTROLLER
 
 Acks: TypeAlias = Literal["0", "1", "all"]
@@ -99,7 +100,11 @@ Racks: TypeAlias = Annotated[
 class ClusterSpec(Spec):
     """The cluster under test."""
 
-    kafka: Version = Field(DEFAULT, description="Version of Kafka, in quotes.")
+    kafka: Kafka = Field(
+        KafkaBuild(DEFAULT),
+        description="Version of Kafka in quotes, or newest; or a build of your own (path), a release with a patch, an "
+        "image.",
+    )
     mode: Literal["kraft", "zookeeper"] = Field(
         "kraft", description="Who keeps the metadata: a KRaft quorum, or ZooKeeper (Kafka 3.9 and no later)."
     )

@@ -1,6 +1,6 @@
 """Kafka's settings of a topic: their names, the values that brokers accept, the releases that have them.
 
-As `LogConfig` of the releases defines them (read there, 3.9 to 4.3). A broker refuses a topic with any other.
+As `LogConfig` of the releases defines them (read there, 3.9 to 4.4). A broker refuses a topic with any other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.nodes import shorten
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.releases import numbers
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import SystemUnderTest
 
@@ -81,6 +81,7 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "compression.type": _Word(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
     "compression.zstd.level": _Number(-131072, 22),
     "delete.retention.ms": _MS,
+    "errors.deadletterqueue.group.enable": _Flag(),
     "file.delete.delay.ms": _MS,
     "flush.messages": _Number(1),
     "flush.ms": _MS,
@@ -91,6 +92,7 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "local.retention.bytes": _Number(-2),
     "local.retention.ms": _Number(-2),
     "max.compaction.lag.ms": _Number(1),
+    "max.decompressed.message.bytes": _Number(1, _INT - 8),
     "max.message.bytes": _Number(0, _INT),
     "message.downconversion.enable": _Flag(),
     "message.format.version": _Any(),
@@ -102,6 +104,8 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "min.compaction.lag.ms": _MS,
     "min.insync.replicas": _Number(1, _INT),
     "preallocate": _Flag(),
+    "remote.copy.lag.bytes": _Number(-1),
+    "remote.copy.lag.ms": _Number(-1),
     "remote.log.copy.disable": _Flag(),
     "remote.log.delete.on.disable": _Flag(),
     "remote.storage.enable": _Flag(),
@@ -118,7 +122,13 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
 _UNTIL_3_9: Final = frozenset(
     {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
 )
-_SINCE: Final[Mapping[str, tuple[int, int]]] = {"internal.segment.bytes": (4, 1)}
+_SINCE: Final[Mapping[str, tuple[int, int]]] = {
+    "errors.deadletterqueue.group.enable": (4, 4),
+    "internal.segment.bytes": (4, 1),
+    "max.decompressed.message.bytes": (4, 4),
+    "remote.copy.lag.bytes": (4, 4),
+    "remote.copy.lag.ms": (4, 4),
+}
 _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _Number(14, _INT)}
 
 
@@ -133,15 +143,17 @@ class Wrong(NamedTuple):
 def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> Wrong | None:
     """What brokers of the experiment's release have against a topic's setting; None: nothing.
 
-    Which release someone else's cluster has is not known: there only a near miss of a known name is wrong.
+    Which release someone else's cluster has is not known, nor which settings an unknown release has: there only a near
+    miss of a known name is wrong.
     """
     near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
-    foreign, kafka = BACKENDS[spec.backend].foreign, spec.cluster.kafka
+    foreign, build = BACKENDS[spec.backend].foreign, spec.cluster.kafka
+    kafka, unknown = build.version, foreign or not build.is_known
     if name not in TOPIC_SETTINGS:
         return (
-            None if foreign and near is None else Wrong(f"Kafka has no topic setting '{name}'", nearest=near)
+            None if unknown and near is None else Wrong(f"Kafka has no topic setting '{name}'", nearest=near)
         )
-    if foreign or kafka not in RELEASES:
+    if unknown:
         return None
     line = numbers(kafka)[:2]
     if (why := refusal(Scope.TOPIC, name)) is not None:

@@ -60,6 +60,7 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
     """What this verdict cannot speak of, whatever the run shows."""
     if BACKENDS[facts.backend].simulated:
         yield not_judged(OF_THE_MODEL)
+    yield from map(not_judged, facts.case.assumptions)
     for reason in facts.prediction.not_predicted:
         yield not_judged(f"predictions: {reason}")
 

@@ -17,7 +17,15 @@ from typing import Final, TypeAlias
 from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.diagnostics import Problems, describe
-from ackproof.plan.paths import ROOTS, is_called, parse_path, short_names, value_text, wrong_path
+from ackproof.plan.paths import (
+    ROOTS,
+    is_called,
+    label_of,
+    names_build,
+    parse_path,
+    short_names,
+    wrong_path,
+)
 
 MAX_CELLS: Final = 1000
 MAX_AXES: Final = 20
@@ -34,7 +42,7 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 class Option:
     """One value of an axis, or what is included: the settings that it gives. Each is another."""
 
-    settings: Mapping[Path, ScalarNode]
+    settings: Mapping[Path, ScalarNode | MapNode]
     where: Path
     """Where the file has it."""
     name: str = ""
@@ -77,9 +85,7 @@ class Matrix:
             (
                 option.together,
                 option.name
-                or ",".join(
-                    f"{short[path]}={value_text(node.value)}" for path, node in option.settings.items()
-                ),
+                or ",".join(f"{short[path]}={label_of(node)}" for path, node in option.settings.items()),
             )
             for option in choice
             if option is not None
@@ -118,7 +124,7 @@ def matrix_of(found: Problems) -> Matrix:
 
 def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
     where: Path = ("matrix", key)
-    together = any(isinstance(item, MapNode) for item in values.items)
+    together = any(isinstance(item, MapNode) for item in values.items) and not names_build(key)
     path: Path = ()
     try:
         path = parse_path(key)
@@ -142,7 +148,7 @@ def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
 
 
 def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | None:
-    if isinstance(item, ScalarNode):
+    if isinstance(item, ScalarNode) or (isinstance(item, MapNode) and names_build(path_text(path))):
         return Option({path: item}, where)
     found.report(where, f"expected a single value, not {describe(item)}")
     return None
@@ -164,13 +170,16 @@ def _together(
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"
         found.report(where, f"expected settings that go together, such as {example}, not {describe(item)}")
         return None
-    settings: dict[Path, ScalarNode] = {}
+    settings: dict[Path, ScalarNode | MapNode] = {}
     named = {axis.key: axis.options for axis in axes if any(one.name for one in axis.options)}
     items: list[Option] = []
     name, good = "", True
     for key, node in item.entries.items():
         place: Path = (*where, key)
-        if not isinstance(node, ScalarNode):
+        if isinstance(node, MapNode) and any(names_build(text) for text in (prefix + key, key)):
+            if (path := _path(found, place, prefix + key, known)) is not None:
+                settings[path] = node
+        elif not isinstance(node, ScalarNode):
             found.report(place, f"expected a single value, not {describe(node)}")
         elif key == NAME:
             name = node.text
@@ -244,10 +253,10 @@ def _listed(found: Problems, key: str, varied: Sequence[Path], axes: Sequence[Ax
             yield option
 
 
-def _same(row: Choice, settings: Mapping[Path, ScalarNode]) -> bool:
+def _same(row: Choice, settings: Mapping[Path, ScalarNode | MapNode]) -> bool:
     """Whether the row has these settings with these values."""
-    has = {path: node.value for option in row if option is not None for path, node in option.settings.items()}
-    return all(path in has and value_text(has[path]) == value_text(settings[path].value) for path in settings)
+    has = {path: node for option in row if option is not None for path, node in option.settings.items()}
+    return all(path in has and label_of(has[path]) == label_of(settings[path]) for path in settings)
 
 
 def _meant(row: Choice, excluded: Option) -> bool:

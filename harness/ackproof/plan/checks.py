@@ -8,6 +8,7 @@ from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.kafka import IMAGE_ALONE
 from ackproof.experiment.links import roles_in
 from ackproof.experiment.nodes import ListNode
 from ackproof.experiment.problems import Path
@@ -15,11 +16,14 @@ from ackproof.experiment.releases import (
     ELR,
     ELR_NEEDS,
     KNOWN_FEATURES,
+    LAST_WITH_ZOOKEEPER,
+    LINES,
     METADATA,
-    WITH_ZOOKEEPER,
     features_of,
     first_with,
-    unsupported,
+    line_of,
+    numbers,
+    too_old,
 )
 from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.experiment.settings import Scope
@@ -85,8 +89,8 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
     cluster, mode = spec.cluster, ("cluster", "mode")
     if not cluster.metadata.broker_controls or not found.sound(mode):
         return
-    if cluster.kafka not in WITH_ZOOKEEPER and found.sound(("cluster", "kafka")):
-        last = WITH_ZOOKEEPER[-1]
+    if not line_of(cluster.kafka.version).zookeeper and found.sound(("cluster", "kafka")):
+        last = LAST_WITH_ZOOKEEPER
         was = f"{last.rpartition('.')[0]} was the last with it"
         found.report(mode, f'Kafka {cluster.kafka} has no ZooKeeper mode: {was}; write kafka: "{last}"')
     if cluster.combined and found.sound(("cluster", "combined")):
@@ -96,13 +100,21 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Whether there is such a release, and whether it has the features and levels that are asked for."""
+    """Whether the release may be, and whether it has the features and levels that are asked for.
+
+    Of a release that is not known its own tool says so, before anything is started.
+    """
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
         return
-    version = spec.cluster.kafka
-    if wrong := unsupported(version):
-        found.report(kafka, *wrong)
+    build = spec.cluster.kafka
+    version = build.version
+    if why := too_old(version):
+        found.report(kafka, why)
+        return
+    if build.image and spec.backend != "docker" and found.sound(("backend",)):
+        found.report(kafka, IMAGE_ALONE)
+    if not build.is_known and numbers(version)[:2] > LINES[-1].number:
         return
     levels = features_of(version)
     for name, level in spec.cluster.features.items():

@@ -22,6 +22,13 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
     """Warn of what its author will hardly have meant."""
     for name, topic in spec.topics.items():
         _above_the_factor(spec, name, topic.replication_factor, found)
+    builds = [
+        (("cluster", "kafka"), spec.cluster.kafka),
+        *((("faults", one.number - 1, one.kind, "to"), build) for one in spec.faults for build in one.builds),
+    ]
+    for path, build in builds:
+        if build.assumption:
+            found.warn(path, build.assumption)
     whole = max([spec.workload.duration, *(_ends(spec, fault) for fault in spec.faults)])
     for fault in spec.faults:
         entry: Path = ("faults", fault.number - 1)

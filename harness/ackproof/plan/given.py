@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, spelt
-from ackproof.experiment.nodes import Data, MapNode, ScalarNode
+from ackproof.experiment.nodes import Data, ListNode, MapNode, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.expecting import not_given
 from ackproof.plan.paths import (
     ends,
     is_called,
+    label_of,
     leaves,
     override,
     parse_path,
@@ -171,13 +172,19 @@ class Expecting:
         """A value as the experiment understands it at `path`, and whether it can stand there."""
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:
-            node = ScalarNode(value, value_text(value))
+            node = self._build_named(path, value) or ScalarNode(value, value_text(value))
             trial = Problems("", override(self._found.root, path, node))
             spec = read_experiment(trial)
             right = spec is not None and trial.sound(path)
             data = value_at(spec.data(), path) if spec is not None and right else None
             self._known[asked] = data, right
         return self._known[asked]
+
+    def _build_named(self, path: Path, value: Scalar) -> MapNode | None:
+        """The build of this name among the values of the matrix."""
+        values = self._found.node(("matrix", path_text(path)))
+        items = values.items if isinstance(values, ListNode) else ()
+        return next((one for one in items if isinstance(one, MapNode) and label_of(one) == value), None)
 
     def _report_no_case(
         self, where: Path, given: dict[Path, tuple[str, Data]], cells: Sequence[dict[str, Data]]

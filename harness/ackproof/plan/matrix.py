@@ -24,7 +24,7 @@ from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
-from ackproof.plan.paths import override, value_at
+from ackproof.plan.paths import label_of, override, value_at
 from ackproof.plan.reader import read_experiment
 from ackproof.plan.repeats import Spanning
 from ackproof.rundir.documents import OverRepeats, Scalar
@@ -114,7 +114,10 @@ def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
 
 def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
     """The values of what varies: as the matrix writes them, and where it does not as the cell has them."""
-    written = {path: node.value for path, node in _settings_of(choice).items()}
+    written: dict[Path, Scalar] = {
+        path: node.value if isinstance(node, ScalarNode) else label_of(node)
+        for path, node in _settings_of(choice).items()
+    }
     whole = cell.data() if len(written) < len(paths) else {}
     values: dict[str, Scalar] = {}
     for path in paths:
@@ -123,7 +126,7 @@ def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict
     return values
 
 
-def _settings_of(choice: Choice) -> dict[Path, ScalarNode]:
+def _settings_of(choice: Choice) -> dict[Path, ScalarNode | MapNode]:
     """What its options set; a later one wins."""
     return {path: node for option in choice if option is not None for path, node in option.settings.items()}
 
@@ -203,7 +206,7 @@ class _Cells:
 
     def _moved(self, problem: Problem, option: Option) -> Problem:
         mark = self._found.locate(option.where)
-        pairs = ", ".join(f"{path_text(path)}: {node.text}" for path, node in option.settings.items())
+        pairs = ", ".join(f"{path_text(path)}: {label_of(node)}" for path, node in option.settings.items())
         message = f"{problem.message} (with {option.name or pairs})"
         return replace(problem, line=mark.line, column=mark.column, message=message)
 
@@ -226,5 +229,5 @@ class _Cells:
             message = f"'{name}' is the name of another case already"
             if not differing.together:
                 (node,) = differing.settings.values()
-                message = f"'{node.text}' gives a case the same name as another value"
+                message = f"'{label_of(node)}' gives a case the same name as another value"
             self._found.report(differing.where, message)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import NOWHERE, MapNode, ScalarNode
-from ackproof.experiment.problems import Path, path_text
+from ackproof.experiment.nodes import NOWHERE, MapNode, ScalarNode, nodes_of, plain
+from ackproof.experiment.problems import InvalidExperiment, Path, path_text
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.paths import override, parse_path, wrong_path
-from ackproof.plan.source import plain_scalar
+from ackproof.plan.paths import names_build, override, parse_path, wrong_path
+from ackproof.plan.source import parse, plain_scalar
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"
 _TEXTS: Final = frozenset({"kafka"})
@@ -34,8 +35,10 @@ def _with(root: MapNode, setting: str) -> MapNode:
         raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
     try:
         path = parse_path(key.strip())
+        if text.startswith("{") and names_build(key.strip()):
+            return override(root, path, _mapping(text))
         scalar = text if path[-1] in _TEXTS else plain_scalar(text)
-    except ValueError as error:
+    except (ValueError, InvalidExperiment) as error:
         raise BadInput(f"--set {setting}: {error}") from error
     wrong = wrong_path(path, root)
     if wrong is not None:
@@ -45,6 +48,14 @@ def _with(root: MapNode, setting: str) -> MapNode:
     if axis is not None:
         raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
     return override(root, path, ScalarNode(scalar, text, NOWHERE))
+
+
+def _mapping(text: str) -> MapNode:
+    """A build as a file writes it, `{path: ../kafka}`, relative to the working folder. Raises ValueError."""
+    node = nodes_of(plain(parse(f"value: {text}".encode(), "--set"))["value"])  # type: ignore[index, call-overload]
+    if not isinstance(node, MapNode):
+        raise ValueError("expected a mapping such as {path: ../kafka}")
+    return replace(node, mark=NOWHERE)
 
 
 def _axis(root: MapNode, path: Path) -> str | None:

@@ -19,6 +19,23 @@ ROOTS: Final = ("cluster", "topics", "workload", "faults", "observe", "evidence"
 _MAPS: Final = ("config", "broker_config", "features")
 
 
+def names_build(text: str) -> bool:
+    """Whether a path, as it is written, is that of a setting which names a Kafka: it may be a mapping."""
+    try:
+        path = parse_path(text)
+    except ValueError:
+        return False
+    return path == ("cluster", "kafka") or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
+
+
+def label_of(node: ScalarNode | MapNode) -> str:
+    """A value as it stands in the name of a case: of a build its name, which reading a file gives it."""
+    if isinstance(node, ScalarNode):
+        return value_text(node.value)
+    name = node.entries.get("name")
+    return name.text if isinstance(name, ScalarNode) else "build"
+
+
 def parse_path(text: str) -> Path:
     """Read a path. Raises ValueError. The name of a setting may stand in brackets or, as it is, behind a dot."""
     parts: list[str | int] = []
@@ -130,14 +147,14 @@ def _deep_match(path: Path) -> str | None:
     return None
 
 
-def override(root: MapNode, path: Path, value: ScalarNode) -> MapNode:
+def override(root: MapNode, path: Path, value: ScalarNode | MapNode) -> MapNode:
     """A copy of `root` with `value` at `path`; what lies beside the path is shared with `root`."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
 
 
-def _override(node: Node | None, path: Path, value: ScalarNode) -> Node:
+def _override(node: Node | None, path: Path, value: ScalarNode | MapNode) -> Node:
     if not path:
         return value
     part = path[0]

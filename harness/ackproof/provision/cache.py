@@ -9,6 +9,7 @@ ends and removes them.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -57,6 +58,12 @@ def discard(target: Path, progress: ProgressSink) -> None:
 
 def _building(target: Path) -> str:
     return f".{target.name}.building-"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from ackproof.provision.jvm import STORAGE_TOOL, java_command
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 
 CHECKPOINT = "bootstrap.checkpoint"
+_SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+"""What the tool of 4.4 and later writes in its place (KIP-1170). A controller takes it under the other name too."""
 
 _FORMAT_TIMEOUT_S = 60.0
 _FEATURE = re.compile(r"[a-z][a-z.]*")
@@ -95,8 +97,8 @@ def _format(
         status = child.wait(_FORMAT_TIMEOUT_S)
     finally:
         child.kill()
-    made = work / "data" / CHECKPOINT
-    if status != 0 or not made.is_file():
+    made = next(filter(Path.is_file, (work / "data" / name for name in (CHECKPOINT, _SNAPSHOT))), None)
+    if status != 0 or made is None:
         said = " ".join(output.read_text(encoding="utf-8", errors="replace").split())[-600:]
         if features:
             asked = ", ".join(f"{name}={level}" for name, level in features.items())

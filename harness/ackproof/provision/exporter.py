@@ -12,9 +12,8 @@ from typing import Final
 
 from ackproof.base.cache import cache_root
 from ackproof.provision import maven
-from ackproof.provision.cache import build_once
+from ackproof.provision.cache import build_once, sha256
 from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.jars import sha256
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.metrics import METRICS, Metric
 

@@ -1,75 +1,249 @@
-"""Kafka's server jars by version, in the cache, each with the SHA-256 that its lock says."""
+"""Kafka's server jars in the cache: of a release, of a build of the user's own, of a release with a patch.
+
+Those of a known release have the SHA-256 of its lock. What else is there (`cache_root()/kafka-VERSION-…`) has a lock of
+its own beside its jars, written when they came: by Maven with the repository's checksums, or copied from a build.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from ackproof.base.cache import cache_root
+from ackproof.base.errors import BadInput
+from ackproof.experiment.kafka import KafkaBuild, not_a_version
+from ackproof.experiment.releases import line_of
 from ackproof.provision import maven
-from ackproof.provision.cache import build_once
+from ackproof.provision.builds import FoundBuild, artifact_of, find_build, read_patch, require_replacing
+from ackproof.provision.cache import build_once, sha256
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.releases import Lock, direct_dependencies, lock
+from ackproof.provision.releases import (
+    Lock,
+    compute_digest,
+    direct_dependencies,
+    lock,
+    read_lock,
+    require_offered,
+)
+
+_OWN_LOCK: Final = "jars.lock"
+_PATCH: Final = "patch.jar"
 
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """The server jars of one version, verified.
+    """The server jars of one Kafka, verified.
 
-    `directory` holds the jars alone; `home` is its folder in the cache, in which class-data archives and
-    formatted checkpoints of this version stand too.
+    `home` is their folder in the cache, in which class-data archives and formatted checkpoints stand too.
     """
 
     version: str
-    directory: Path
+    home: Path
     classpath: tuple[Path, ...]
-    """Sorted absolute paths: a class-data archive is valid for exactly this order."""
+    """Absolute paths, sorted, a patch before them: a class-data archive is valid for exactly this order."""
+    digests: Mapping[str, str]
+    """SHA-256 of each, by file name."""
+    full_version: str = ""
+    """Of a build what its jars say, a suffix such as -SNAPSHOT included."""
+    commit: str = ""
 
     @property
-    def home(self) -> Path:
-        """Where all that belongs to this version stands in the cache."""
-        return self.directory.parent
+    def directory(self) -> Path:
+        """The folder of the jars, a patch aside."""
+        return self.classpath[-1].parent
 
     @property
     def classpath_argument(self) -> str:
         return ":".join(map(str, self.classpath))
 
+    @cached_property
+    def digest(self) -> str:
+        """Tells class paths apart."""
+        return compute_digest(self.digests)
+
+
+def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
+    """The jars of a build that is no image. Raises as `kafka_jars` does, and `BadInput` for a path that holds none."""
+    if build.patch is not None:
+        return _patch_release(build, Path(build.patch), progress)
+    if build.path is not None:
+        return copy_build(find_build(Path(build.path), progress), build, progress)
+    return kafka_jars(build.version, progress)
+
 
 def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
-    """The jars of this version: from the cache, else fetched with Maven (7 s and 45 MB the first time).
+    """The jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
     Every jar is compared with the lock, cached ones too (0.03 s, once per process while no file changes).
-    Raises `BadInput` (unknown version), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
     """
     locked = lock(version)
+    if locked is None:
+        return _prepare_unlisted(version, progress)
     directory = _home(locked) / "jars"
     build_once(directory, lambda folder: _fetch(locked, folder, progress), progress)
-    _check_cached(locked, directory, progress)
-    return KafkaJars(version, directory, tuple(directory / name for name in sorted(locked.jars)))
+    return _verify_jars(locked, directory, progress)
+
+
+def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
+    """The same build with what its files say: version and digest. `image_jars`: of an image the folder of its jars.
+
+    Raises `BadInput` where that is another version than `build` has.
+    """
+    if build.patch is not None:
+        files = read_patch(Path(build.patch))
+        digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+        _require_same(build, digest)
+        return replace(build, digest=digest)
+    place = image_jars or (Path(build.path) if build.path is not None else None)
+    if place is None:
+        return build
+    found = find_build(place)
+    if build.version and build.version != found.version:
+        raise BadInput(f"{build.label} is Kafka {found.version}, not {build.version}")
+    digest = compute_digest(found.digests())
+    _require_same(build, digest)
+    return replace(build, version=found.version, digest=digest)
 
 
 def is_cached(version: str) -> bool:
     """Whether `kafka_jars` would need neither Maven nor a network."""
-    return (_home(lock(version)) / "jars").exists()
+    locked = lock(version)
+    return (_unlisted_home(version) if locked is None else _home(locked) / "jars").exists()
+
+
+def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
+    """The jars of a build, copied into the cache: whoever builds anew meanwhile does not touch a node that runs.
+
+    Raises `BadInput` where they are not those that the case names.
+    """
+    own = found.digests()
+    _require_same(build, compute_digest(own))
+    logger = () if found.logs else _logger(found, progress)
+    digests = {**own, **{jar.name: sha256(jar) for jar in logger}}
+    home = cache_root() / f"kafka-{found.full_version}-build-{compute_digest(digests)}"
+
+    def copy(folder: Path) -> None:
+        progress(Progress("verify", f"{build.label}: copying {len(digests)} jars into the cache"))
+        (folder / "jars").mkdir()
+        for jar in (*found.jars, *logger):
+            # With its time: a class-data archive is valid for that.
+            shutil.copy2(jar, folder / "jars" / jar.name)
+        if _write_own_lock(folder, found.version).jars != digests:
+            raise BadInput(f"{build.label} was built anew while its jars were copied: run it again")
+
+    build_once(home, copy, progress)
+    jars = _verify_jars(read_lock(found.version, home / _OWN_LOCK), home / "jars", progress)
+    return KafkaJars(
+        jars.version, home, jars.classpath, digests, full_version=found.full_version, commit=found.commit
+    )
+
+
+def _logger(found: FoundBuild, progress: ProgressSink) -> tuple[Path, ...]:
+    """What Maven's jars of a server lack beside a distribution's, from the nearest known release: a logger."""
+    there = {artifact_of(jar) for jar in found.jars}
+    known = kafka_jars(line_of(found.version).releases[-1], progress)
+    return tuple(
+        jar for jar in known.classpath if "log4j" in artifact_of(jar) and artifact_of(jar) not in there
+    )
+
+
+def _require_same(build: KafkaBuild, digest: str) -> None:
+    if build.digest and build.digest != digest:
+        raise BadInput(
+            f"{build.label} is another build by now (digest {digest}, and the case names {build.digest}): run the "
+            "experiment anew instead"
+        )
+
+
+def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> KafkaJars:
+    """A release's jars behind a jar of the patch's files."""
+    version = build.version
+    base = kafka_jars(version, progress)
+    files = read_patch(patch)
+    require_replacing(patch, files, base.classpath)
+    digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+    _require_same(build, digest)
+    home = cache_root() / f"kafka-{version}-{base.digest}-patch-{digest}"
+
+    def write(folder: Path) -> None:
+        progress(Progress("verify", f"Kafka {version}: a jar of the {len(files)} files of {patch.name}"))
+        with zipfile.ZipFile(folder / _PATCH, "w") as jar:
+            for name, data in files.items():
+                jar.writestr(zipfile.ZipInfo(name), data)
+
+    built = build_once(home, write, progress) / _PATCH
+    digests = {built.name: sha256(built), **base.digests}
+    return KafkaJars(version, home, (built, *base.classpath), digests)
+
+
+def _prepare_unlisted(version: str, progress: ProgressSink) -> KafkaJars:
+    """The jars of a release that has no lock here, as Maven offers them."""
+    if (why := not_a_version(version)) is not None:
+        raise BadInput(why)
+    home = _unlisted_home(version)
+
+    def fetch(folder: Path) -> None:
+        require_offered(version)
+        _download(version, folder / "jars", (), progress, strict=True)
+        _write_own_lock(folder, version)
+
+    build_once(home, fetch, progress)
+    return _verify_jars(read_lock(version, home / _OWN_LOCK), home / "jars", progress)
+
+
+def _unlisted_home(version: str) -> Path:
+    return cache_root() / f"kafka-{version}"
+
+
+def _write_own_lock(folder: Path, version: str) -> Lock:
+    made = Lock(version, {jar.name: sha256(jar) for jar in (folder / "jars").iterdir()})
+    (folder / _OWN_LOCK).write_text(made.text(), encoding="utf-8")
+    return made
 
 
 def _home(locked: Lock) -> Path:
     return cache_root() / f"kafka-{locked.version}-{locked.digest}"
 
 
+def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> KafkaJars:
+    _check_cached(locked, directory, progress)
+    classpath = tuple(directory / name for name in sorted(locked.jars))
+    return KafkaJars(locked.version, directory.parent, classpath, locked.jars)
+
+
 def _fetch(locked: Lock, folder: Path, progress: ProgressSink) -> None:
-    work, jars = folder / "work", folder / "jars"
-    work.mkdir()
-    name, artifacts = f"Kafka {locked.version}", direct_dependencies(locked.version)
-    maven.fetch(name, artifacts, jars, work, expected=locked.jars, progress=progress)
+    """The jars of a known release, in `folder` itself."""
+    _download(locked.version, folder / "jars", locked.jars, progress)
     progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
-    verify(locked, jars)
-    for jar in jars.iterdir():
+    verify(locked, folder / "jars")
+    for jar in (folder / "jars").iterdir():
         jar.rename(folder / jar.name)
-    jars.rmdir()
+    (folder / "jars").rmdir()
+
+
+def _download(
+    version: str, jars: Path, expected: Collection[str], progress: ProgressSink, *, strict: bool = False
+) -> None:
+    work = jars.parent / "work"
+    work.mkdir()
+    name, artifacts = f"Kafka {version}", direct_dependencies(version)
+    try:
+        maven.fetch(name, artifacts, jars, work, expected=expected, progress=progress, strict=strict)
+    except ProvisionFailed as error:
+        if "hecksum" not in str(error):
+            raise
+        raise ProvisionFailed(
+            f"{error}; nothing of it is used: a mirror or proxy holds another file than the repository says; try again "
+            "without it (~/.m2/settings.xml)"
+        ) from error
     shutil.rmtree(work)
 
 
@@ -86,12 +260,6 @@ def verify(locked: Lock, directory: Path) -> None:
             raise ProvisionFailed(
                 f"{where}: wrong SHA-256 of {name}: expected {expected}, got {got}; nothing of it is used"
             )
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()

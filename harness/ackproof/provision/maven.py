@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
+from xml.etree import ElementTree
 
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.base.wait import wait_until
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.java import find_java
-from ackproof.provision.progress import Progress, ProgressSink
+from ackproof.provision.progress import Progress, ProgressSink, ignore
 
 INSTALL = "apt-get install maven"
 
@@ -25,6 +27,7 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _TIMEOUT_S = 840.0
 _FETCHED = re.compile(r"^(?:\[INFO\] )?Downloaded from \S+: \S+/(?P<jar>[^/\s]+\.jar) ", re.MULTILINE)
 _COPIED = re.compile(r"^\[INFO\] Copying (?P<jar>\S+\.jar) to ", re.MULTILINE)
+_RESOLVED = re.compile(r"^ *[^: ]+:[^: ]+:pom:[^:]+:compile:(?P<path>/.*\.pom)", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_TELLING = re.compile(
     r"^(|To see the full stack trace.*|Re-run Maven.*|For more information.*|\[Help.*)$"
@@ -43,7 +46,8 @@ _POM = """\
 </project>
 """
 _DEPENDENCY = (
-    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+    "<type>{}</type></dependency>"
 )
 
 
@@ -55,9 +59,36 @@ def find_maven() -> Path:
     return Path(found).absolute()
 
 
-def pom(artifacts: Sequence[Artifact]) -> str:
+def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
     """A project that depends on exactly these."""
-    return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each) for each in artifacts))
+    return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each, kind) for each in artifacts))
+
+
+def list_published_versions(group: str, artifact: str) -> frozenset[str]:
+    """Every version of an artifact that the repositories of Maven's settings offer now (2 s).
+
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's own complaint where no repository answers.
+    """
+    with tempfile.TemporaryDirectory(prefix="ackproof-maven-") as folder:
+        work = Path(folder)
+        (work / "pom.xml").write_text(pom([(group, artifact, "RELEASE")], "pom"), encoding="utf-8")
+        # Maven keeps a repository's list beside the artifacts; -U: not one that it asked for earlier today.
+        goal = [
+            f"{_PLUGIN}:resolve",
+            "-U",
+            "-DoutputAbsoluteArtifactFilename=true",
+            "-DexcludeTransitive=true",
+        ]
+        what = f"the versions of {artifact}"
+        _run([*goal, f"-DoutputFile={work / 'resolved'}"], work, what, (), ignore)
+        found = _RESOLVED.search((work / "resolved").read_text(encoding="utf-8"))
+        lists = Path(found["path"]).parent.parent.glob("maven-metadata-*.xml") if found else ()
+        versions = {
+            version.text or "" for file in lists for version in ElementTree.parse(file).iter("version")
+        }
+    if not versions:
+        raise ProvisionFailed(f"Maven keeps no list of {what}: look at its settings and mirrors")
+    return frozenset(versions)
 
 
 def fetch(
@@ -68,26 +99,32 @@ def fetch(
     *,
     expected: Collection[str],
     progress: ProgressSink,
+    strict: bool = False,
 ) -> None:
     """Put the jars of these and of all that they need into the new folder `jars`. `what` names them for people;
     `expected`: their file names, if known, for `progress`.
 
+    `strict`: a file whose checksum is not the repository's ends it, and nothing that was missing earlier today counts
+    as missing. Maven only warns of the first.
+
     `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
     `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
     """
+    (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
+    goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+    _run([*goal, *(("-C", "-U") if strict else ())], work, what, expected, progress)
+
+
+def _run(
+    arguments: Sequence[str], work: Path, what: str, expected: Collection[str], progress: ProgressSink
+) -> None:
+    """Run Maven in `work`, where its project is. Raises as `fetch` does."""
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
-    (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
+    progress(Progress("download", f"{what}: asking Maven", 0, len(expected)))
     output = work / "mvn.log"
-    progress(Progress("download", f"{what}: asking Maven for its jars", 0, len(expected)))
     child = spawn(
-        [
-            str(maven),
-            "-B",
-            f"{_PLUGIN}:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-        ],
+        [str(maven), "-B", *arguments],
         run=RunTag(f"provision-{os.getpid()}", work, work),
         role="mvn",
         cwd=work,

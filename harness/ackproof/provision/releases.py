@@ -1,24 +1,32 @@
 """Of which jars each release of Kafka consists (`ackproof.experiment.releases` says which releases there are).
 
 `locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted.
-`python -m ackproof.provision.lock VERSION…` writes these files anew.
+`python tools/new_release.py VERSION` writes these files. A release without one is fetched as Maven offers
+it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Final
 
-from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import numbers
+from ackproof.base.errors import BadInput, WaitTimeout
+from ackproof.experiment.releases import RELEASES, numbers, too_old
+from ackproof.provision import maven
+from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.maven import Artifact
 
 LOCKS = Path(__file__).parent / "locks"
+SERVER: Final = ("org.apache.kafka", "kafka_2.13")
+"""Group and artifact of the server."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+\.jar) (?P<sha256>[0-9a-f]{64})")
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 _LOG4J = "2.25.4"
 _RELOAD4J = "1.7.36"
 
@@ -33,24 +41,82 @@ class Lock:
     @cached_property
     def digest(self) -> str:
         """Tells two locks of one version apart: a cache made by another ackproof is not mistaken for ours."""
-        return hashlib.sha256(self.text().encode()).hexdigest()[:12]
+        return compute_digest(self.jars)
 
     def text(self) -> str:
-        return "".join(f"{name} {self.jars[name]}\n" for name in sorted(self.jars))
+        return _lock_text(self.jars)
 
 
-def lock(version: str) -> Lock:
-    """The lock of this version. Raises `BadInput` with the known versions if there is none."""
-    known = sorted((path.stem.removeprefix("kafka-") for path in LOCKS.glob("kafka-*.lock")), key=numbers)
-    if version not in known:
-        raise BadInput(f"Kafka {version!r} is not known; known versions: {', '.join(known)}")
-    text = (LOCKS / f"kafka-{version}.lock").read_text(encoding="utf-8")
-    return Lock(version, {match["name"]: match["sha256"] for match in map(_line, text.splitlines())})
+def _lock_text(jars: Mapping[str, str]) -> str:
+    return "".join(f"{name} {jars[name]}\n" for name in sorted(jars))
+
+
+def compute_digest(files: Mapping[str, str]) -> str:
+    """Tells sets of files apart, given the SHA-256 of each by its name: 12 hexadecimal digits."""
+    return hashlib.sha256(_lock_text(files).encode()).hexdigest()[:12]
+
+
+def lock(version: str) -> Lock | None:
+    """The lock of this version; None where there is none."""
+    file = LOCKS / f"kafka-{version}.lock"
+    return read_lock(version, file) if _VERSION.match(version) and file.is_file() else None
+
+
+def read_lock(version: str, file: Path) -> Lock:
+    """The lock that a file holds. Raises `BadInput` when it is damaged."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return Lock(version, {match["name"]: match["sha256"] for match in map(_line, lines)})
+
+
+def list_offered_releases() -> list[str]:
+    """The releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
+    found = [version for version in _list_published() if _VERSION.match(version) and not too_old(version)]
+    return sorted(found, key=numbers)
+
+
+@cache
+def _list_published() -> frozenset[str]:
+    return maven.list_published_versions(*SERVER)
+
+
+def find_newest_release() -> str:
+    """The newest release that Maven's repositories offer. Raises `BadInput` where none can be asked."""
+    try:
+        return list_offered_releases()[-1]
+    except (ProvisionFailed, WaitTimeout) as error:
+        raise BadInput(
+            f"the newest release of Kafka is not known, for Maven cannot be asked ({error}); name one, such as "
+            f"{RELEASES[-1]}"
+        ) from error
+
+
+def require_offered(version: str) -> None:
+    """Raises `BadInput` that names the nearest versions where there is no such release, or nobody can be asked."""
+    try:
+        there = list_offered_releases()
+    except (ProvisionFailed, WaitTimeout) as error:
+        known = ", ".join(_nearest(version, RELEASES))
+        raise BadInput(
+            f"Kafka {version} is not in the cache and not known, and Maven cannot be asked ({error}); the nearest that "
+            f"are known: {known}"
+        ) from error
+    if version not in there:
+        raise BadInput(
+            f"Maven's repositories have no Kafka {version}; the nearest there: {', '.join(_nearest(version, there))}"
+        )
+
+
+def _nearest(version: str, there: Sequence[str]) -> list[str]:
+    """The versions around this one, of its own line where there are some."""
+    wanted = numbers(version)
+    line = [one for one in there if numbers(one)[:2] == wanted[:2]] or list(there)
+    below, above = ([one for one in line if (numbers(one) < wanted) is side] for side in (True, False))
+    return [*below[-2:], *above[:1]]
 
 
 def direct_dependencies(version: str) -> list[Artifact]:
     """(group, artifact, version) of what is asked of Maven: the server and a logger behind slf4j."""
-    kafka = ("org.apache.kafka", "kafka_2.13", version)
+    kafka = (*SERVER, version)
     if is_4(version):
         log4j = "org.apache.logging.log4j"
         return [

@@ -16,8 +16,9 @@ from typing import Protocol
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.backends.choice import prepare
-from ackproof.cluster.install import Installation, install, with_features
+from ackproof.cluster.install import Installation, install, jars_by_label, with_features
 from ackproof.experiment.case import Case
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.faults.command import require
 from ackproof.judge import judge_over_repeats
 from ackproof.provision.progress import in_words
@@ -245,20 +246,18 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     return batch
 
 
-def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Installation]:
+def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuild, Installation]:
     """All that any case needs, before the first one: nothing is fetched, and nothing lacks, while a cluster runs."""
-
     tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
-        prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
+        prepare(case.experiment.backend, case.needs, case.builds, tell)
         require(case.faults)
-    clusters = [case.experiment.cluster for case in planned if not case.experiment.ground.foreign]
-    others = {version for case in planned for fault in case.faults for version in fault.releases}
+    ours = [case for case in planned if not case.experiment.ground.foreign]
     ready = {
-        version: install(version, tell) for version in sorted({spec.kafka for spec in clusters} | others)
+        build: install(build, tell) for build in dict.fromkeys(one for case in ours for one in case.builds)
     }
-    for spec in clusters:
+    for spec in (case.experiment.cluster for case in ours):
         # What Kafka says to these levels must be known before anything is started.
         with_features(ready[spec.kafka], spec.features, tell)
     return ready
@@ -353,7 +352,7 @@ def _run_all(
     batch: Batch,
     queue: Sequence[PlannedCase],
     options: BatchOptions,
-    ready: dict[str, Installation],
+    ready: dict[KafkaBuild, Installation],
     watcher: BatchWatcher,
 ) -> None:
     """These cases in order. The cluster of each starts as soon as the case before it has healed."""
@@ -369,6 +368,7 @@ def _run_all(
             replay=replay(one),
             keep_data=options.keep_data,
             installed=ready.get(one.case.experiment.cluster.kafka),
+            jars=jars_by_label(one.case.builds, ready),
             attachment=options.attachment,
             healed=lambda: prepare_next(number + 1),
         )

@@ -361,6 +361,8 @@ class CaseRun:
             resolved=case_to_json(self.case),
             clients=tuple(clients),
             environment=self.environment,
+            assumed=self.case.assumptions,
+            jars={label: dict(digests) for label, digests in self.options.jars.items()},
             wall_ns=self.timeline.clock.wall_ns,
             sealed=True,
         ).save(self.run.case_json)

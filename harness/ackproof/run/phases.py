@@ -49,6 +49,8 @@ class CaseOptions:
     keep_data: bool = False
     installed: Installation | None = None
     """What provisioning has ready for the case's version; found or made when it is not given."""
+    jars: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of each Kafka that nodes run, by its label: the SHA-256 of its jars by file name."""
     attachment: Attachment | None = None
     """Where the cluster is that someone else runs (backend `attach`)."""
     healed: Callable[[], None] = lambda: None

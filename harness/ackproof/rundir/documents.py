@@ -61,7 +61,7 @@ def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
 
 
 class Client(Document):
-    """One client process of a run. `producer` or `reader` is its number in the ledgers."""
+    """One client process of a run. `producer` or `reader`: its number in the ledgers. Old readers have no isolation."""
 
     id: str
     kind: Literal["producer", "reader", "final"]
@@ -69,16 +69,16 @@ class Client(Document):
     reader: int | None = None
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
-    """Of a reader; None: it was not written down."""
     keys: int = 0
     """How many keys a producer's records have, and each so-manieth of a key is a tombstone (`rundir.keys`); 0: none."""
     tombstone_every: int = 0
     killed: bool = False
-    """A fault killed it, on purpose: it leaves no `_END`, and what it had sent is in the ledger all the same."""
+    """A fault killed it: it leaves no `_END`, and what it had sent is in the ledger all the same."""
 
 
 class CaseFile(Document):
-    """`case.json`. `resolved` is the case as `ackproof.plan` writes it: enough to run it again."""
+    """`case.json`. `resolved` is the case as `ackproof.plan` writes it: enough to run it again. `assumed`: a sentence
+    for each Kafka whose rules are not known. `jars`: by the label of a Kafka, the SHA-256 of its jars by file name."""
 
     format: Literal[1] = 1
     run_id: str
@@ -94,6 +94,8 @@ class CaseFile(Document):
     resolved: JsonValue
     clients: tuple[Client, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    jars: dict[str, dict[str, str]] = Field(default_factory=dict)
     wall_ns: int = 0
     sealed: bool = False
     """The run says at its end what it wrote (`seal.json`). Those of older versions do not."""

@@ -40,7 +40,7 @@ def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         try:
             wanted = read_marker(marker.args if marker else (), marker.kwargs if marker else {})
             with own_warnings():
-                prepare("process", wanted.needs, wanted.cluster)
+                prepare("process", wanted.needs, (wanted.cluster.kafka,))
                 folder = _new_folder(session.out / "kafka_cluster", f"{node.path.stem}.{node.name}", keep_all)
                 installed = session.installed(wanted.cluster.kafka)
                 cluster = KafkaCluster(wanted, folder, installed, seed=f"{seed}/{node.nodeid}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput
@@ -15,7 +16,9 @@ from ackproof.experiment.problems import InvalidExperiment, hint
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults.registry import fault_kinds
+from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.cases import cases, reseeded
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.entries import spelt_out
 from ackproof.plan.matrix import Plan, analyse
 
@@ -133,7 +136,11 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
         "faults": faults or [],
     }
     try:
-        return analyse(what, spelt_out(root_of({name: _plain(said) for name, said in whole.items()})))
+        found = Problems(what, spelt_out(root_of({name: _plain(said) for name, said in whole.items()})))
+        root = fill_in_builds(found, Path.cwd())
+        if found.problems:
+            raise InvalidExperiment(found.problems)
+        return analyse(what, root)
     except InvalidExperiment as error:
         lines = [
             f"{what}: {_SHOWN.sub('', problem.path)}: {problem.message}"

@@ -9,8 +9,9 @@ from pathlib import Path
 from ackproof import audit
 from ackproof.audit.results import AuditResult
 from ackproof.base.interrupts import sigterm_as_interrupt
-from ackproof.cluster.install import Installation, install
+from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
 from ackproof.run.case import run_case
 from ackproof.run.options import BatchOptions, command_of
@@ -33,16 +34,16 @@ class PluginSession:
     worker: str
     command: str
     _batch: Batch | None = field(default=None, init=False)
-    _installed: dict[str, Installation] = field(default_factory=dict, init=False)
+    _installed: dict[KafkaBuild, Installation] = field(default_factory=dict, init=False)
     _spark: ExitStack = field(default_factory=ExitStack, init=False)
     _has_spark: bool = field(default=False, init=False)
 
-    def installed(self, version: str) -> Installation:
-        """This version of Kafka, provisioned once. Raises as `ackproof.provision` does."""
-        if version not in self._installed:
+    def installed(self, build: KafkaBuild) -> Installation:
+        """This Kafka, provisioned once. Raises as `ackproof.provision` does."""
+        if build not in self._installed:
             with own_warnings():
-                self._installed[version] = install(version)
-        return self._installed[version]
+                self._installed[build] = install(build)
+        return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
         """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
@@ -56,6 +57,7 @@ class PluginSession:
             replay=replay_of(file, case),
             keep_data=self.keep_data,
             installed=installed,
+            jars=jars_by_label(case.builds, {build: self.installed(build) for build in case.builds}),
         )
         with own_warnings(), sigterm_as_interrupt():
             one.bring(lambda: run_case(case, one.run, options, Silent()))

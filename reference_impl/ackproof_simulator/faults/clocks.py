@@ -36,7 +36,7 @@ class ClockRun(Virtual[ClockJump]):
         quorum = self.world.control.quorum
         spec = self.world.case.experiment.cluster
         # Before KIP-996 any voter that waited for too long raises the epoch, and so ends the leader's.
-        disturbs = node == quorum.active or (node in quorum.voters and numbers(spec.kafka) < (4, 0))
+        disturbs = node == quorum.active or (node in quorum.voters and numbers(spec.kafka.version) < (4, 0))
         overdue = seconds(by) >= 3 * self.world.timing.quorum_timeout // 2
         if disturbs and overdue and not spec.metadata.broker_controls:
             quorum.resign()

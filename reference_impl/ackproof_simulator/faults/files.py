@@ -90,7 +90,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
         self.world.journal.moving = True
         state = partition.image.partition
         image = partition.image._replace(partition=state._replace(epoch=state.epoch + 1))
-        if state.elr and numbers(self.world.case.experiment.cluster.kafka) < (4, 3):
+        if state.elr and numbers(self.world.case.experiment.cluster.kafka.version) < (4, 3):
             # handleAssignReplicasToDirs builds its change as if eligible leader replicas were off.
             image = clear_eligible(partition.image)
         control.apply(partition, image)

@@ -96,7 +96,7 @@ class UpgradeRun(_Rollout[Upgrade]):
 
     def _of_the_release(self, rules: Rules) -> Rules:
         """Another release's code under the same settings and feature levels."""
-        code = rules_of(self.fault.to, elr=rules.elr)
+        code = rules_of(self.fault.to.version, elr=rules.elr)
         return replace(
             code,
             min_insync=rules.min_insync,
@@ -119,7 +119,11 @@ class UpgradeRun(_Rollout[Upgrade]):
         for partition in self.world.control.partitions:
             partition.rules = self._of_the_release(partition.rules)
         chosen = self.world.case.experiment.cluster.features
-        if ELR in chosen or numbers(self.fault.to) < (4, 1) or self.world.control.partitions[0].rules.elr:
+        if (
+            ELR in chosen
+            or numbers(self.fault.to.version) < (4, 1)
+            or self.world.control.partitions[0].rules.elr
+        ):
             return
         self.world.journal.note(FeatureDecided, feature=ELR, level=1)
         for partition in self.world.control.partitions:

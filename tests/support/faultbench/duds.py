@@ -345,9 +345,9 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     },
     "an older release": {
         "upgrade": Dud(
-            "upgrade: {to: '4.3.1'}",
-            "to log that it is of release 4.3.1",
-            {"ackproof.cluster.backends.process.cluster.ProcessCluster.use_release": nothing},
+            "upgrade: {to: '4.4.0'}",
+            "to log that it is of release 4.4.0",
+            {"ackproof.cluster.backends.process.cluster.ProcessCluster.use_build": nothing},
         ),
     },
     "clients": {

@@ -114,7 +114,7 @@ def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
 def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
     experiment: dict[str, JsonValue] = {
         "name": recipe.experiment,
-        "cluster": {"kafka": "4.3.1", "brokers": 3},
+        "cluster": {"kafka": "4.4.0", "brokers": 3},
         "topics": {recipe.topic: {"partitions": recipe.partitions, "replication_factor": 3}},
         "evidence": {"max_indeterminate": 0.5},
         "expect": [{"given": {"acks": "all"}, "lost": 0}]
@@ -134,7 +134,7 @@ def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
         clients=(Client(id="p0", kind="producer", producer=0),),
         environment={
             "ackproof": "0.1.0",
-            "kafka": "4.3.1",
+            "kafka": "4.4.0",
             "java": "17.0.21 (Debian)",
             "python": "3.11.2",
             "librdkafka": "2.16.0",

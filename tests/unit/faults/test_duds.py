@@ -18,6 +18,7 @@ from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.fault import FaultSpec, Grip
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
@@ -94,8 +95,8 @@ class FakeCluster:
     def partition_ends(self, topics: object) -> dict[TopicPartition, PartitionEnds]:
         return self.ends
 
-    def use_release(self, node_id: int, version: str) -> None:
-        self.releases[node_id] = version
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        self.releases[node_id] = build.version
 
     def create_topics(self, topics: object, timeout_s: float) -> None:
         """Done, it says."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ackproof.experiment.links import LinkEnds
+from ackproof.experiment.releases import DEFAULT
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.named import CutFault
@@ -193,7 +194,7 @@ def test_an_end_of_a_link_that_was_not_hit_may_have_been_nobodys(
 def grounded(facts: Facts) -> Facts:
     """A run that has all its nodes."""
     one = event(NodeStarted(pid=9), 0.0, node=101)
-    return replace(facts, events=(one, *facts.events), environment={"kafka": "4.3.1"})
+    return replace(facts, events=(one, *facts.events), environment={"kafka": DEFAULT})
 
 
 def _registrations(*nodes: int) -> list[MetadataRecord]:
@@ -236,14 +237,17 @@ GROUNDS: dict[str, tuple[Callable[[Facts], Facts], str | None]] = {
         lambda f: watched(f, [sampled(1.0, replicas=(1, 2, 7))]),
         "brokers 1, 2, 3, and 7 was sampled",
     ),
-    "its release": (lambda f: _logged(f, "4.3.1"), None),
-    "another release": (lambda f: _logged(f, "4.2.1"), "Kafka 4.3.1, and node 1 logged that it is 4.2.1"),
+    "its release": (lambda f: _logged(f, DEFAULT), None),
+    "another release": (
+        lambda f: _logged(f, "4.2.1"),
+        f"Kafka {DEFAULT}, and node 1 logged that it is 4.2.1",
+    ),
     "another's jars": (
         lambda f: replace(f, environment={"kafka": "4.2.1"}),
-        "has Kafka 4.3.1, and the environment of its run 4.2.1",
+        f"has Kafka {DEFAULT}, and the environment of its run 4.2.1",
     ),
-    "its level": (lambda f: _with_log(f, _level(30)), None),
-    "a later level": (lambda f: _with_log(f, _level(31)), "metadata.version 31, which these do not know"),
+    "its level": (lambda f: _with_log(f, _level(33)), None),
+    "a later level": (lambda f: _with_log(f, _level(34)), "metadata.version 34, which these do not know"),
     "other backend": (
         lambda f: replace(f, backend="docker"),
         "the backend is docker, and its resolved case process",
@@ -253,7 +257,7 @@ GROUNDS: dict[str, tuple[Callable[[Facts], Facts], str | None]] = {
         "is model, and the timeline has a process of node 101",
     ),
     "an image": (
-        lambda f: replace(f, environment={"kafka": "4.3.1", "image": "x"}),
+        lambda f: replace(f, environment={"kafka": DEFAULT, "image": "x"}),
         "is process, and it tells of the environment of docker",
     ),
 }

@@ -117,7 +117,11 @@ def good() -> str:
 @pytest.fixture(scope="session")
 def good_files() -> dict[str, str]:
     """Texts of good experiments by a name."""
-    catalogue = {path.name: path.read_text("utf-8") for path in sorted(EXPERIMENTS.glob("*.yaml"))}
+    # Paths in a file are relative to it, and the tests write its text elsewhere.
+    catalogue = {
+        path.name: path.read_text("utf-8").replace("patch: patches", f"patch: {EXPERIMENTS}/patches")
+        for path in sorted(EXPERIMENTS.glob("*.yaml"))
+    }
     return {"good": GOOD, "documented": DOCUMENTED, **catalogue}
 
 

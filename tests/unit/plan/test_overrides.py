@@ -33,7 +33,7 @@ def test_a_setting_takes_its_place(file: Path) -> None:
         file, ["cluster.kafka=4.2.1", "topics.orders.config[min.insync.replicas]=1", "faults[1].at=2s"]
     )
     spec = plan.spec
-    assert spec.cluster.kafka == "4.2.1"
+    assert spec.cluster.kafka.version == "4.2.1"
     assert spec.topics["orders"].config["min.insync.replicas"] == "1"
     assert str(spec.faults[0].trigger).startswith("2s")
     assert len(cases(plan)) == 3

@@ -56,7 +56,8 @@ def test_what_there_is(load_text: Load, fault: str, text: str) -> None:
         ("rolling_restart: {target: broker(5)}", "faults[1].rolling_restart.target", "does not exist"),
         ("upgrade: {to: 4.3}", "faults[1].upgrade.to", "without quotes"),
         ('upgrade: {to: "4.2.1"}', "faults[1].upgrade.to", "not newer than 4.2.1"),
-        ('upgrade: {to: "4.9.1"}', "faults[1].upgrade.to", "is not supported"),
+        ('upgrade: {to: "3.8.0"}', "faults[1].upgrade.to", "not newer than 4.2.1"),
+        ("upgrade: {to: {path: nowhere}}", "faults[1].upgrade.to", "no such folder"),
         ("decommission: {target: controller}", "faults[1].decommission.target", "holds no partitions"),
         ("move_log_dir: {partition: t/0, target: leader(t/0)}", "faults[1].move_log_dir.target", "one log dir"),
         ("recreate: {topic: u}", "faults[1].recreate.topic", "u"),
@@ -85,4 +86,4 @@ def test_a_broker_whose_replicas_nobody_could_take_stays(load_text: Load) -> Non
 
 def test_an_upgrade_takes_another_release(load_text: Load) -> None:
     (fault,) = load_text(FRAME.format(fault='upgrade: {to: "4.3.1"}')).spec.faults
-    assert fault.releases == ("4.3.1",)
+    assert [build.version for build in fault.builds] == ["4.3.1"]

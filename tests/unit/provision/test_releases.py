@@ -28,6 +28,7 @@ def test_what_an_experiment_may_name_is_what_is_locked() -> None:
 @pytest.mark.parametrize("version", RELEASES)
 def test_a_lock_names_every_direct_dependency_and_is_sorted(version: str) -> None:
     locked = releases.lock(version)
+    assert locked is not None
     text = (releases.LOCKS / f"kafka-{version}.lock").read_text()
     assert locked.text() == text
     assert text.splitlines() == sorted(text.splitlines())
@@ -56,7 +57,7 @@ def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     [("3.9.2", "-Dlog4j.configuration=file:"), ("4.3.1", "-Dlog4j2.configurationFile=")],
 )
 def test_each_generation_has_its_logger(version: str, option: str) -> None:
-    config, target = logging_arguments(KafkaJars(version, Path("/jars"), ()), Path("/node/server.log"))
+    config, target = logging_arguments(KafkaJars(version, Path("/jars"), (), {}), Path("/node/server.log"))
     assert config.startswith(option)
     path = Path(config.removeprefix(option))
     assert "ackproof.log" in path.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,7 +81,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     fake = Backend()
     monkeypatch.setattr(session, "run_case", fake.run_case)
     monkeypatch.setattr(room, "conclude", fake.conclude)
-    monkeypatch.setattr(session, "install", lambda version: version)
+    monkeypatch.setattr(session, "install", lambda _: SimpleNamespace(jars=SimpleNamespace(digests={})))
     monkeypatch.setattr(room, "publish", publish)
     monkeypatch.setattr(session.PluginSession, "with_spark", fake.with_spark)
     return fake

@@ -53,7 +53,7 @@ def test_all_of_it() -> None:
             },
         },
     )
-    assert wanted.cluster.kafka == "3.9.2"
+    assert wanted.cluster.kafka.version == "3.9.2"
     assert wanted.cluster.config == {"broker.session.timeout.ms": "3000"}
     assert (wanted.topics["a"].replication_factor, wanted.topics["b"].replication_factor) == (2, 1)
     assert read_topic(wanted.cluster, "c", {"partitions": 4}).replication_factor == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
@@ -16,6 +16,7 @@ from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
 from ackproof.experiment.backends import BACKENDS, Need
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.exporter import exporter_jar
 from ackproof.provision.progress import ProgressSink, ignore
@@ -53,8 +54,10 @@ def make_cluster(
     return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 
 
-def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: ProgressSink = ignore) -> None:
-    """Find or make what this cluster and its needs take of the machine, before anything is started.
+def prepare(
+    backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
+) -> None:
+    """Find or make what a cluster that runs these and its needs take of the machine, before anything is started.
 
     Raises `BadInput`.
     """
@@ -67,12 +70,13 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
         exporter_jar(progress)
     if backend == "process":
         return
+    from ackproof.cluster.containers.build import prepare_image
     from ackproof.cluster.containers.engine import connect
-    from ackproof.cluster.containers.images import image_for
 
     engine = connect()
     try:
-        image_for(engine, spec.kafka, progress)
+        for build in builds:
+            prepare_image(engine, build, progress)
     finally:
         engine.close()
 

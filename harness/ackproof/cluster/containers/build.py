@@ -24,11 +24,21 @@ from ackproof.base.processes import RunTag
 from ackproof.cluster.containers import leftovers
 from ackproof.cluster.containers.bake import bake
 from ackproof.cluster.containers.engine import Engine, EngineFailed, spoken
-from ackproof.cluster.containers.images import JAVA_LABEL, KAFKA_LABEL, OWN, RECIPE_LABEL, KafkaImage, have
+from ackproof.cluster.containers.images import (
+    JAVA_LABEL,
+    KAFKA_LABEL,
+    OWN,
+    RECIPE_LABEL,
+    KafkaImage,
+    find_or_pull_image,
+    have,
+    image_for,
+)
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.jars import KafkaJars, kafka_jars
+from ackproof.provision.jars import KafkaJars, kafka_jars, prepare_jars
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.releases import is_4, lock
+from ackproof.provision.releases import is_4
 from ackproof.rundir.layout import CaseDir
 
 INSTALL: Final = "apt-get install mmdebstrap"
@@ -39,19 +49,36 @@ _BASE_TIMEOUT_S: Final = 900.0
 _STEPS: Final = 4
 
 
+def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
+    """The image that nodes of this Kafka run from: of a build or a patch one that is made here of its jars.
+
+    Raises as `build` and `image_for` do.
+    """
+    if build_.image is not None:
+        return find_or_pull_image(engine, build_.image, progress)
+    if build_.is_release:
+        return image_for(engine, build_.version, progress)
+    jars = prepare_jars(build_, progress)
+    return _made(engine, jars, f"{OWN}:{jars.version}-{jars.digest}", progress)
+
+
 def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew: bool = False) -> KafkaImage:
     """The image `ackproof/kafka:VERSION`, made unless it is there and made by this recipe (a minute, 480 MB).
 
-    Raises `BadInput` (unknown version), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
+    Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
     """
-    recipe = recipe_of(version)
-    reference = f"{OWN}:{version}"
+    return _made(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, anew=anew)
+
+
+def _made(
+    engine: Engine, jars: KafkaJars, reference: str, progress: ProgressSink, *, anew: bool = False
+) -> KafkaImage:
+    version, recipe = jars.version, recipe_of(jars.digest)
     old = have(engine, reference)
     if old is not None and old.recipe == recipe and not anew:
         return old
-    jars = kafka_jars(version, progress)
     base = _base(engine, progress)
-    plain = f"{OWN}:{version}-{secrets.token_hex(4)}"
+    plain = f"{reference}-{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix="ackproof-image-") as folder:
         work = Path(folder).resolve()
         tag = RunTag(f"image-{os.getpid()}-{secrets.token_hex(4)}", work, work)
@@ -77,9 +104,9 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
     return found
 
 
-def recipe_of(version: str) -> str:
-    """Tells images apart that were made of other jars, or by another ackproof. Raises `BadInput`."""
-    text = lock(version).digest + debian() + _PACKAGES
+def recipe_of(digest: str) -> str:
+    """Tells images apart that were made of other jars (`KafkaJars.digest`), or by another ackproof."""
+    text = digest + debian() + _PACKAGES
     text += "".join(f"{path.name}{path.read_text(encoding='utf-8')}" for path in sorted(_RECIPE.iterdir()))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

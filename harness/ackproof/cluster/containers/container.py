@@ -143,6 +143,12 @@ class NodeContainer:
         with contextlib.suppress(EngineFailed, OSError):
             self._output.write_bytes(spoken(self.container.logs)())
 
+    @spoken
+    def remove(self) -> None:
+        """Remove the container, which has ended, and give back the connection."""
+        self.container.remove(force=True)
+        self.close()
+
     def close(self) -> None:
         """Give back the connection to the engine; the container stays."""
         self._made.get_docker_client().client.close()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import docker.errors
 
+from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, BadInput
+from ackproof.base.processes import RunTag
 from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, spoken
+from ackproof.cluster.containers.leftovers import labels
 from ackproof.experiment.releases import DEFAULT
+from ackproof.provision.builds import unpack_jars
+from ackproof.provision.cache import build_once
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 
 OWN: Final = "ackproof/kafka"
@@ -19,6 +26,8 @@ RECIPE_LABEL: Final = "ackproof.recipe"
 JAVA_LABEL: Final = "ackproof.java"
 ARCHIVE: Final = "/opt/kafka/kafka.jsa"
 """Where both images have their class-data archive."""
+LIBS: Final = "/opt/kafka/libs"
+"""Where they have their jars."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +61,67 @@ def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> 
 
     Raises `BadInput` with the way out when there is none.
     """
-    own, official = f"{OWN}:{version}", f"{OFFICIAL}:{version}"
-    for reference in (own, official):
-        if (found := have(engine, reference)) is not None:
-            return found
-    progress(Progress("image", f"fetching {official}"))
+    if (own := have(engine, f"{OWN}:{version}")) is not None:
+        return own
+    remedy = f"make one without a registry: ackproof image build {version}"
+    return find_or_pull_image(engine, f"{OFFICIAL}:{version}", progress, remedy)
+
+
+def find_or_pull_image(
+    engine: Engine,
+    reference: str,
+    progress: ProgressSink = ignore,
+    remedy: str = "docker images lists those that are there",
+) -> KafkaImage:
+    """The image of this name, fetched where the engine has it not. Raises `BadInput` with the remedy."""
+    if (found := have(engine, reference)) is not None:
+        return found
+    progress(Progress("image", f"fetching {reference}"))
     try:
-        spoken(engine.client.images.pull)(OFFICIAL, tag=version)
+        spoken(engine.client.images.pull)(reference)
     except EngineFailed as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(
-            f"there is no image of Kafka {version}: {official} cannot be fetched ({reason}); "
-            f"make one without a registry: ackproof image build {version}"
+            f"there is no image {reference}: the engine has none and cannot fetch it ({reason}); {remedy}"
         ) from error
-    found = have(engine, official)
-    if found is None:
-        raise BadInput(f"{official} was fetched, and is not there")
+    if (found := have(engine, reference)) is None:
+        raise BadInput(f"{reference} was fetched, and is not there; name one tag")
     return found
+
+
+def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
+    """The folder of an image's jars, copied into the cache once per image; none of its programs runs for that.
+
+    Raises `BadInput` for an image that does not have them where apache/kafka has.
+    """
+    engine = connect()
+    try:
+        image = find_or_pull_image(engine, reference, progress)
+        target = cache_root() / f"kafka-image-{image.identity.removeprefix('sha256:')}"
+        return build_once(target, lambda folder: _copy_jars(engine, reference, folder, progress), progress)
+    finally:
+        engine.close()
+
+
+@spoken
+def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressSink) -> None:
+    progress(Progress("image", f"copying the jars of {reference}"))
+    tag = RunTag(f"image-{os.getpid()}", folder, folder)
+    made = engine.client.containers.create(reference, command=["true"], labels=labels(tag, "jars"))
+    try:
+        stream, _ = made.get_archive(LIBS)
+        archive = folder / "libs.tar"
+        with archive.open("wb") as file:
+            file.writelines(stream)
+    except docker.errors.NotFound as error:
+        raise BadInput(
+            f"{reference} has no {LIBS}: it does not follow the conventions of apache/kafka; give its jars as "
+            "{path: …}, and an image is made of them"
+        ) from error
+    finally:
+        made.remove(force=True)
+    unpack_jars(archive, folder)
+    archive.unlink()
 
 
 def look(version: str = DEFAULT) -> str:

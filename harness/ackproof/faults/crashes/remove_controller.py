@@ -57,7 +57,7 @@ class RemoveController(NodeFault):
             return
         if len(spec.cluster.controller_ids) < 3:
             say.report(("target",), "it takes 3 controllers or more, so that a quorum is left")
-        elif numbers(spec.cluster.kafka) < (4, 1):
+        elif numbers(spec.cluster.kafka.version) < (4, 1):
             say.report(
                 ("target",),
                 f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",

@@ -73,7 +73,7 @@ class OnLink(FaultSpec):
             there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
             sent = " and ".join(sorted(api.flows))
             say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
-        elif not api.sent_in(spec.cluster.kafka):
+        elif not api.sent_in(spec.cluster.kafka.version):
             say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
         elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
             say.report(("side",), "with acks=0 no Produce request is answered")

@@ -17,13 +17,15 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration
 from ackproof.cluster import admin
+from ackproof.cluster.install import release_levels
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.releases import ELR, METADATA, Version, features_of, numbers, unsupported
+from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild
+from ackproof.experiment.releases import numbers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
@@ -31,9 +33,8 @@ from ackproof.faults.processes import STOPPED_WITHIN_S, OfProcesses, ProcessInje
 
 FINAL_WITHIN_S: Final = 30.0
 """New levels are refused until every node's new registration is known."""
-_RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
-_LOG_LINES: Final = 400
+_LOG_LINES: Final = 2000
 _LOGGED_WITHIN_S: Final = 60.0
 """A controller answers before it says of which release it is; on a busy machine long before."""
 
@@ -68,13 +69,15 @@ class Upgrade(FaultSpec):
     ASKS = frozenset({Ability.PROCESSES, Ability.RELEASES})
     NOT_IN = MappingProxyType({"zookeeper": "no release after 3.9 runs with ZooKeeper"})
 
-    to: Version = Field(description="The release to run afterwards, in quotes; newer than cluster.kafka.")
+    to: Kafka = Field(
+        description="What to run afterwards, as cluster.kafka says it: a newer release, or a build of your own."
+    )
     finalise: Flag = Field(
         True, description="Raise the feature levels to those of the new release at the end."
     )
 
     @property
-    def releases(self) -> tuple[str, ...]:
+    def builds(self) -> tuple[KafkaBuild, ...]:
         """The one that it goes to."""
         return (self.to,)
 
@@ -87,10 +90,12 @@ class Upgrade(FaultSpec):
         if not say.sound(("to",), cluster=True):
             return
         now = spec.cluster.kafka
-        if wrong := unsupported(self.to):
-            say.report(("to",), *wrong)
-        elif numbers(self.to) <= numbers(now):
+        newer = numbers(self.to.version) > numbers(now.version)
+        alike = self.to.version == now.version and self.to != now
+        if not newer and not alike:
             say.report(("to",), f"Kafka {self.to} is not newer than {now}; KRaft metadata cannot go back")
+        elif self.to.image and spec.backend != "docker":
+            say.report(("to",), IMAGE_ALONE)
 
     def __str__(self) -> str:
         return f"{self.kind} to {self.to}"
@@ -218,7 +223,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
         self._levels: dict[str, int] = {}
 
     def _prepare(self, node: LocalNode) -> None:
-        self.context.cluster.use_release(node.id, self.to)
+        self.context.cluster.use_build(node.id, self.to)
 
     def confirm(self) -> str:
         """Another process runs the first node, and it says that it is of the new release."""
@@ -229,16 +234,9 @@ class UpgradeInjection(_Rollout[Upgrade]):
         did = super().heal()
         if not self.finalise or len(self._done) != len(self.nodes):
             return did
-        highest = features_of(self.to)
         chosen = self.context.cluster.spec.features
-        self._levels = {
-            name: highest[name][1]
-            for name in _RAISED
-            if name in highest
-            and name not in chosen
-            # Kafka itself switches eligible leader replicas on from 4.1.
-            and not (name == ELR and numbers(self.to) < (4, 1))
-        }
+        levels = release_levels(self.to)
+        self._levels = {name: level for name, level in levels.items() if level and name not in chosen}
         said: list[str] = []
 
         def raised() -> bool:
@@ -286,11 +284,11 @@ class UpgradeInjection(_Rollout[Upgrade]):
 
         def says() -> bool:
             logged[:] = _STARTED.findall(node.log_tail(_LOG_LINES))[-1:]
-            return logged == [self.to]
+            return logged == [self.to.version]
 
         self.seen(
             says,
-            f"node {node.id} to log that it is of release {self.to}",
+            f"node {node.id} to log that it is of release {self.to.version}",
             state=lambda: f"it logged {logged}",
             within_s=_LOGGED_WITHIN_S,
         )

@@ -69,14 +69,17 @@ def _nodes(facts: Facts) -> Iterator[str]:
 def _release(facts: Facts) -> Iterator[str]:
     """The release by what the harness had, by what each node logged when it started, and by the metadata's version."""
     cluster = facts.case.experiment.cluster
-    may_be = {cluster.kafka, *(release for fault in facts.case.faults for release in fault.releases)}
+    builds, own = facts.case.builds, cluster.kafka.version
+    may_be = {build.version for build in builds}
     name = f"the case has Kafka {', '.join(sorted(may_be))}"
-    if (had := facts.environment.get("kafka", cluster.kafka)) != cluster.kafka:
-        yield f"the case has Kafka {cluster.kafka}, and the environment of its run {had}"
+    if (had := facts.environment.get("kafka", own)) != own:
+        yield f"the case has Kafka {own}, and the environment of its run {had}"
     for log in sorted(facts.run.nodes.glob("*/server.log")):
         found = {match.decode() for match in _RELEASE.findall(log.read_bytes())}
         if strange := found - may_be:
             yield f"{name}, and node {log.parent.name} logged that it is {', '.join(sorted(strange))}"
+    if not all(build.is_known for build in builds):
+        return  # which levels it knows is not known here
     highest = max(features_of(release)[METADATA][1] for release in may_be)
     for record in facts.metadata:
         if isinstance(record, FeatureDecided) and record.feature == METADATA and record.level > highest:

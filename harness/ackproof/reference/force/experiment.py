@@ -9,9 +9,9 @@ from typing import Final
 from ruamel.yaml import YAML
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.kafka import not_a_version
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.problems import hint
-from ackproof.experiment.releases import ELR, LINES, RELEASES, features_of, numbers
+from ackproof.experiment.releases import ELR, LINES, features_of, numbers
 from ackproof.reference.force.story import Story
 from ackproof.reference.force.translate import Forced
 from ackproof.rundir.anomalies import Anomaly
@@ -46,10 +46,8 @@ class Ground:
             raise BadInput(
                 "a story of ZooKeeper mode cannot be forced: which requests are sent where is known of KRaft"
             )
-        if release is not None and release not in RELEASES:
-            raise BadInput(
-                f"--kafka: Kafka {release} does not run here{hint(release, RELEASES, 'there are:')}"
-            )
+        if release is not None and (why := not_a_version(release)):
+            raise BadInput(f"--kafka: {why}")
         line = numbers(rules)[:2]
         found = next((one.releases[-1] for one in LINES if one.number == line), None)
         if release is None and found is None:

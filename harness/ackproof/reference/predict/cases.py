@@ -14,7 +14,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.incidents import NOTHING, Incidents
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.releases import ELR
+from ackproof.experiment.releases import ELR, LINES, numbers
 from ackproof.reference.predict.incidents import happened, planned
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name
@@ -39,7 +39,9 @@ class CaseBudget:
 def rules_name(case: Case) -> str:
     """The preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
     cluster = case.experiment.cluster
-    return cluster.kafka + cluster.metadata.rules
+    version, newest = cluster.kafka.version, LINES[-1]
+    # Of a release that is newer than all that are known: the rules that are assumed of it.
+    return (str(newest) if numbers(version)[:2] > newest.number else version) + cluster.metadata.rules
 
 
 def promises_for(case: Case, topic: str) -> Promises:

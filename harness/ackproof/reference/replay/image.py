@@ -161,7 +161,7 @@ class Image:
     def rules(self, topic: str) -> Rules:
         """The rules for a topic now."""
         cluster = self._case.experiment.cluster
-        rules = rules_of(cluster.kafka + cluster.metadata.rules, elr=self._features.get(ELR, 0) > 0)
+        rules = rules_of(cluster.kafka.version + cluster.metadata.rules, elr=self._features.get(ELR, 0) > 0)
         if not self.zookeeper:
             level = self._features.get(_METADATA, _NO_BUMP_SINCE)
             rules = replace(rules, bump_on_shrink=level < _NO_BUMP_SINCE)
@@ -175,7 +175,7 @@ class Image:
     def directories_clear_eligible(self) -> bool:
         """Whether a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its change
         as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
-        return numbers(self._case.experiment.cluster.kafka) < (4, 3)
+        return numbers(self._case.experiment.cluster.kafka.version) < (4, 3)
 
     def _setting(self, topic: str, key: str, default: str) -> str:
         cluster = self._case.experiment.cluster

@@ -26,6 +26,7 @@ from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.wire import Access, Connection, Question, WireError
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
@@ -231,8 +232,8 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         AttachedFile(bootstrap=self._attachment.bootstrap, topics=tuple(self._made)).save(self._file)
         create_topics(self, {name: self._promised(topic) for name, topic in topics.items()}, timeout_s)
 
-    def use_release(self, node_id: int, version: str) -> None:
-        raise BadInput(f"node {node_id} cannot change to Kafka {version}: someone else runs it")
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        raise BadInput(f"node {node_id} cannot change to Kafka {build}: someone else runs it")
 
     def _promised(self, topic: TopicSpec) -> TopicSpec:
         given = {**self.spec.config, **topic.config}

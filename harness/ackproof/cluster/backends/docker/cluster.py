@@ -14,15 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import clocks, lease
 from ackproof.cluster.addresses import Address, node_name
 from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses, subnet
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
+from ackproof.cluster.containers.build import prepare_image
 from ackproof.cluster.containers.container import NODE_FOLDER, ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, gateway, make_bridge
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
-from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
+from ackproof.cluster.containers.images import ARCHIVE, KafkaImage
 from ackproof.cluster.containers.leftovers import labels, remove
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.kernel import KernelMesh, Spaces
@@ -30,9 +31,10 @@ from ackproof.cluster.network.packets import table_of
 from ackproof.cluster.network.proxied import Wiring
 from ackproof.cluster.network.requests.links import RequestWiring
 from ackproof.cluster.network.requests.spaces import SpacesRequestLinks
-from ackproof.cluster.own import OwnCluster
+from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent
@@ -51,6 +53,8 @@ class _Ground:
     gateway: str
     addresses: DockerAddresses
     containers: dict[int, NodeContainer] = field(default_factory=dict)
+    images: dict[int, KafkaImage] = field(default_factory=dict)
+    """Of nodes that run from another image."""
 
 
 class DockerCluster(OwnCluster):
@@ -73,7 +77,7 @@ class DockerCluster(OwnCluster):
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> DockerAddresses:
         self._engine = connect()
-        image = image_for(self._engine, self.spec.kafka, self._progress)
+        image = prepare_image(self._engine, self.spec.kafka, self._progress)
         network = f"ackproof-{self._tag.run_id}"
         self._lease = self._make_network(self._engine, network, node_ids)
         block = self._lease.addresses.block
@@ -115,15 +119,38 @@ class DockerCluster(OwnCluster):
         )
 
     def _lay_more(self, files: NodeFiles) -> None:
-        # how the node logs, into its folder as everywhere
-        logging = configuration(self.spec.kafka)
-        shutil.copyfile(logging, files.folder / logging.name)
+        self._lay_logging(files, self.spec.kafka)
         if self._clocks:
             shutil.copyfile(clock.library(), files.clock_library)
         if Need.METRICS in self._needs:
             files.exporter.write_text(exporter_settings(), encoding="utf-8")
             jar = exporter_jar(self._progress)
             shutil.copyfile(jar, files.folder / jar.name)
+
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        """A container has the image that it was made from: the node gets another one, with its folder and addresses."""
+        super().use_build(node_id, build)
+        ground = self._ground
+        ground.images[node_id] = prepare_image(ground.engine, build, self._progress)
+        self._lay_logging(self._nodes[node_id].files, build)
+        if (old := ground.containers.pop(node_id, None)) is not None:
+            old.remove()
+
+    def _lay_logging(self, files: NodeFiles, build: KafkaBuild) -> None:
+        """How the node logs: into its folder, as everywhere."""
+        logging = configuration(build.version)
+        shutil.copyfile(logging, files.folder / logging.name)
+
+    def start(self, timeout_s: float = START_WITHIN_S) -> None:
+        try:
+            super().start(timeout_s)
+        except (NodeDied, WaitTimeout) as error:
+            if (image := self.spec.kafka.image) is None:
+                raise
+            said = " ".join(str(error).split())[:300]
+            raise BadInput(
+                f"the image {image} does not start a node ({said}); see what it does: docker run --rm {image}"
+            ) from error
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +179,7 @@ class DockerCluster(OwnCluster):
             published[addresses.exporter_port] = addresses.exporter(node.id)
         is_kafka = self._is_kafka(node)
         return ContainerPlan(
-            image=ground.image.reference,
+            image=ground.images.get(node.id, ground.image).reference,
             role=node.name,
             hostname=node_name(node.id),
             network=ground.network,
@@ -210,7 +237,8 @@ class DockerCluster(OwnCluster):
 
     def _logging(self, node: ProcessNode) -> list[str]:
         folder = Path(NODE_FOLDER)
-        return logging_by(folder / configuration(self.spec.kafka).name, folder / node.files.log.name)
+        version = self._builds.get(node.id, self._installed).jars.version
+        return logging_by(folder / configuration(version).name, folder / node.files.log.name)
 
     def _main(self, node: ProcessNode) -> str:
         return metadata_of(self.spec).main(broker=node.is_broker)

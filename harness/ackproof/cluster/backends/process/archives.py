@@ -11,6 +11,7 @@ from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.backends.process.node import ProcessNode
 from ackproof.cluster.install import Installation
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.archive import ROLES
 from ackproof.provision.failure import ProvisionFailed
@@ -48,7 +49,7 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
     # where a run has its nodes, too: `ackproof clean` removes the data of a killed one
     work = CaseDir(folder / "work")
     tag = RunTag(f"provision-{os.getpid()}", work.path, work.path)
-    spec = ClusterSpec(kafka=installed.jars.version, brokers=2, controllers=1)
+    spec = ClusterSpec(kafka=KafkaBuild(installed.jars.version), brokers=2, controllers=1)
     with _Writers(spec, work.nodes, tag, lambda _: None, installed=installed) as cluster:
         cluster.start()
         tell("using them", 1)

@@ -8,7 +8,7 @@ from ackproof.base.processes import Child, spawn
 from ackproof.cluster import clocks, lease
 from ackproof.cluster.addresses import Addresses
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
-from ackproof.cluster.install import Installation, install
+from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.backends import Need
@@ -19,9 +19,6 @@ from ackproof.provision.jvm import java_command
 
 class ProcessCluster(OwnCluster):
     """A cluster of JVMs. Their links go through proxies only where faults need it."""
-
-    def use_release(self, node_id: int, version: str) -> None:
-        self._releases[node_id] = install(version, self._progress)
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = lease.acquire(node_ids, holder=self._holder())
@@ -45,7 +42,7 @@ class ProcessCluster(OwnCluster):
 
     def _command(self, node: ProcessNode) -> list[str]:
         """All paths below the node's folder are relative to it: it is the working folder."""
-        installed = self._releases.get(node.id, self._installed)
+        installed = self._builds.get(node.id, self._installed)
         heap, files = self.spec.heap, node.files
         flags = [
             # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.

@@ -198,7 +198,7 @@ def status_text(status: int) -> str:
 def _tail(file: Path, lines: int) -> str:
     try:
         with file.open("rb") as opened:
-            opened.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            opened.seek(max(0, file.stat().st_size - max(_TAIL_BYTES, lines << 10)))
             data = opened.read()
     except OSError:
         return ""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.disks.log import segments
+from ackproof.cluster.disks.log import Segment, segments
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.metadata import (
@@ -277,10 +277,23 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
     Raises `NotDecoded` and OSError; a log whose beginning was cut off after a snapshot is not decoded.
     """
-    log = MetadataLog()
     files = segments(folder)
     if files and files[0].base > 0:
         raise NotDecoded(f"{folder}: it begins at offset {files[0].base}, what was before is in a snapshot")
+    yield from _decode(files)
+
+
+def levels_in(checkpoint: Path) -> dict[str, int]:
+    """The feature levels that a formatted checkpoint gives a new cluster: by default those of its release.
+
+    Raises as `decode` does.
+    """
+    decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureDecided))
+    return {one.feature: one.level for one in decided}
+
+
+def _decode(files: Iterable[Segment]) -> Iterator[MetadataRecord]:
+    log = MetadataLog()
     for segment in files:
         for batch in segment.batches():
             for record in records(segment.path, batch):

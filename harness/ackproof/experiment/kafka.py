@@ -1,0 +1,156 @@
+"""Which Kafka a node runs: a release, a build of the user's own, a release with a patch, or an image.
+
+In a file: `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}`, `{image: my/kafka:tag}`.
+Reading a file fills in what the file leaves open (`ackproof.plan.builds`): the version of a build, the newest release,
+absolute paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
+
+from ackproof.base.units import wrong
+from ackproof.experiment.releases import DEFAULT, LAST_WITH_ZOOKEEPER, RELEASES, line_of, too_old
+
+IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
+NEWEST_RELEASE: Final = "newest"
+"""The newest release that Maven's repositories offer."""
+_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
+ORIGINS: Final = ("path", "patch", "image")
+"""Where a Kafka comes from that is no release as it was published."""
+
+
+@dataclass(frozen=True)
+class KafkaBuild:
+    """Which Kafka a node runs. At most one of `path`, `patch` and `image` is given; none: the release itself."""
+
+    version: str
+    """Number of the release, such as 4.3.1; of a build what its jars say, without a suffix such as -SNAPSHOT."""
+    path: str | None = None
+    """Source tree, distribution folder or .tgz."""
+    patch: str | None = None
+    """Jar or folder of classes that comes before the release's jars in the class path."""
+    image: str | None = None
+    """Image that follows the conventions of apache/kafka."""
+    digest: str | None = None
+    """Of a build, a patch or an image: tells its files apart. Reading a file fills it in."""
+    name: str | None = None
+    """What cases, reports and comparisons call it; by default what the file says."""
+
+    @classmethod
+    def field_names(cls) -> frozenset[str]:
+        """The names that a file may give."""
+        return frozenset(one.name for one in fields(cls))
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is a release as it was published."""
+        return not (self.path or self.patch or self.image)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a release of which everything is known beforehand."""
+        return self.is_release and self.version in RELEASES
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        if self.name:
+            return self.name
+        if self.patch:
+            return f"{self.version}+{Path(self.patch).name}"
+        return self.path or self.image or self.version
+
+    def __str__(self) -> str:
+        return self.label if self.version in self.label else f"{self.label} ({self.version})"
+
+    @property
+    def assumption(self) -> str:
+        """What is taken for granted of a Kafka that is not known, in one sentence; empty for one that is."""
+        if self.is_known:
+            return ""
+        what = f"Kafka {self}"
+        why = "is not among the known releases" if self.is_release else "is not a published release"
+        return f"{what} {why}: the rules of {line_of(self.version)} are assumed"
+
+    def data(self) -> JsonValue:
+        """As a file says it."""
+        given: dict[str, JsonValue] = {
+            one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None
+        }
+        return self.version if set(given) == {"version"} else given
+
+
+def not_a_version(text: str) -> str | None:
+    """Why no node can run what the command line names as a version; None where one may."""
+    if not _VERSION.match(text):
+        return f"expected a full version such as {DEFAULT}, not '{text[:60]}'"
+    return too_old(text)
+
+
+def read_build(value: object) -> KafkaBuild:
+    """What a file says of `kafka`. Raises the room's refusal."""
+    match value:
+        case KafkaBuild():
+            return value
+        case str() if _VERSION.match(value):
+            return KafkaBuild(value)
+        case int() | float() if not isinstance(value, bool):
+            raise wrong(
+                f'a version is a text: without quotes this is the number {value}; write it as "{DEFAULT}"'
+            )
+        case Mapping():
+            return _read_fields({str(key): text for key, text in value.items()})
+    raise wrong(
+        f'expected a full version in quotes, such as "{DEFAULT}", or {NEWEST_RELEASE}, {{path: …}}, '
+        "{version: …, patch: …} or {image: …}"
+    )
+
+
+def _read_fields(given: dict[str, object]) -> KafkaBuild:
+    known = [one.name for one in fields(KafkaBuild)]
+    texts = {
+        name: text for name, text in given.items() if isinstance(text, str) and text.isprintable() and text
+    }
+    if strange := [name for name in given if name not in known]:
+        raise wrong(f"kafka has no field '{strange[0][:60]}'; it has {', '.join(known)}")
+    if len(texts) < len(given):
+        raise wrong("expected texts in quotes")
+    if len(origins := [name for name in ORIGINS if name in given]) > 1:
+        raise wrong(f"{' and '.join(origins)}: give one of them")
+    if not _VERSION.match(texts.get("version", "")):
+        raise wrong(f'of which release? Give a full version, such as version: "{DEFAULT}"')
+    return KafkaBuild(**texts)
+
+
+BUILD_SCHEMA: Final[JsonValue] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {one.name: {"type": "string", "minLength": 1} for one in fields(KafkaBuild)},
+    "anyOf": [{"required": [origin]} for origin in ORIGINS],
+}
+Kafka: TypeAlias = Annotated[
+    KafkaBuild,
+    BeforeValidator(read_build),
+    PlainSerializer(KafkaBuild.data, return_type=JsonValue),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "string",
+                    "pattern": rf"^([0-9]+\.[0-9]+\.[0-9]+|{NEWEST_RELEASE})$",
+                    "examples": [DEFAULT, LAST_WITH_ZOOKEEPER, NEWEST_RELEASE],
+                },
+                BUILD_SCHEMA,
+            ],
+            "title": "Kafka",
+        }
+    ),
+]
+"""What a file says of `kafka`."""

@@ -1,0 +1,208 @@
+"""The jars of a build that somebody made: where they stand below a path, and whether they are one whole Kafka.
+
+A path is a source tree after `./gradlew jar` (or `releaseTarGz`), an unpacked distribution, a folder of jars, or a
+.tgz. The jars of a source tree are those that its `bin/kafka-run-class.sh` puts into the class path.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from ackproof.base.cache import cache_root
+from ackproof.base.errors import BadInput
+from ackproof.provision.cache import build_once, sha256
+from ackproof.provision.progress import Progress, ProgressSink, ignore
+
+SCALA: Final = "2.13"
+_SERVER: Final = re.compile(r"kafka_(?P<scala>[0-9.]+)-[0-9].*\.jar\Z")
+_JAR: Final = re.compile(r"(?P<artifact>.+?)-(?P<version>[0-9][A-Za-z0-9.+_-]*)\.jar\Z")
+_NOT_RUN: Final = re.compile(r"-(test|test-sources|test-fixtures|src|sources|scaladoc|javadoc)\.jar\Z")
+"""What kafka-run-class.sh leaves out (`should_include_file`), and sources by their other name."""
+_UNFINISHED: Final = re.compile(r"(SNAPSHOT|rc|alpha|beta|M[0-9])", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+_CLIENTS: Final = "kafka-clients"
+_ABOUT: Final = "kafka/kafka-version.properties"
+_LEAST: Final = (_CLIENTS, "scala-library", "slf4j-api")
+"""Without these no broker starts, whatever else there is."""
+_LOGGERS: Final = (
+    "log4j-slf4j-impl",
+    "log4j-slf4j2-impl",
+    "slf4j-reload4j",
+    "slf4j-log4j12",
+    "logback-classic",
+)
+
+
+@dataclass(frozen=True)
+class FoundBuild:
+    """A build below a path. `full_version` is what its jars say, a suffix included; `commit` where they say it."""
+
+    jars: tuple[Path, ...]
+    full_version: str
+    commit: str
+
+    @property
+    def version(self) -> str:
+        """The release's number, without a suffix such as -SNAPSHOT."""
+        match = _NUMBER.match(self.full_version)
+        if match is None:
+            raise BadInput(f"{self.jars[0].parent}: '{self.full_version}' is no version of Kafka")
+        return match[0]
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each jar, by file name (0.3 s)."""
+        return {jar.name: sha256(jar) for jar in self.jars}
+
+    @property
+    def logs(self) -> bool:
+        """Whether a logger stands behind slf4j. Maven's jars of the server have none."""
+        return any(artifact_of(jar) in _LOGGERS for jar in self.jars)
+
+
+def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
+    """The build at a path. Raises `BadInput` with cause and remedy for what is none."""
+    if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
+        return _checked(path, (_unpacked(path, progress)).glob("*.jar"))
+    if not path.is_dir():
+        raise BadInput(f"{path}: no such folder or .tgz; give a source tree, a distribution, or its .tgz")
+    if (path / "core" / "build.gradle").exists() or (path / "settings.gradle").exists():
+        return _checked(path, _of_source_tree(path), "build it: ./gradlew jar")
+    libs = path / "libs" if (path / "libs").is_dir() else path
+    return _checked(path, libs.glob("*.jar"))
+
+
+def artifact_of(jar: Path) -> str:
+    """`kafka-clients` of kafka-clients-4.3.1.jar."""
+    match = _JAR.match(jar.name)
+    return match["artifact"] if match else jar.stem
+
+
+def _of_source_tree(path: Path) -> Iterable[Path]:
+    for folder in (f"*/build/dependant-libs-{SCALA}*", "*/build/libs", "*/*/build/libs"):
+        yield from path.glob(f"{folder}/*.jar")
+
+
+def _checked(
+    path: Path, found: Iterable[Path], remedy: str = "give the folder that holds libs/"
+) -> FoundBuild:
+    """The jars as one class path, by file name. Of files with one name the first counts."""
+    by_name: dict[str, Path] = {}
+    for jar in found:
+        if not _NOT_RUN.search(jar.name) and not jar.name.startswith("connect-file"):
+            by_name.setdefault(jar.name, jar.absolute())
+    jars = tuple(by_name[name] for name in sorted(by_name))
+    servers = [match for jar in jars if (match := _SERVER.match(jar.name))]
+    if not servers:
+        raise BadInput(f"{path}: no jar of a Kafka server (kafka_{SCALA}-….jar) is there; {remedy}")
+    if other := next((one for one in servers if one["scala"] != SCALA), None):
+        raise BadInput(
+            f"{path}: {other.string} is built for Scala {other['scala']}; ackproof runs builds for {SCALA}: "
+            f"./gradlew -PscalaVersion={SCALA} jar"
+        )
+    _require_single(path, jars)
+    there = {artifact_of(jar): jar for jar in jars}
+    if missing := [name for name in _LEAST if name not in there]:
+        raise BadInput(f"{path}: {missing[0]} is missing, without which no broker starts; {remedy}")
+    version, commit = _about(there[_CLIENTS])
+    server = str(_JAR.match(servers[0].string)["version"])  # type: ignore[index]
+    if _NUMBER.findall(version)[:1] != _NUMBER.findall(server)[:1]:
+        raise BadInput(
+            f"{path}: jars of two builds: {servers[0].string} beside {there[_CLIENTS].name}, which says {version}; "
+            "build all of it anew: ./gradlew clean jar"
+        )
+    return FoundBuild(jars, version, commit)
+
+
+def _require_single(path: Path, jars: Sequence[Path]) -> None:
+    """Raises `BadInput` where one artifact is there in two versions."""
+    seen: dict[str, tuple[str, str]] = {}
+    for jar in jars:
+        match = _JAR.match(jar.name)
+        if match is None:
+            continue
+        version = _without_classifier(match["version"])
+        before, name = seen.setdefault(match["artifact"], (version, jar.name))
+        if before != version:
+            raise BadInput(
+                f"{path}: two versions of {match['artifact']}: {name} and {jar.name}; remove the one that does not "
+                "belong there (./gradlew clean)"
+            )
+
+
+def _without_classifier(version: str) -> str:
+    """`4.1.130-linux-x86_64` → `4.1.130`; what marks an unfinished version (-SNAPSHOT, -rc1) is part of it."""
+    number, _, rest = version.partition("-")
+    return version if _UNFINISHED.match(rest) else number
+
+
+def _about(clients: Path) -> tuple[str, str]:
+    """Version and commit, as the jar of the clients says them. Raises `BadInput`."""
+    try:
+        with zipfile.ZipFile(clients) as jar:
+            lines = jar.read(_ABOUT).decode("utf-8", "replace").splitlines()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{clients}: it does not say its version ({error}); is the jar whole?") from error
+    said = dict(line.split("=", 1) for line in lines if "=" in line)
+    return said.get("version", "").strip(), said.get("commitId", "").strip()
+
+
+def _unpacked(archive: Path, progress: ProgressSink) -> Path:
+    """The jars of a .tgz, unpacked once into the cache. Raises `BadInput`."""
+    stat = archive.stat()
+    target = cache_root() / f"kafka-tgz-{archive.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
+    progress(Progress("verify", f"unpacking {archive.name}"))
+    return build_once(target, lambda folder: unpack_jars(archive, folder), progress)
+
+
+def unpack_jars(archive: Path, folder: Path) -> None:
+    """Write the jars of every `libs/` in a tar archive, packed or not, into `folder`. Raises `BadInput`."""
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = PurePosixPath(member.name)
+                if name.suffix == ".jar" and name.parent.name == "libs" and (file := tar.extractfile(member)):
+                    with file, (folder / name.name).open("wb") as jar:
+                        shutil.copyfileobj(file, jar)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise BadInput(f"{archive}: it cannot be unpacked ({error}); is the download whole?") from error
+
+
+def read_patch(patch: Path) -> dict[str, bytes]:
+    """The files of a patch by their path in a jar. Raises `BadInput`."""
+    if patch.is_dir():
+        files = {
+            file.relative_to(patch).as_posix(): file.read_bytes()
+            for file in sorted(patch.rglob("*"))
+            if file.is_file()
+        }
+    elif patch.suffix == ".jar" and patch.is_file():
+        try:
+            with zipfile.ZipFile(patch) as jar:
+                files = {name: jar.read(name) for name in sorted(jar.namelist()) if not name.endswith("/")}
+        except (OSError, zipfile.BadZipFile) as error:
+            raise BadInput(f"{patch}: not a jar that can be read ({error})") from error
+    else:
+        raise BadInput(f"{patch}: a patch is a jar or a folder of classes, and there is none")
+    return {name: data for name, data in files.items() if not name.startswith("META-INF/")}
+
+
+def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Path]) -> None:
+    """Raises `BadInput` unless one of these files at least replaces one of these jars'."""
+    if not any(_contains(jar, files) for jar in jars):
+        first = next(iter(files), "nothing")
+        raise BadInput(
+            f"{patch}: none of its {len(files)} files replaces one of Kafka's (the first is {first}); give the folder "
+            "that holds kafka/ or org/"
+        )
+
+
+def _contains(jar: Path, files: Mapping[str, bytes]) -> bool:
+    with zipfile.ZipFile(jar) as opened:
+        return not files.keys().isdisjoint(opened.namelist())
