@@ -22,6 +22,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     compared   a comparison of batches, and trend: batches over time → a page each
     page       report.html        junit → junit.xml        markdown → summary.md
     claims     claims.json → claims.html
+    gate       batches on several Kafkas → one summary; annotations and outputs for GitHub
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ackproof_reports.over_repeats import state_of
 from ackproof_reports.wording import number, one_line, visible
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
-_SIGNS: Final = {
+SIGNS: Final = {
     State.PASS: "✅ PASS",
     State.FAIL: "❌ FAIL",
     State.INCONCLUSIVE: "❓ INCONCLUSIVE",
@@ -48,13 +48,13 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         for a in told
     ]
     code_said = f"exit code {batch.file.exit_code}: {exit_meaning(batch.file.exit_code)}"
-    lines += ["", f"{_SIGNS[batch.state]} ({code_said}). {tally(batch)}.", ""]
+    lines += ["", f"{SIGNS[batch.state]} ({code_said}). {tally(batch)}.", ""]
     if batch.file.interrupted:
         lines += ["The batch was interrupted; cases after that point did not run.", ""]
     lines += _table(facts)
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
-        lines += [f"- {_SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.told)}" for one in spanning]
+        lines += [f"- {SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.told)}" for one in spanning]
     reasons = [(fact, fact.case.entry.error or "", fact.case.reasons) for fact in facts]
     if any(error or given for _, error, given in reasons):
         lines += ["", "### Reasons", ""]
@@ -83,7 +83,7 @@ def _table(facts: Sequence[CaseFacts]) -> list[str]:
     for fact in facts:
         cells = [
             plain(fact.title, 200),
-            _SIGNS[fact.case.state],
+            SIGNS[fact.case.state],
             *(number(fact.count(name)) for name in ("acked", "lost", "duplicate", "indeterminate")),
             fact.gap,
         ]

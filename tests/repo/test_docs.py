@@ -1,4 +1,4 @@
-"""The documentation keeps its word: links lead somewhere, commands exist, experiments load, generated pages are new."""
+"""The documentation keeps its word: links, commands, experiments and workflows are right, generated pages are new."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ topics: {orders: {}}
 faults:
   - tickle: leader(orders/0)
     at: 1s
+```
+
+```yaml
+name: gone
+on: push
+jobs:
+  gate:
+    steps:
+      - {uses: OWNER/ackproof@main, with: {failon: "slower:20%"}}
 ```
 
 ```console
@@ -102,8 +111,13 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
     ]
     assert list(page.broken_paths()) == ["bad.md: `tests/gone.py`: no such path"]
     assert list(page.broken_rows()) == ["bad.md: `gone/too`: no such module"]
-    (experiment,) = page.broken_experiments(tmp_path)
+    experiment, *workflow = page.broken_experiments(tmp_path)
     assert "tickle" in experiment
+    assert [wrong.split(": ", 1)[1] for wrong in workflow] == [
+        "no permissions",
+        "the action has no input failon",
+        "no experiments",
+    ]
     assert [said.split(": ", 2)[2] for said in page.broken_commands()] == [
         "No such option '--nope'.",
         "No such command 'gone'.",
@@ -112,9 +126,9 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
         "a command that nobody has taught this test",
     ]
     (python,) = page.broken_python()
-    assert python.startswith("bad.md:25")
+    assert python.startswith("bad.md:34")
     (json,) = page.broken_json()
-    assert json.startswith("bad.md:29")
+    assert json.startswith("bad.md:38")
 
 
 @pytest.mark.parametrize(

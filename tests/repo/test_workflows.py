@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pages import Page
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
@@ -29,6 +31,22 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
         WORKFLOWS[0].read_text(encoding="utf-8").replace("hashFiles", "hashFiels"), encoding="utf-8"
     )
     assert "hashFiels" in _actionlint(planted).stdout
+
+
+def test_the_workflows_of_the_page_fit_the_action(tmp_path: Path) -> None:
+    """actionlint holds what they give the action against `action.yml`, where that is a part of the repository."""
+    workflows = tmp_path / ".github" / "workflows"
+    for folder in (tmp_path / ".git", workflows):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "action.yml", tmp_path)
+    found = [block for block in Page(ROOT / "docs" / "gate.md").of("yaml") if "\njobs:" in block.text]
+    files = [workflows / f"{number}.yml" for number in range(len(found))]
+    for file, block in zip(files, found, strict=True):
+        file.write_text(block.text.replace("OWNER/ackproof@main", "./"), encoding="utf-8")
+    done = _actionlint(*files)
+    assert (len(files), done.returncode) == (3, 0), done.stdout + done.stderr
+    files[0].write_text(files[0].read_text("utf-8").replace("fail-on:", "failon:"), encoding="utf-8")
+    assert 'input "failon" is not defined' in _actionlint(files[0]).stdout
 
 
 @pytest.mark.parametrize(("file", "target"), [("ci.yml", ".ci/run"), ("nightly.yml", ".ci/run nightly")])

@@ -1,7 +1,8 @@
 """The pages of the documentation, taken apart: blocks of code, commands, links, paths. Each check says what is wrong.
 
-A page may hold blocks of `yaml` (experiments; a file name after the word says under which name a reader saves it), of
-`console` (lines that begin with `$ ` are commands, a `\\` at the end goes on), of `python` and of `json`.
+A page may hold blocks of `yaml` (experiments, and workflows of GitHub; a file name after the word says under which name
+a reader saves it), of `console` (lines that begin with `$ ` are commands, a `\\` at the end goes on), of `python` and
+of `json`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from pathlib import Path
 import click
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from ruamel.yaml import YAML, YAMLError
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main
 from ackproof.plan.cases import cases, load
+from local_action import document
 
 ROOT = Path(__file__).parents[2]
 _PARSER = MarkdownIt("commonmark").enable("table")
@@ -79,7 +82,8 @@ class Page:
 
     def files(self) -> dict[str, str]:
         """What a reader is told to save, by name."""
-        return {block.name: block.text for block in self.of("yaml") if block.name}
+        found = {block.name: block.text for block in self.of("yaml") if block.name}
+        return {name: text for name, text in found.items() if "/" not in name}
 
     def anchors(self) -> set[str]:
         """Its headings as GitHub names them in links."""
@@ -136,8 +140,13 @@ class Page:
                         yield f"{self.path.name}: `{name}`: no such module"
 
     def broken_experiments(self, folder: Path) -> Iterator[str]:
-        """Experiments that are none."""
+        """Experiments that are none, and workflows (with `jobs`) that give our action what it does not take."""
         for block in self.of("yaml"):
+            if re.search(r"^jobs:", block.text, re.M):
+                yield from (
+                    f"{self.path.name}:{block.line}: {wrong}" for wrong in _wrong_in_workflow(block.text)
+                )
+                continue
             file = folder / (block.name or f"block-{block.line}.yaml")
             file.write_text(block.text, "utf-8")
             try:
@@ -199,6 +208,24 @@ class Page:
             if word not in theirs and not word.startswith("runs/") and not (self.root / word).exists()
         ]
         return f"no such file: {', '.join(lost)}" if lost else ""
+
+
+def _wrong_in_workflow(text: str) -> Iterator[str]:
+    try:
+        workflow = YAML(typ="safe").load(text)
+    except YAMLError as error:
+        yield str(error)
+        return
+    yield from (f"no {key}" for key in ("name", "on", "permissions", "jobs") if key not in workflow)
+    taken = document(ROOT)["inputs"]
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    for step in steps:
+        if "/ackproof@" in step.get("uses", ""):
+            given = step.get("with", {})
+            yield from (f"the action has no input {name}" for name in given if name not in taken)
+            yield from (
+                f"no {name}" for name, one in taken.items() if one.get("required") and name not in given
+            )
 
 
 def _usage(arguments: list[str]) -> str:

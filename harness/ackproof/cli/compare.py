@@ -59,7 +59,7 @@ def compare(
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically
 
-    statistic, gate = _statistic(word), _gate(fail_on)
+    statistic, gate = _statistic(word), limit_of(fail_on)
     console = Console()
     with console.telling("measuring") as tell:
         found = hold(directories, statistic, gate, tell)
@@ -116,7 +116,8 @@ def _statistic(word: str) -> Statistic:
     return found
 
 
-def _gate(text: str | None) -> Gate | None:
+def limit_of(text: str | None) -> Gate | None:
+    """Read `--fail-on`. Raises `BadInput`."""
     from ackproof.compare.gate import Gate
 
     try:

@@ -27,6 +27,7 @@ from ackproof.cli.claims import claims
 from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
 from ackproof.cli.force import force
+from ackproof.cli.gate import gate
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
 from ackproof.cli.options import (
@@ -265,6 +266,7 @@ for command in (
     audit,
     judge,
     report,
+    gate,
     compare,
     trend,
     explain,

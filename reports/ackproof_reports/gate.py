@@ -1,0 +1,156 @@
+"""What a gate over experiments tells: one answer, a table of cases × Kafkas, and GitHub's annotations and outputs."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from ackproof.experiment.problems import Problem
+from ackproof.rundir.comparison import ComparisonFile
+from ackproof.rundir.outcome import ExitCode, worst_exit_code
+from ackproof_reports.loading import WORST_FIRST, BatchView, State
+from ackproof_reports.markdown import SIGNS, plain
+from ackproof_reports.over_repeats import state_of
+from ackproof_reports.wording import ABSENT, number, plural
+
+_WORDS: Final = dict(
+    zip(
+        WORST_FIRST,
+        ("failed", "did not finish", "ended inconclusive", "stayed unjudged", "passed"),
+        strict=True,
+    )
+)
+_CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The report has all of it.\n"
+
+
+class GateRow(NamedTuple):
+    """A case, or an expectation over repeats, on one Kafka. `why`: the first reason, or why losses are allowed."""
+
+    title: str
+    state: State
+    lost: int | None
+    why: str
+
+    def __str__(self) -> str:
+        return SIGNS[self.state] + ("" if self.lost is None else f", {number(self.lost)} lost")
+
+
+@dataclass(frozen=True)
+class GateColumn:
+    """What the experiments came to on one Kafka; `batch` is None where nothing ran. `problems`: the annotations."""
+
+    kafka: str
+    exit_code: int
+    batch: BatchView | None = None
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def rows(self) -> Iterator[GateRow]:
+        """A row per case, then one per expectation over repeats."""
+        if self.batch is None:
+            return
+        for case in self.batch.cases:
+            name = case.entry.experiment or self.batch.name
+            title = f"{name}: {self.batch.title(case).removeprefix(f'{name}: ')}".removesuffix(": case#1")
+            reasons = (*case.reasons, case.entry.error, case.judged.permitted if case.judged else "", "")
+            yield GateRow(title, case.state, case.lost, next(text for text in reasons if text is not None))
+        for one in self.batch.file.over_repeats:
+            yield GateRow(f"over repeats: {one.title}", state_of(one), None, one.told)
+
+    def __str__(self) -> str:
+        count = Counter(row.state for row in self.rows)
+        told = [f"{plural(count[state], 'check')} {word}" for state, word in _WORDS.items() if count[state]]
+        return f"Kafka {self.kafka}: {', '.join(told) or 'nothing ran'}"
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """All columns, the first being the current Kafka. `comparison` holds the others against it."""
+
+    columns: Sequence[GateColumn]
+    comparison: ComparisonFile | None = None
+
+    def __str__(self) -> str:
+        clauses = [str(column) for column in self.columns]
+        if (found := self.comparison) is not None and found.fail_on:
+            broken = len(found.broken)
+            clauses.append(f"{found.fail_on}: {broken} broken, {found.told} checked, {found.untold} unknown")
+        return f"{ExitCode(self.exit_code).name.replace('_', ' ')}: {'; '.join(clauses)}."
+
+    @property
+    def exit_code(self) -> int:
+        """The worst of all. A broken `--fail-on` is a FAIL; one that could not be checked at all is INCONCLUSIVE."""
+        codes = [column.exit_code for column in self.columns]
+        if self.comparison is not None and self.comparison.fail_on:
+            codes.append(1 if self.comparison.broken else 0 if self.comparison.told else 2)
+        return worst_exit_code(codes)
+
+    @property
+    def lost(self) -> str:
+        """Lost records of all cases together; empty if no case counted them."""
+        counts = [row.lost for column in self.columns for row in column.rows if row.lost is not None]
+        return str(sum(counts)) if counts else ""
+
+    def summary(self, limit: int) -> str:
+        """Return the document in Markdown, at most `limit` bytes of UTF-8; a last sentence says where it is cut."""
+        sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
+        parts = [f"## {sign} {plain(str(self), 2000)}", "", *self._table(), "", *self._notes()]
+        for kafka, batch in ((one.kafka, one.batch) for one in self.columns):
+            if batch is not None:
+                text = batch.directory.summary_md.read_text(encoding="utf-8")
+                parts.append(f"\n<details><summary>Kafka {plain(kafka)}</summary>\n\n{text}\n</details>")
+        ends = list(accumulate(len(part.encode()) + 1 for part in parts))
+        if ends[-1] <= limit:
+            return "\n".join(parts) + "\n"
+        # Whole lines and whole folded parts, so that no Markdown stays open.
+        kept = [part for part, end in zip(parts, ends, strict=True) if end + len(_CUT) <= limit]
+        return "\n".join(kept) + _CUT
+
+    def _table(self) -> Iterator[str]:
+        columns = [{row.title: row for row in column.rows} for column in self.columns]
+        titles = dict.fromkeys(title for column in columns for title in column)
+        if titles:
+            yield f"| check | {' | '.join(f'Kafka {plain(one.kafka)}' for one in self.columns)} | why |"
+            yield "| --- |" + " --- |" * (len(columns) + 1)
+        for title in titles:
+            rows = [column.get(title) for column in columns]
+            reasons = [row for row in rows if row and row.why]
+            # Why the losses of a PASS are allowed matters least.
+            reasons.sort(key=lambda row: row.state is State.PASS)
+            why = plain(reasons[0].why, 240) if reasons else ""
+            yield f"| {plain(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
+
+    def _notes(self) -> Iterator[str]:
+        """Why nothing ran on a Kafka, and what differs between Kafkas for certain."""
+        told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
+        if (found := self.comparison) is not None:
+            told += found.broken or (
+                f"differs: {case.case}: {one.quantity} {one.window}: {batch.name}: {beyond.interval} times the first"
+                for case in found.cases
+                for one in case.quantities
+                for batch, beyond in zip(found.batches[1:], one.beyond, strict=True)
+                if beyond is not None and beyond.apart and one.unit != "count"
+            )
+        yield from (f"- {plain(text, 1000)}" for text in dict.fromkeys(told))
+
+
+def annotation(problem: Problem, file: str) -> str:
+    """Return GitHub's workflow command for a problem; `file`: its path below the root of the repository."""
+    place = f"file={_escape(file, ':,')},line={problem.line or 1},col={problem.column or 1}," if file else ""
+    title = _escape(problem.path or "ackproof", ":,")
+    hint = f" ({problem.hint})" if problem.suggestion else ""
+    return f"::{problem.severity.value} {place}title={title}::{_escape(problem.message + hint)}"
+
+
+def output(name: str, value: str) -> str:
+    """Return the entry of the file GITHUB_OUTPUT that sets an output to a text of any number of lines."""
+    delimiter = f"end-{secrets.token_hex(16)}"
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _escape(text: str, also: str = "") -> str:
+    return "".join(f"%{ord(letter):02X}" if letter in f"%\r\n{also}" else letter for letter in text)
