@@ -33,14 +33,12 @@ def releases(which: str | None) -> int:
     from ackproof.experiment.releases import DEFAULT, NEWEST, RELEASES
 
     if which == "available":
-        from ackproof.experiment.kafka import KafkaBuild
+        from ackproof.experiment.releases import line_of
         from ackproof.provision.releases import list_offered_releases
 
         for version in list_offered_releases():
-            build = KafkaBuild(version)
-            Console().line(
-                f"{version:8} {'known' if build.is_known else build.assumption.partition(': ')[2]}"
-            )
+            told = "known" if version in RELEASES else f"the rules of {line_of(version)} are assumed"
+            Console().line(f"{version:8} {told}")
         return 0
     Console().lines({"newest": NEWEST, "default": (DEFAULT,)}.get(which or "", RELEASES))
     return 0

@@ -44,9 +44,9 @@ class KafkaBuild:
     """What cases, reports and comparisons call it; by default what the file says."""
 
     @classmethod
-    def field_names(cls) -> frozenset[str]:
+    def field_names(cls) -> tuple[str, ...]:
         """The names that a file may give."""
-        return frozenset(one.name for one in fields(cls))
+        return tuple(one.name for one in fields(cls))
 
     @property
     def is_release(self) -> bool:
@@ -114,7 +114,7 @@ def read_build(value: object) -> KafkaBuild:
 
 
 def _read_fields(given: dict[str, object]) -> KafkaBuild:
-    known = [one.name for one in fields(KafkaBuild)]
+    known = KafkaBuild.field_names()
     texts = {
         name: text for name, text in given.items() if isinstance(text, str) and text.isprintable() and text
     }
@@ -132,7 +132,7 @@ def _read_fields(given: dict[str, object]) -> KafkaBuild:
 BUILD_SCHEMA: Final[JsonValue] = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {one.name: {"type": "string", "minLength": 1} for one in fields(KafkaBuild)},
+    "properties": {name: {"type": "string", "minLength": 1} for name in KafkaBuild.field_names()},
     "anyOf": [{"required": [origin]} for origin in ORIGINS],
 }
 Kafka: TypeAlias = Annotated[

@@ -14,21 +14,23 @@ from pathlib import Path as FilePath
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.kafka import NEWEST_RELEASE, ORIGINS, KafkaBuild
 from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode, plain
-from ackproof.experiment.problems import Path
-from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.problems import InvalidExperiment, Path
 from ackproof.plan.diagnostics import Problems
 from ackproof.provision.jars import identify_build
 from ackproof.provision.releases import find_newest_release
 
 
-def fill_in_builds(found: Problems, folder: FilePath) -> MapNode:
+def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     """The experiment with every Kafka that it names filled in; paths are relative to `folder`, where the file is.
 
-    What cannot be is reported, and stands at the default release for the checks that follow.
+    Raises `InvalidExperiment` with all that cannot be.
     """
-    root = _Reader(found, folder).walk(found.root, ())
-    assert isinstance(root, MapNode)
-    return root
+    found = Problems(file, root)
+    filled_in = _Reader(found, folder).walk(root, ())
+    if found.problems:
+        raise InvalidExperiment(found.problems)
+    assert isinstance(filled_in, MapNode)
+    return filled_in
 
 
 class _Reader:
@@ -62,13 +64,12 @@ class _Reader:
                 return self._build(node, {name: str(value) for name, value in given.items()})
         except AckproofError as error:
             self._found.report(where, str(error))
-            return ScalarNode(DEFAULT, DEFAULT, node.mark)
         return node
 
     def _build(self, node: MapNode, given: dict[str, str]) -> MapNode:
         """A build, a patch or an image with its version, its digest and a name. What is wrong with it otherwise is said
         when it is read."""
-        if len(given.keys() & set(ORIGINS)) > 1 or not given.keys() <= KafkaBuild.field_names():
+        if len(given.keys() & set(ORIGINS)) > 1 or not given.keys() <= set(KafkaBuild.field_names()):
             return node
         folder = FilePath.cwd() if node.mark == NOWHERE else self._folder
         written = KafkaBuild(**{"version": "", **given})

@@ -24,7 +24,6 @@ from ackproof.experiment.problems import InvalidExperiment, hint
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.checks_backend import able_here
-from ackproof.plan.diagnostics import Problems
 from ackproof.plan.entries import read_drawn, spelt_out
 from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.overrides import with_settings
@@ -120,10 +119,7 @@ def load(
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
         if repeat is not None:
             root = override(root, ("repeat",), ScalarNode(repeat, str(repeat), NOWHERE))
-        builds = Problems(file, root)
-        root = fill_in_builds(builds, path.parent)
-        if builds.problems:
-            raise InvalidExperiment(builds.problems)
+        root = fill_in_builds(file, root, path.parent)
         if soak is None:
             return analyse(file, root)
         try:

@@ -99,9 +99,7 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))
-        digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
-        _require_same(build, digest)
-        return replace(build, digest=digest)
+        return replace(build, digest=_require_patch(build, files))
     place = image_jars or (Path(build.path) if build.path is not None else None)
     if place is None:
         return build
@@ -163,14 +161,20 @@ def _require_same(build: KafkaBuild, digest: str) -> None:
         )
 
 
+def _require_patch(build: KafkaBuild, files: Mapping[str, bytes]) -> str:
+    """The digest of a patch's files. Raises `BadInput` where it is not that of the build."""
+    digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+    _require_same(build, digest)
+    return digest
+
+
 def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> KafkaJars:
     """A release's jars behind a jar of the patch's files."""
     version = build.version
     base = kafka_jars(version, progress)
     files = read_patch(patch)
     require_replacing(patch, files, base.classpath)
-    digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
-    _require_same(build, digest)
+    digest = _require_patch(build, files)
     home = cache_root() / f"kafka-{version}-{base.digest}-patch-{digest}"
 
     def write(folder: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput, WaitTimeout
-from ackproof.experiment.releases import RELEASES, numbers, too_old
+from ackproof.experiment.kafka import not_a_version
+from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.provision import maven
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.maven import Artifact
@@ -26,7 +27,6 @@ SERVER: Final = ("org.apache.kafka", "kafka_2.13")
 """Group and artifact of the server."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+\.jar) (?P<sha256>[0-9a-f]{64})")
-_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 _LOG4J = "2.25.4"
 _RELOAD4J = "1.7.36"
 
@@ -59,7 +59,7 @@ def compute_digest(files: Mapping[str, str]) -> str:
 def lock(version: str) -> Lock | None:
     """The lock of this version; None where there is none."""
     file = LOCKS / f"kafka-{version}.lock"
-    return read_lock(version, file) if _VERSION.match(version) and file.is_file() else None
+    return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 
 
 def read_lock(version: str, file: Path) -> Lock:
@@ -70,8 +70,7 @@ def read_lock(version: str, file: Path) -> Lock:
 
 def list_offered_releases() -> list[str]:
     """The releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
-    found = [version for version in _list_published() if _VERSION.match(version) and not too_old(version)]
-    return sorted(found, key=numbers)
+    return sorted((one for one in _list_published() if not_a_version(one) is None), key=numbers)
 
 
 @cache

@@ -18,7 +18,6 @@ from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.cases import cases, reseeded
-from ackproof.plan.diagnostics import Problems
 from ackproof.plan.entries import spelt_out
 from ackproof.plan.matrix import Plan, analyse
 
@@ -136,11 +135,8 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
         "faults": faults or [],
     }
     try:
-        found = Problems(what, spelt_out(root_of({name: _plain(said) for name, said in whole.items()})))
-        root = fill_in_builds(found, Path.cwd())
-        if found.problems:
-            raise InvalidExperiment(found.problems)
-        return analyse(what, root)
+        root = spelt_out(root_of({name: _plain(said) for name, said in whole.items()}))
+        return analyse(what, fill_in_builds(what, root, Path.cwd()))
     except InvalidExperiment as error:
         lines = [
             f"{what}: {_SHOWN.sub('', problem.path)}: {problem.message}"
