@@ -28,14 +28,14 @@ pytestmark = pytest.mark.cluster
 URP = "under_replicated_partitions"
 SILENT = 3
 KILLED_LEADER = """\
-cluster: {config: {broker.session.timeout.ms: 2000}}
+cluster: {config: {broker.session.timeout.ms: 4000}}
 topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
-workload: {producers: {acks: all, rate: 300/s}, duration: 12s}
+workload: {producers: {acks: all, rate: 300/s}, duration: 16s}
 observe: {metrics: true}
 faults:
   - kill: broker(1)
-    at: 2s
-    restart_after: 9s
+    when: metric(under_replicated_partitions, node 2) == 0
+    restart_after: 12s
   - pause: broker(3)
     when: metric(under_replicated_partitions, node 2) > 0
     for: 300ms
