@@ -24,6 +24,7 @@ from ackproof.rundir.documents import (
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
+from ackproof.rundir.pairs import PairsFile
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.replicas import ReplicasFile
 from ackproof.rundir.simulation import SimulationFile
@@ -154,6 +155,12 @@ class BatchView:
     file: BatchFile
     cases: tuple[CaseView, ...]
     absent: tuple[str, ...]
+
+    @property
+    def pairs(self) -> PairsFile:
+        """Which pairs of fault kinds were in force together; nothing without a storm of pairs."""
+        path = self.directory.pairs_json
+        return PairsFile.load(path) if path.exists() else PairsFile()
 
     @property
     def name(self) -> str:

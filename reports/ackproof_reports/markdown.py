@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from ackproof.rundir.pairs import PairOutcome
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State, exit_meaning
@@ -55,6 +56,12 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
         lines += [f"- {SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.told)}" for one in spanning]
+    for table in batch.pairs.tables:
+        lines += ["", f"### Pairs of fault kinds: {plain(table.title)}", "", f"{plain(table.tally)}.", ""]
+        lines += [
+            f"- {plain(' + '.join(pair.kinds))}: {plain(pair.case)}: {plain(pair.why)}"
+            for pair in table.having(PairOutcome.NOT_BITTEN)
+        ]
     reasons = [(fact, fact.case.entry.error or "", fact.case.reasons) for fact in facts]
     if any(error or given for _, error, given in reasons):
         lines += ["", "### Reasons", ""]

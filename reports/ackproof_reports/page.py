@@ -66,6 +66,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             meaning=exit_meaning(batch.file.exit_code),
             experiments=experiments(batch, facts),
             repeats=over_repeats(batch),
+            pairs=batch.pairs,
             cases=cases,
             spreads=spreads(batch, [(one.facts, one.recovery) for one in cases]),
             environment=shared_environment(facts),

@@ -74,7 +74,7 @@ def test_cases_are_planned(tmp_path: Path) -> None:
     settings = ["workload.producers.acks=1"]
     cases = api.plan(file, seed=7, repeat=2, settings=settings)
     assert [(case.repeat, case.experiment.workload.producers.acks) for case in cases] == [(1, "1"), (2, "1")]
-    with pytest.raises(BadInput, match="no case is called y"):
+    with pytest.raises(BadInput, match="no case is called 'y'"):
         api.plan(str(file), only=["y"])
 
 

@@ -243,7 +243,7 @@ def test_invalid_files_are_annotated_and_nothing_runs(go: Go) -> None:
             "--fail-on: expected slower:20%",
         ),
         (("kept.yaml", "--kafka", "4.3.1", "--kafka", "44"), "44"),
-        (("kept.yaml", "--case", "acks=2"), "no case is called acks=2"),
+        (("kept.yaml", "--case", "acks=2"), "no case is called 'acks=2'"),
     ],
 )
 def test_bad_input_is_told_on_the_page_too(go: Go, words: tuple[str, ...], why: str) -> None:

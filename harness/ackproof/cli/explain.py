@@ -64,6 +64,7 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
     """The case that is meant: the folder itself; of a batch the one that is named, its only one, or of those in which
     the class (without one: anything, a loss before all else) was found the first that failed, else the first."""
     from ackproof.base.errors import BadInput
+    from ackproof.experiment.case import find_cases
     from ackproof.rundir.anomalies import Anomaly
     from ackproof.rundir.documents import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
@@ -76,10 +77,14 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
     entries = BatchFile.load(BatchDir(directory).batch_json).cases
     names = ", ".join(entry.title for entry in entries)
     if wanted is not None:
-        entry = next((one for one in entries if wanted in {one.case, one.title}), None)
-        if entry is None:
-            raise BadInput(f"{directory}: no case {wanted!r}; there are {names}")
-        return CaseDir(directory / entry.run)
+        titled = any(one.title == wanted for one in entries)
+        chosen = set(find_cases(wanted, [one.title if titled else one.case for one in entries]))
+        meant = [one for one in entries if (one.title if titled else one.case) in chosen]
+        if len(meant) > 1:
+            raise BadInput(
+                f"{directory}: --case {wanted}: name one of {', '.join(one.title for one in meant)}"
+            )
+        return CaseDir(directory / meant[0].run)
     found = [one for one in entries if _finds(one, anomaly)]
     found.sort(key=lambda one: (one.verdict is not Verdict.FAIL, not one.counts.get(Anomaly.LOST)))
     entry = next(iter(found or (entries if len(entries) == 1 else ())), None)

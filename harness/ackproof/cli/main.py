@@ -35,9 +35,11 @@ from ackproof.cli.options import (
     examples,
     only_cases,
     over_the_files,
+    shard_option,
     soak_of,
     soak_options,
 )
+from ackproof.cli.pairs import pairs
 from ackproof.cli.results import audit, judge, report
 from ackproof.cli.run import replay, run
 from ackproof.cli.simulate import simulate
@@ -167,6 +169,7 @@ def init(name: str) -> int:
 @soak_options
 @over_the_files
 @only_cases
+@shard_option
 def plan(
     files: tuple[Path, ...],
     seed: int | None,
@@ -175,6 +178,7 @@ def plan(
     keep: int | None,
     settings: tuple[str, ...],
     only: tuple[str, ...],
+    shard: tuple[int, int] | None,
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.plan.schedule import describe
@@ -182,7 +186,7 @@ def plan(
 
     console = _console()
     options = BatchOptions(
-        files, seed=seed, repeat=repeat, only=only, settings=settings, soak=soak_of(soak, keep)
+        files, seed=seed, repeat=repeat, only=only, shard=shard, settings=settings, soak=soak_of(soak, keep)
     )
     planned = plan_batch(options, console.warning)
     for _, case in planned.cases:
@@ -270,6 +274,7 @@ for command in (
     compare,
     trend,
     explain,
+    pairs,
     sql,
     image,
     releases,

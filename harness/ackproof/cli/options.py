@@ -23,7 +23,29 @@ over_the_files = click.option(
     help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
 )
 only_cases = click.option(
-    "--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again)."
+    "--case",
+    "only",
+    multiple=True,
+    metavar="ID",
+    help="Only this case, or the one whose id begins so (may be given again).",
+)
+
+
+def _read_shard(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    del context, option
+    index, _, count = (text or "").partition("/")
+    if text is None:
+        return None
+    if not index.isdecimal() or not count.isdecimal() or not 1 <= int(index) <= int(count):
+        raise click.BadParameter(f"expected I/N such as 1/4, not '{text}'")
+    return int(index), int(count)
+
+
+shard_option = click.option(
+    "--shard",
+    metavar="I/N",
+    callback=_read_shard,
+    help="Only the Ith of N shares of the cases: 1/4, on other days or machines 2/4, 3/4, 4/4.",
 )
 
 FILES: Final = click.Path(path_type=Path)

@@ -17,6 +17,7 @@ from ackproof.cli.options import (
     only_cases,
     out_option,
     over_the_files,
+    shard_option,
     soak_of,
     soak_options,
 )
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 @soak_options
 @over_the_files
 @only_cases
+@shard_option
 @out_option
 @keep_data_option
 @click.option(
@@ -91,6 +93,7 @@ def run(
     keep: int | None,
     settings: tuple[str, ...],
     only: tuple[str, ...],
+    shard: tuple[int, int] | None,
     out: Path,
     keep_data: bool,
     simulate: bool,
@@ -111,6 +114,7 @@ def run(
         seed=seed,
         repeat=repeat,
         only=only,
+        shard=shard,
         settings=settings,
         attachment=attached,
         out=out,

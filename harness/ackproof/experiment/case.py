@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import Need
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.problems import hint
 from ackproof.rundir.documents import Scalar
 
 
@@ -18,6 +21,8 @@ class Drawn:
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
     """Kinds that this seed switched off."""
+    unable: Mapping[int, str] = field(default_factory=dict)
+    """Why this machine cannot do one of these faults, by its number: it is missed."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Case:
     def needs(self) -> frozenset[Need]:
         """What its faults need of the ground, and who looks on, all together."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
-        return seen.union(*(fault.needs for fault in self.faults))
+        return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
@@ -71,6 +76,31 @@ class Case:
         """Whether it expects to see at least one of some anomaly."""
         return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
+    @property
+    def unable(self) -> dict[int, str]:
+        """Why this machine cannot do a fault that a storm drew, by its number."""
+        return {number: why for drawn in self.drawn.values() for number, why in drawn.unable.items()}
+
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
         """The draw of one fault."""
         return self.orders[fault.number]
+
+
+def cell_of(case_id: str) -> str:
+    """The id of a case without its repeat."""
+    return case_id.rpartition("#")[0] or case_id
+
+
+def find_cases(name: str, ids: Sequence[str]) -> list[str]:
+    """Return the ids that `name` chooses: an id, a cell, or the only cell that begins so; of cells all repeats.
+
+    Raises `BadInput` if no cell fits, or several do.
+    """
+    exact = [one for one in ids if name in (one, cell_of(one))]
+    found = exact or [one for one in ids if name and one.startswith(name)]
+    if not found:
+        raise BadInput(f"no case is called '{name}'{hint(name, list(ids), 'there is', most=8)}")
+    cells = dict.fromkeys(map(cell_of, found))
+    if not exact and len(cells) > 1:
+        raise BadInput(f"'{name}' is the beginning of {len(cells)} cases: {', '.join(list(cells)[:8])}")
+    return found

@@ -94,6 +94,20 @@ class Draw:
             links = [f"clients -> leader({place})"]
         return self.more.choice(links)
 
+    def request(self, *apis: str) -> tuple[str, str]:
+        """A link and one of these APIs (any, without them) whose requests go over it all the time."""
+        place, cluster = self.other_place(), self.experiment.cluster
+        asked = [(f"clients -> leader({place})", "Produce")]
+        if self.experiment.workload.consumers.live:
+            asked.append((f"clients -> leader({place})", "Fetch"))
+        if cluster.brokers > 1:
+            asked.append((f"followers({place}) -> leader({place})", "Fetch"))
+        if not cluster.combined:
+            asked += [("brokers -> controllers", "BrokerHeartbeat"), ("brokers -> controllers", "Fetch")]
+        if not cluster.combined and len(cluster.controller_ids) > 1:
+            asked.append(("controllers -> controller", "Fetch"))
+        return self.more.choice([one for one in asked if not apis or one[1] in apis] or asked)
+
     def between(self, low: int, high: int) -> int:
         """A whole number, both ends possible, from the fault's own generator."""
         return self.more.randint(low, high)

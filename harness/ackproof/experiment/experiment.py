@@ -159,7 +159,8 @@ def _read_demand(given: object) -> object:
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
 _SINGLE: Final[JsonValue] = {"type": ["string", "integer", "number", "boolean", "null"]}
-_VALUE: Final[JsonValue] = {"anyOf": [_SINGLE, BUILD_SCHEMA]}
+_ASSIGNMENT: Final[JsonValue] = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+_VALUE: Final[JsonValue] = {"anyOf": [_SINGLE, BUILD_SCHEMA, _ASSIGNMENT]}
 TOGETHER: Final[dict[str, JsonValue]] = {
     "type": "object",
     "minProperties": 1,

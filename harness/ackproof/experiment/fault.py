@@ -27,7 +27,7 @@ from ackproof.experiment.roles import Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import After, Frame, Trigger
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import DRAWN_FROM
+from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 HoldKey = Literal["for", "restart_after"]
 
@@ -264,5 +264,6 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 def trigger_text(fault: FaultSpec) -> str:
     """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
     if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
-        return f"{duration_text(fault.trigger.by)} into storm {fault.trigger.fault}"
+        by, first = duration_text(fault.trigger.by), fault.trigger.fault
+        return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} beside fault {fault_name(first)}"
     return str(fault.trigger)

@@ -12,10 +12,12 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.roles import Members, Role, RoleKind
-from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.partition import TopicPartition, internal
 
 RESOLVE_WITHIN_S: Final = 5.0
 """How long a role may wait for a broker that answers."""
+CREATED_WITHIN_S: Final = 30.0
+"""How long it may wait for a topic of Kafka's own, which the brokers create when clients first need it."""
 
 
 def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
@@ -29,10 +31,12 @@ def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> t
     )
     if role.topic is not None and role.partition is not None:
         place = TopicPartition(role.topic, role.partition)
+        own = internal(place.topic)
         state = wait_until(
             lambda: cluster.topic_state([place.topic]).get(place),
-            what=f"a broker to say who holds {place}",
-            timeout_s=RESOLVE_WITHIN_S,
+            what=f"a broker to say who holds {place}"
+            + (", created when clients first need it" if own else ""),
+            timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
             stop=stop,
         )
         members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)

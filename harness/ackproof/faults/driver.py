@@ -20,6 +20,7 @@ from ackproof.experiment.triggers import After, At, Condition
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
+    UNABLE,
     Life,
     Load,
     Moment,
@@ -27,6 +28,7 @@ from ackproof.faults.life import (
     Step,
     awaits_a_count,
     due,
+    held_for_partner,
     pending,
     storm_goes_on,
 )
@@ -210,7 +212,10 @@ class FaultDriver:
 
     def _to_heal(self, number: int, injection: Injection[Any]) -> bool:
         injection.check()
-        return self._field.stop.is_set() or self._lives[number].to_heal(self._moment)
+        if self._field.stop.is_set():
+            return True
+        life, moment = self._lives[number], self._moment
+        return life.to_heal(moment) and not held_for_partner(life, self._lives, moment)
 
     def _await(self, done: Callable[[], T | None], what: str, interval_s: float = LOOK_EVERY_S) -> T:
         # The bound is the end of the load, which is announced; an hour more is beyond any run.
@@ -247,6 +252,8 @@ class FaultDriver:
             {role: tuple(node(one) for one in self._resolve(role, life.fault)) for role in life.fault.targets}
         )
         self._go(life.asked(self._timeline.clock.now(), trigger, [node.id for node in aim.nodes]))
+        if (why := self._case.unable.get(number)) is not None:
+            raise AckproofError(f"{UNABLE}: {why}")
         if life.fault.targets and not aim.nodes:
             raise AckproofError(AIMED_AT_NOTHING)
         return injection_of(life.fault, aim, self._field)

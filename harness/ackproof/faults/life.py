@@ -39,7 +39,10 @@ AFTER_HEALING_S: Final = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S: Final = 30.0
 """How long it goes on at most when nothing is acknowledged."""
+PARTNER_S: Final = 15.0
+"""So long the first of a pair waits at most for the second to bite."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
+UNABLE: Final = "this machine cannot do it"
 Look: TypeAlias = Callable[[Condition], float | None]
 """The quantity of a condition now; None: not known at this moment."""
 
@@ -204,6 +207,31 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     return fired
 
 
+def _pairs_before(life: Life, lives: Lives) -> list[Life]:
+    """The faults of the pairs that a storm of pairs has before this one's."""
+    storm = lives[life.number // DRAWN_FROM].fault
+    if not isinstance(storm, Storm) or storm.pairs is None:
+        return []
+    first = life.number - (life.number % DRAWN_FROM - 1) % 2
+    return [lives[number] for number in range(storm.number * DRAWN_FROM + 1, first)]
+
+
+def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
+    """Whether the first fault of a pair goes on for its second, until both were in force as long as the second's hold,
+    or the second has not bitten for `PARTNER_S`."""
+    second = lives.get(life.number + 1)
+    trigger = None if second is None else second.fault.trigger
+    if second is None or not isinstance(trigger, After) or trigger.fault != life.number or not life.drawn:
+        return False
+    if second.over or moment.load is Load.OVER:
+        return False
+    together = second.confirmed_ns if second.fault.HOLD_KEY is not None else second.asked_ns
+    if together is not None:
+        return moment.now_ns - together < (second.fault.hold or 0.0) * 1e9
+    asked_ns = life.confirmed_ns if second.asked_ns is None else second.asked_ns
+    return _since(moment, asked_ns or 0) < PARTNER_S
+
+
 def _never(fault: FaultSpec, look: Look) -> str:
     text, trigger = trigger_text(fault), fault.trigger
     if not isinstance(trigger, When):
@@ -223,7 +251,13 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     first = lives[trigger.fault]
     if first.stage is Stage.FAILED:
         raise AckproofError(f"fault {trigger.fault}, after which it was to come, failed")
-    since = first.asked_ns if life.drawn else first.confirmed_ns
+    if life.drawn and first.drawn and first.stage is Stage.MISSED:
+        raise AckproofError(f"fault {fault_name(first.number)}, beside which it was to come, did not bite")
+    since = first.confirmed_ns
+    if life.drawn and (not first.drawn or first.fault.HOLD_KEY is None):
+        since = first.asked_ns
+        if any(not other.over for other in _pairs_before(life, lives)):
+            return None
     return text if since is not None and _since(moment, since) >= trigger.by else None
 
 
@@ -289,7 +323,7 @@ def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) ->
     bit = sum(one.bit for one in own)
     if not life.bit and bit >= storm.least:
         witness = f"{storm.least} of them were confirmed, each by its own witness"
-        steps.append(life.confirmed(now_ns, f"drew {storm.count} faults", witness))
+        steps.append(life.confirmed(now_ns, f"drew {len(own)} faults", witness))
     if all(one.over for one in own):
         steps.append((steps[-1].life if steps else life).healed("each fault healed in its turn"))
         steps.append(_end_of_storm(steps[-1].life, storm, own, bit))
@@ -300,7 +334,7 @@ def _end_of_storm(life: Life, storm: Storm, own: Sequence[Life], bit: int) -> St
     missed = "; ".join(
         f"{fault_name(one.number)} ({one.fault}: {one.reason})" for one in own if one.stage is Stage.MISSED
     )
-    count = f"{bit} of {storm.count} drawn faults bit" + (f"; missed: {missed}" if missed else "")
+    count = f"{bit} of {len(own)} drawn faults bit" + (f"; missed: {missed}" if missed else "")
     unhealed = ", ".join(fault_name(one.number) for one in own if one.stage is Stage.FAILED)
     if bit < storm.least:
         return life.failed(f"at least {storm.least} were to bite: {count}")

@@ -10,14 +10,16 @@
         lasting: 1s..4s              # how long each is held
         at_least: 8                  # so many must bite, or the case is INCONCLUSIVE
         swarm: true                  # each seed leaves whole kinds of the menu out
+        pairs: all                   # in place of single faults, all pairs of kinds: `faults.pairs`
       at: 2s
 
 The drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2;
 each begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. One that
 finds nothing to break (its node is dead already, nobody holds the role) is listed as missed.
 
-What is left out is drawn: `storm: {count: 20}` alone is one of all kinds that the backend, the cluster and the machine
-can do, aimed at leaders, followers, brokers and controllers, links and parameters from each kind's own ranges.
+What is left out is drawn: `storm: {count: 20}` alone is one of all kinds that the backend and the cluster can do, aimed
+at leaders, followers, brokers and controllers, links and parameters from each kind's own ranges. One seed draws the
+same storm on every machine; a fault that the machine cannot do is missed.
 
 """
 
@@ -26,7 +28,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -47,6 +49,7 @@ from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.roles import RoleField, RoleKind
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
@@ -57,7 +60,7 @@ PLACES: Final = 4
 """Partitions whose leaders and followers a storm without roles strikes."""
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 Able: TypeAlias = Callable[[FaultSpec], bool]
-"""Whether the backend and the machine can do a fault; of kinds that a menu names that is said when it is checked."""
+"""Whether the backend can do a fault; of kinds that a menu names that is said when it is checked."""
 TRIES: Final = 20
 
 
@@ -136,6 +139,11 @@ class Storm(FaultSpec):
         description="Kinds of faults and their weights: {pause: 3, kill: 2}. A kind's own fields may be given: "
         "{kill: {weight: 2, lasting: 5s, target: controller}}. By default all that can be drawn here.",
     )
+    pairs: Literal["all"] | None = Field(
+        None,
+        description="Instead of single faults draw pairs of kinds, each in force together, until a batch has had all: "
+        "every case is a share, with `count` faults.",
+    )
     count: Whole = Field(10, ge=1, le=MOST, description="How many faults are drawn.")
     roles: tuple[RoleField, ...] | None = Field(
         None,
@@ -155,7 +163,7 @@ class Storm(FaultSpec):
         None,
         ge=0,
         le=MOST,
-        description="How many must bite, or the case is INCONCLUSIVE; half of them by default.",
+        description="How many must bite, or the case is INCONCLUSIVE; half of them by default, of pairs 1.",
     )
     swarm: Flag = Field(
         False, description="Each seed leaves whole kinds of the menu out, so that others meet more often."
@@ -173,9 +181,17 @@ class Storm(FaultSpec):
     @property
     def least(self) -> int:
         """How many of the drawn faults must bite."""
-        return (self.count + 1) // 2 if self.at_least is None else self.at_least
+        if self.at_least is not None:
+            return self.at_least
+        return (self.count + 1) // 2 if self.pairs is None else 1
+
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+        del spec
+        return None if self.pairs is None else ("pairs", "its faults do not wait for one another")
 
     def __str__(self) -> str:
+        if self.pairs is not None:
+            return f"storm of {self.count // 2} pairs"
         if self.menu is None:
             return f"storm of {self.count} (all kinds)"
         menu = ", ".join(f"{kind} {dish.weight}" for kind, dish in self.menu.items())
@@ -203,8 +219,8 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able =
         own = replace(draw, roles=roles[kind], more=random.Random(f"{seed}/drawn/{number}"))
         trigger = After(storm.number, begins)
         if storm.menu is None:
-            found = _sound(kind, own, number, trigger, lasts, able)
-            faults += [] if found is None else [found]
+            found = make_sound(kind, Dish(weight=1), own, number, trigger, lasts, able)
+            faults += [] if isinstance(found, str) else [found]
         else:
             faults.append(make_one(kind, menu[kind], own, number, trigger, lasts))
     return Drawn(tuple(faults), tuple(kind for kind in menu if kind not in served))
@@ -214,51 +230,66 @@ def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, D
     """The storm's menu, or without one every kind of which one can be drawn that fits the experiment."""
     if storm.menu is not None:
         return storm.menu
-    kinds = [kind for kind in fault_kinds() if kind != Storm.KIND]
-    return {kind: Dish(weight=1) for kind in kinds if _can_be_drawn(storm, kind, experiment, able)}
+    possible = possible_kinds(storm, experiment, able)
+    return {kind: Dish(weight=1) for kind, why in possible.items() if not why}
 
 
-def _can_be_drawn(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able) -> bool:
-    spec = fault_kinds()[kind]
-    if spec.not_on(experiment.backend) is not None or experiment.cluster.mode in spec.NOT_IN:
-        return False
+def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
+    """The kinds of the menu, or all; each with the reason why none of it can be drawn, '' where one can."""
+    kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
+    return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
+
+
+def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able) -> str:
+    spec, mode = fault_kinds()[kind], experiment.cluster.mode
+    if why := spec.not_on(experiment.backend):
+        return f"not possible on the backend {experiment.backend}, because {why}"
+    if mode in spec.NOT_IN:
+        return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
     draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
-    return _sound(kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able) is not None
+    dish = Dish(weight=1) if storm.menu is None else storm.menu[kind]
+    found = make_sound(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able)
+    return found if isinstance(found, str) else ""
 
 
-def _sound(kind: str, draw: Draw, number: int, trigger: After, lasts: float, able: Able) -> FaultSpec | None:
-    """One that fits the experiment and that can be done; None when none is found in so many tries."""
+def make_sound(
+    kind: str, dish: Dish, draw: Draw, number: int, trigger: After, lasts: float, able: Able
+) -> FaultSpec | str:
+    """One that fits the experiment and that can be done; why not, when none is found in so many tries."""
+    why = ""
     for _ in range(TRIES):
-        if fault_kinds()[kind].drawn(draw) is None:
-            return None
+        if not dish.fields and fault_kinds()[kind].drawn(draw) is None:
+            return "a storm cannot draw its fields here"
         try:
-            found = make_one(kind, Dish(weight=1), draw, number, trigger, lasts)
-        except ValidationError:
+            found = make_one(kind, dish, draw, number, trigger, lasts)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
             continue
         complaints = _Noted()
         found.check(draw.experiment, complaints)
-        if not complaints.any and able(found):
+        if not complaints.why and able(found):
             return found
-    return None
+        why = complaints.why or f"{found} is not possible on the backend {draw.experiment.backend}"
+    return why
 
 
 class _Noted:
-    """Whether a fault has something to say against its experiment."""
+    """What a fault has to say against its experiment; the last of it."""
 
     def __init__(self) -> None:
-        self.any = False
+        self.why = ""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
         del paths, cluster
         return True
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        del path, message, suggestion, key
-        self.any = True
+        del path, suggestion, key
+        self.why = message
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
-        del path, what, name, valid
-        self.any = True
+        del path, valid
+        self.why = f"{what} '{name}' does not exist"
 
 
 def _served(menu: dict[str, Dish], swarm: bool, generator: random.Random) -> list[str]:
@@ -274,6 +305,11 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
     """Whom its faults of nodes may be aimed at."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
+    if storm.pairs is not None:  # by number, so that it is known which faults meet on one node
+        keeper = RoleKind.CONTROLLER if experiment.cluster.mode == "kraft" else RoleKind.ZOOKEEPER
+        brokers = [f"{RoleKind.BROKER}({node})" for node in experiment.cluster.broker_ids]
+        controllers = [f"{keeper}({node})" for node in experiment.cluster.controller_ids]
+        return [*brokers, *(() if experiment.cluster.combined else controllers)]
     if storm.menu is not None:
         return [str(RoleKind.BROKER)]
     places = places_of(experiment)

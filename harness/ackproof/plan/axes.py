@@ -21,7 +21,8 @@ from ackproof.plan.paths import (
     ROOTS,
     is_called,
     label_of,
-    names_build,
+    may_be_at,
+    may_stand_at,
     parse_path,
     short_names,
     wrong_path,
@@ -42,7 +43,7 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 class Option:
     """One value of an axis, or what is included: the settings that it gives. Each is another."""
 
-    settings: Mapping[Path, ScalarNode | MapNode]
+    settings: Mapping[Path, Node]
     where: Path
     """Where the file has it."""
     name: str = ""
@@ -51,6 +52,11 @@ class Option:
     """Whether it is a mapping in the file."""
     items: tuple[Option, ...] = ()
     """The items of axes that an `exclude` means by their names, `workload.producers: plain`."""
+
+    @property
+    def axis(self) -> str:
+        """The key of its axis in the file."""
+        return str(self.where[1])
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ def matrix_of(found: Problems) -> Matrix:
 
 def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
     where: Path = ("matrix", key)
-    together = any(isinstance(item, MapNode) for item in values.items) and not names_build(key)
+    together = any(isinstance(item, MapNode) and not may_stand_at(key, item) for item in values.items)
     path: Path = ()
     try:
         path = parse_path(key)
@@ -148,7 +154,7 @@ def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
 
 
 def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | None:
-    if isinstance(item, ScalarNode) or (isinstance(item, MapNode) and names_build(path_text(path))):
+    if may_be_at(path, item):
         return Option({path: item}, where)
     found.report(where, f"expected a single value, not {describe(item)}")
     return None
@@ -170,14 +176,15 @@ def _together(
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"
         found.report(where, f"expected settings that go together, such as {example}, not {describe(item)}")
         return None
-    settings: dict[Path, ScalarNode | MapNode] = {}
+    settings: dict[Path, Node] = {}
     named = {axis.key: axis.options for axis in axes if any(one.name for one in axis.options)}
     items: list[Option] = []
     name, good = "", True
     for key, node in item.entries.items():
         place: Path = (*where, key)
-        if isinstance(node, MapNode) and any(names_build(text) for text in (prefix + key, key)):
-            if (path := _path(found, place, prefix + key, known)) is not None:
+        if not isinstance(node, ScalarNode) and any(may_stand_at(text, node) for text in (prefix + key, key)):
+            path = _path(found, place, prefix + key, known)
+            if path is not None and may_be_at(path, node):
                 settings[path] = node
         elif not isinstance(node, ScalarNode):
             found.report(place, f"expected a single value, not {describe(node)}")
@@ -253,7 +260,7 @@ def _listed(found: Problems, key: str, varied: Sequence[Path], axes: Sequence[Ax
             yield option
 
 
-def _same(row: Choice, settings: Mapping[Path, ScalarNode | MapNode]) -> bool:
+def _same(row: Choice, settings: Mapping[Path, Node]) -> bool:
     """Whether the row has these settings with these values."""
     has = {path: node for option in row if option is not None for path, node in option.settings.items()}
     return all(path in has and label_of(has[path]) == label_of(settings[path]) for path in settings)

@@ -16,14 +16,15 @@ from typing import Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.case import Case, Drawn
+from ackproof.experiment.case import Case, Drawn, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import NOWHERE, ScalarNode
-from ackproof.experiment.problems import InvalidExperiment, hint
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.pairs import Deal, deal, draw_pairs, pair_storm_of
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.builds import fill_in_builds
-from ackproof.plan.checks_backend import able_here
+from ackproof.plan.checks_backend import able_on, unable_here
 from ackproof.plan.entries import read_drawn, spelt_out
 from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.overrides import with_settings
@@ -37,6 +38,7 @@ from ackproof.rundir.documents import Document, Scalar
 class _ResolvedStorm(Document):
     left_out: tuple[str, ...] = ()
     faults: tuple[dict[str, JsonValue], ...] = ()
+    unable: dict[int, str] = Field(default_factory=dict)
 
 
 class _Resolved(Document):
@@ -62,7 +64,9 @@ def case_to_json(case: Case) -> JsonValue:
         orders=case.orders,
         storms={
             number: _ResolvedStorm(
-                left_out=drawn.left_out, faults=tuple(fault.entry() for fault in drawn.faults)
+                left_out=drawn.left_out,
+                faults=tuple(fault.entry() for fault in drawn.faults),
+                unable=dict(drawn.unable),
             )
             for number, drawn in case.drawn.items()
         },
@@ -82,7 +86,7 @@ def case_from_json(value: JsonValue) -> Case:
     experiment = reread(f"case {written.case}", written.experiment)
     # As they were drawn then, whatever this version would draw.
     drawn = {
-        number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out)
+        number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out, storm.unable)
         for number, storm in written.storms.items()
     }
     return Case(
@@ -141,8 +145,8 @@ def cases(
 ) -> list[Case]:
     """All cases in the order of the matrix (the last axis varies fastest), the repeats of a cell side by side.
 
-    `seed` and `repeat` replace the experiment's. `only` keeps the cases of these ids; an id without its `#n` means
-    all its repeats. Raises `BadInput` for an id that does not exist, a repeat below 1, more than `MAX_CASES` cases.
+    `seed` and `repeat` replace the experiment's. `only` keeps the cases that these names choose (`find_cases`). Raises
+    `BadInput` for a name that chooses none, a repeat below 1, more than `MAX_CASES` cases.
     """
     times = plan.spec.repeat if repeat is None else repeat
     own = plan.spec.seed if seed is None else seed
@@ -150,11 +154,15 @@ def cases(
         raise BadInput(f"repeat: each case runs at least once, not {times} times")
     if len(plan.cells) * times > MAX_CASES:
         raise BadInput(f"{len(plan.cells)} cells × {times} repeats are more than {MAX_CASES} cases")
-    every = {f"{cell.name}#{number}": (cell, number) for cell in plan.cells for number in range(1, times + 1)}
+    deals = {cell.name: pairs_of(cell.experiment) for cell in plan.cells}
+    counts = {name: times if dealt is None else len(dealt.shares) for name, dealt in deals.items()}
+    every = {
+        f"{cell.name}#{number}": (cell, number)
+        for cell in plan.cells
+        for number in range(1, counts[cell.name] + 1)
+    }
     wanted = [only] if isinstance(only, str) else only or ()
-    for name in wanted:
-        if not any(name in _names(case_id) for case_id in every):
-            raise BadInput(f"no case is called '{name}'{hint(name, list(every), 'there is', most=8)}")
+    chosen = {case_id for name in wanted for case_id in find_cases(name, list(every))}
     return [
         _drawn(
             case_id,
@@ -163,20 +171,24 @@ def cases(
             case_seed(own, case_id),
             cell.experiment.model_copy(update={"seed": own}),
             cell.label,
+            deals[cell.name],
         )
         for case_id, (cell, number) in every.items()
-        if only is None or _names(case_id) & set(wanted)
+        if only is None or case_id in chosen
     ]
-
-
-def _names(case_id: str) -> set[str]:
-    """What a case is called: its id, or that of its cell."""
-    return {case_id, case_id.rpartition("#")[0]}
 
 
 def reseeded(case: Case, seed: int) -> Case:
     """The same cell with all that is random drawn from another seed of the experiment."""
-    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment, case.cell)
+    dealt = pairs_of(case.experiment)
+    own = case_seed(seed, case.id)
+    return _drawn(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
+
+
+def pairs_of(experiment: ExperimentSpec) -> Deal | None:
+    """All pairs of fault kinds in shares, a share for each repeat; None for an experiment without a storm of pairs."""
+    storm = pair_storm_of(experiment)
+    return None if storm is None else deal(storm, experiment, able_on(experiment))
 
 
 def case_seed(seed: int, case_id: str) -> int:
@@ -186,15 +198,39 @@ def case_seed(seed: int, case_id: str) -> int:
 
 
 def _drawn(
-    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec, cell: str
+    case_id: str,
+    settings: dict[str, Scalar],
+    number: int,
+    own: int,
+    experiment: ExperimentSpec,
+    cell: str,
+    dealt: Deal | None,
 ) -> Case:
-    drawn = {
-        fault.number: draw_storm(fault, experiment, own, able_here(experiment))
-        for fault in experiment.faults
-        if isinstance(fault, Storm)
-    }
+    able = able_on(experiment)
+    drawn: dict[int, Drawn] = {}
+    for fault in experiment.faults:
+        if isinstance(fault, Storm) and fault.pairs is not None and dealt is not None:
+            # By the experiment's seed: a pair is drawn alike whatever share it is in.
+            found = draw_pairs(fault, experiment, dealt.shares[number - 1], experiment.seed, able)
+            drawn[fault.number] = _as_able(fault, experiment, found)
+        elif isinstance(fault, Storm):
+            drawn[fault.number] = _as_able(fault, experiment, draw_storm(fault, experiment, own, able))
     case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
     return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
+
+
+def _as_able(storm: Storm, experiment: ExperimentSpec, drawn: Drawn) -> Drawn:
+    """What a storm drew, with what this machine cannot do of it. What a menu names is refused instead."""
+    return drawn if storm.menu is not None else replace(drawn, unable=unable_here(experiment, drawn.faults))
+
+
+def able_again(case: Case) -> Case:
+    """A stored case, with what this machine cannot do of what its storms drew."""
+    storms = [
+        fault for fault in case.experiment.faults if isinstance(fault, Storm) and fault.number in case.drawn
+    ]
+    drawn = {one.number: _as_able(one, case.experiment, case.drawn[one.number]) for one in storms}
+    return replace(case, drawn={**case.drawn, **drawn})
 
 
 def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:

@@ -299,8 +299,24 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
             found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
 
 
-TRANSACTION_LOG: Final = ("__transaction_state", 0)
-"""The one partition of the coordinators' own log in clusters of ours (`cluster.properties`)."""
+_COORDINATORS: Final = {
+    "__transaction_state": "transaction.state.log.num.partitions",
+    "__consumer_offsets": "offsets.topic.num.partitions",
+}
+"""Topics of Kafka's coordinators, whose leaders are the coordinators; each with the setting of how many partitions."""
+
+
+def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
+    """Whether the workload makes the brokers create this partition of a coordinator's topic."""
+    readers = spec.workload.consumers
+    uses = {
+        "__transaction_state": spec.workload.producers.transaction_size is not None,
+        "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
+    }
+    # Clusters of ours have one partition (`node_settings`), Kafka's default is 50.
+    default = "50" if spec.ground.foreign else "1"
+    count = spec.cluster.config.get(_COORDINATORS.get(topic, ""), default)
+    return uses.get(topic, False) and count.isdecimal() and partition < int(count)
 
 
 def _check_place(
@@ -309,8 +325,8 @@ def _check_place(
     """Whether a partition exists, if one is named."""
     if topic is None or partition is None:
         return True
-    if (topic, partition) == TRANSACTION_LOG and spec.workload.producers.transaction_size is not None:
-        return True  # its leader is the transaction coordinator
+    if _has_coordinator(spec, topic, partition):
+        return True
     if topic not in spec.topics:
         if found.sound(("topics",)):
             found.unknown_value(path, "the topic", topic, spec.topics)
@@ -329,6 +345,10 @@ def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, fou
         for why in islice(not_seen(condition.asked, spec), 1):
             if found.sound(("observe",), ("cluster",)):
                 found.report(path, why)
+        return
+    if condition.topic in _COORDINATORS:
+        message = f"{condition.topic} is not watched; name a topic of the experiment"
+        found.report(path, message)
         return
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return

@@ -5,7 +5,7 @@ What cannot be is said when a file is checked, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -26,18 +26,19 @@ from ackproof.provision.nft import find_nft
 
 
 @cache
-def has(need: Need) -> bool:
-    """Whether a cluster on this machine can be given it: packets and disks take root, clocks a C compiler."""
+def lack_of(need: Need) -> str:
+    """Why a cluster on this machine cannot be given it; '' where it can. Packets and disks take root, clocks a
+    compiler."""
     if need is Need.DISKS:
-        return refusal() is None
+        return refusal() or ""
     try:
         if need is Need.PACKETS:
             find_nft()
         elif need is Need.CLOCKS:
             find_compiler()
-    except BadInput:
-        return False
-    return True
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
@@ -124,6 +125,8 @@ def check_storm(
         found.report(
             (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
         )
+    if storm.pairs is not None:
+        _check_pairs(spec, storm, body, found)
     for name, dish in (storm.menu or {}).items():
         path: Path = (*body, "menu", name)
         kind = fault_kinds()[name]
@@ -149,13 +152,34 @@ def check_storm(
             check_fields(spec, one, path, found)
 
 
-def able_here(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
-    """Whether the backend can do a fault, and this machine what has to be laid for it."""
+def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
+    """Report what a storm of pairs cannot be beside."""
+    others = [one.number for one in spec.faults if isinstance(one, Storm) and one.pairs is not None]
+    if others[0] != storm.number:
+        found.report((*body, "pairs"), f"storm {others[0]} has all pairs already", key=True)
+    elif spec.repeat > 1 and found.sound(("repeat",)):
+        found.report(
+            ("repeat",), "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
+        )
+    elif spec.soak is not None:
+        found.report((*body, "pairs"), "the windows of a soak share no pairs among them", key=True)
+    elif storm.count % 2 and found.sound((*body, "count")):
+        found.report((*body, "count"), f"{storm.count} faults are not whole pairs; write an even number")
+
+
+def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
+    """Whether the backend can do a fault, on whatever machine it is."""
 
     def able(fault: FaultSpec) -> bool:
-        if spec.ground.simulated:
-            alone = fault.model_copy(update={"number": 1})
-            return lacks(spec.model_copy(update={"faults": (alone,)})) is None
-        return all(has(need) for need in fault.needs)
+        alone = fault.model_copy(update={"number": 1})
+        return not spec.ground.simulated or lacks(spec.model_copy(update={"faults": (alone,)})) is None
 
     return able
+
+
+def unable_here(spec: ExperimentSpec, faults: Iterable[FaultSpec]) -> dict[int, str]:
+    """Why this machine cannot lay what a fault needs, by the fault's number."""
+    if not spec.ground.lays:
+        return {}
+    whys = ((fault.number, next(filter(None, map(lack_of, sorted(fault.needs))), "")) for fault in faults)
+    return {number: why for number, why in whys if why}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, spelt
-from ackproof.experiment.nodes import Data, ListNode, MapNode, ScalarNode
+from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
+from ackproof.plan.axes import Choice, Matrix
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.expecting import not_given
 from ackproof.plan.paths import (
@@ -14,6 +16,7 @@ from ackproof.plan.paths import (
     is_called,
     label_of,
     leaves,
+    may_be_at,
     override,
     parse_path,
     short_names,
@@ -31,16 +34,23 @@ class Expecting:
     Values are compared as the experiment understands them: `-1` and `all` are the same `acks`.
     """
 
-    def __init__(self, found: Problems, spec: ExperimentSpec, axes: Sequence[Path]) -> None:
+    def __init__(self, found: Problems, spec: ExperimentSpec, matrix: Matrix) -> None:
         self._found = found
         self._spec = spec
-        self._axes = axes
+        self._axes = matrix.paths
+        self._named: dict[str, dict[str, None]] = {}
+        """The names of settings that go together, by the key of their axis."""
+        for option in chain.from_iterable(matrix.choices):
+            if option is not None and option.name:
+                self._named.setdefault(option.axis, {})[option.name] = None
         self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
         self.hits: dict[Path, Sequence[int]] = {}
         """The numbers of the cells that each expectation speaks of, by where it stands; filled by `match`."""
 
-    def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[ExperimentSpec]:
+    def match(
+        self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
+    ) -> list[ExperimentSpec]:
         """The cells, each with the expectations and the showings of claims that speak of it, their settings named by
         full paths.
 
@@ -57,18 +67,24 @@ class Expecting:
             if not self._found.sound((*where, "given")):
                 continue
             self._check_bounds(where, expectation)
-            given = self._resolve((*where, "given"), expectation.given)
-            if given is None:
+            named = {name: str(value) for name, value in expectation.given.items() if name in self._named}
+            settings = {name: value for name, value in expectation.given.items() if name not in named}
+            given = self._resolve((*where, "given"), settings)
+            if not self._are_names((*where, "given"), named) or given is None:
                 continue
             hits = [
                 number
-                for number, cell in enumerate(data)
+                for number, (cell, choice) in enumerate(zip(data, choices, strict=True))
                 if all(value_at(cell, path) == value for path, (_, value) in given.items())
+                and named.items() <= {(one.axis, one.name) for one in choice if one is not None}
             ]
             self.hits[where] = hits
             # What is expected over repeats is not of any one run: it stays out of the cases.
             full = ExpectSpec(
-                given={path_text(path): expectation.given[name] for path, (name, _) in given.items()},
+                given={
+                    **{path_text(path): expectation.given[name] for path, (name, _) in given.items()},
+                    **named,
+                },
                 bounds=expectation.bounds,
             )
             for number in hits:
@@ -150,6 +166,16 @@ class Expecting:
             resolved[path] = (name, understood)
         return resolved if good else None
 
+    def _are_names(self, where: Path, named: Mapping[str, str]) -> bool:
+        """Whether each axis has settings of this name; reports the first that has not."""
+        for axis, name in named.items():
+            if name not in self._named[axis]:
+                valid = list(self._named[axis])
+                message = f"'{axis}' has no item of that name, but {', '.join(valid[:10])}"
+                self._found.report((*where, axis), message, nearest(name, valid))
+                return False
+        return True
+
     def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
         """The setting that is called so; None, and a problem at `where` (with `key` at its name), if there is not
         one."""
@@ -172,7 +198,7 @@ class Expecting:
         """A value as the experiment understands it at `path`, and whether it can stand there."""
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:
-            node = self._build_named(path, value) or ScalarNode(value, value_text(value))
+            node = self._find_value(path, value) or ScalarNode(value, value_text(value))
             trial = Problems("", override(self._found.root, path, node))
             spec = read_experiment(trial)
             right = spec is not None and trial.sound(path)
@@ -180,11 +206,11 @@ class Expecting:
             self._known[asked] = data, right
         return self._known[asked]
 
-    def _build_named(self, path: Path, value: Scalar) -> MapNode | None:
-        """The build of this name among the values of the matrix."""
+    def _find_value(self, path: Path, value: Scalar) -> Node | None:
+        """The build, or the assignment, of this name among the values of the matrix."""
         values = self._found.node(("matrix", path_text(path)))
         items = values.items if isinstance(values, ListNode) else ()
-        return next((one for one in items if isinstance(one, MapNode) and label_of(one) == value), None)
+        return next((one for one in items if may_be_at(path, one) and label_of(one) == value), None)
 
     def _report_no_case(
         self, where: Path, given: dict[Path, tuple[str, Data]], cells: Sequence[dict[str, Data]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import MapNode, ScalarNode
+from ackproof.experiment.nodes import MapNode, Node, ScalarNode
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
     InvalidExperiment,
@@ -78,9 +78,10 @@ def analyse(file: str, root: MapNode) -> Plan:
     cells = _Cells(found, matrix)
     cells.read(spec)
     _check_number(found, spec, len(cells.names))
-    expecting = Expecting(found, spec, matrix.paths)
-    specs = [cell for cell in cells.specs if cell is not None]
-    matched = expecting.match(specs, complete=not cells.problems)
+    expecting = Expecting(found, spec, matrix)
+    read = [one for one in zip(cells.specs, matrix.choices, strict=True) if one[0] is not None]
+    specs = [cell for cell, _ in read if cell is not None]
+    matched = expecting.match(specs, [choice for _, choice in read], complete=not cells.problems)
     spanning: tuple[OverRepeats, ...] = ()
     if not cells.problems:
         names = [name for name, _ in cells.names]
@@ -126,7 +127,7 @@ def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict
     return values
 
 
-def _settings_of(choice: Choice) -> dict[Path, ScalarNode | MapNode]:
+def _settings_of(choice: Choice) -> dict[Path, Node]:
     """What its options set; a later one wins."""
     return {path: node for option in choice if option is not None for path, node in option.settings.items()}
 

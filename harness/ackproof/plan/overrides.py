@@ -11,7 +11,7 @@ from ackproof.experiment.nodes import NOWHERE, MapNode, ScalarNode, nodes_of, pl
 from ackproof.experiment.problems import InvalidExperiment, Path, path_text
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.paths import names_build, override, parse_path, wrong_path
+from ackproof.plan.paths import may_stand_at, override, parse_path, wrong_path
 from ackproof.plan.source import parse, plain_scalar
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"
@@ -35,7 +35,7 @@ def _with(root: MapNode, setting: str) -> MapNode:
         raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
     try:
         path = parse_path(key.strip())
-        if text.startswith("{") and names_build(key.strip()):
+        if text.startswith("{") and may_stand_at(key.strip(), MapNode()):
             return override(root, path, _mapping(text))
         scalar = text if path[-1] in _TEXTS else plain_scalar(text)
     except (ValueError, InvalidExperiment) as error:

@@ -19,19 +19,31 @@ ROOTS: Final = ("cluster", "topics", "workload", "faults", "observe", "evidence"
 _MAPS: Final = ("config", "broker_config", "features")
 
 
-def names_build(text: str) -> bool:
-    """Whether a path, as it is written, is that of a setting which names a Kafka: it may be a mapping."""
+def may_be_at(path: Path, node: Node) -> bool:
+    """Whether a matrix can give the setting at `path` a value of this shape."""
+    if isinstance(node, MapNode):
+        return path == ("cluster", "kafka") or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
+    return isinstance(node, ScalarNode) or path[-1] == "assignment"
+
+
+def may_stand_at(text: str, node: Node) -> bool:
+    """`may_be_at` for a path as it is written; False where it is none."""
     try:
-        path = parse_path(text)
+        return may_be_at(parse_path(text), node)
     except ValueError:
         return False
-    return path == ("cluster", "kafka") or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
 
 
-def label_of(node: ScalarNode | MapNode) -> str:
-    """A value as it stands in the name of a case: of a build its name, which reading a file gives it."""
+def label_of(node: Node) -> str:
+    """A value as it stands in the name of a case: of a build its name, of an assignment `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
+    if isinstance(node, ListNode):
+        return "+".join(
+            "-".join(label_of(one) for one in row.items if isinstance(one, ScalarNode))
+            for row in node.items
+            if isinstance(row, ListNode)
+        )
     name = node.entries.get("name")
     return name.text if isinstance(name, ScalarNode) else "build"
 
@@ -147,14 +159,14 @@ def _deep_match(path: Path) -> str | None:
     return None
 
 
-def override(root: MapNode, path: Path, value: ScalarNode | MapNode) -> MapNode:
+def override(root: MapNode, path: Path, value: Node) -> MapNode:
     """A copy of `root` with `value` at `path`; what lies beside the path is shared with `root`."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
 
 
-def _override(node: Node | None, path: Path, value: ScalarNode | MapNode) -> Node:
+def _override(node: Node | None, path: Path, value: Node) -> Node:
     if not path:
         return value
     part = path[0]

@@ -22,6 +22,7 @@ from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
 from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.decide import repeats_to_begin_with
 from ackproof.repeats.demand import Demand
 from ackproof.rundir.documents import OverRepeats, Scalar
 
@@ -70,9 +71,10 @@ class Spanning:
 
     def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
         if self._spec.repeat < 2 and self._found.sound(where, ("repeat",)):
+            count = repeats_to_begin_with(demand)
+            again = f"write repeat: {count}, or: ackproof run {self._found.file} --repeat {count}"
             self._found.report(
-                where,
-                f"{demand.statistic.name} is of repeats, and each case runs once; write repeat: 20, or --repeat 20",
+                where, f"{demand.statistic.name} is of repeats, and each case runs once; {again}"
             )
         if not self._found.sound(where):
             return

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
+from ackproof.faults.life import UNABLE
 from ackproof.faults.storm import Storm
+from ackproof.plan.cases import pairs_of
+from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
 from ackproof.rundir.timeline import fault_name
+
+PAIR_S: Final = 12.0
+"""How long a pair of faults takes, from the first to what is whole again after both; the median on two cores."""
+RUN_S: Final = 45.0
+"""What each run takes beside: start, final read, logs, audit and judgement."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,8 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
         ends = f"{fault.HEALING} when all else is over"
     else:
         ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
+    if (why := case.unable.get(fault.number)) is not None:
+        ends = f"missed, for {UNABLE}: {why}"
     targets = str(fault).removeprefix(fault.kind).strip()
     begins = trigger_text(fault)
     if isinstance(fault.trigger, When) and fault.trigger.awaited:
@@ -107,6 +119,30 @@ def describe(case: Case) -> list[str]:
     lines += [] if case.faults else ["  no faults"]
     lines += [f"  expected: {bounds}" for bounds in _expected(case)]
     return lines
+
+
+def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
+    """How many runs the pairs of fault kinds take, how long, and which are refused. `chosen`: cases of this call."""
+    for cell in plan.cells:
+        dealt = pairs_of(cell.experiment)
+        if dealt is None:
+            continue
+        count, runs = sum(map(len, dealt.shares)), len(dealt.shares)
+        yield (
+            f"{cell.name}: {count} pairs of fault kinds in {runs} runs, about {_hours(count, runs)}; "
+            f"of these here {chosen}; {len(dealt.refused)} pairs refused:"
+        )
+        whys: dict[str, list[str]] = {}
+        for pair, why in dealt.refused.items():
+            whys.setdefault(why, []).append(" + ".join(pair))
+        yield from (
+            f"  {why} ({', '.join(pairs[:3])}{f' and {len(pairs) - 3} more' if len(pairs) > 3 else ''})"
+            for why, pairs in whys.items()
+        )
+
+
+def _hours(pairs: int, runs: int) -> str:
+    return f"{(pairs * PAIR_S + runs * RUN_S) / 3600:.1f} h"
 
 
 def _pace(case: Case) -> str:

@@ -10,10 +10,12 @@ from typing import Final
 from ackproof.quantities.value import Value
 from ackproof.repeats.beside import beside
 from ackproof.repeats.demand import Demand
-from ackproof.repeats.intervals import CONFIDENCE, Estimate, estimate
+from ackproof.repeats.intervals import CONFIDENCE, Estimate, estimate, ranks
 
 MOST: Final = 2000
 """So many repeats are thought of when it is asked how many would decide."""
+USUAL: Final = 20
+"""Repeats that are enough where the statistic does not ask for more."""
 EARLY: Final = 0.999
 """Confidence with which something is decided before the last look (Haybittle and Peto)."""
 EARLY_MEAN: Final = 11
@@ -40,6 +42,20 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
     holds = _held(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
     return Decision(found, holds, enough)
+
+
+def repeats_to_begin_with(demand: Demand) -> int:
+    """Return how many repeats bound the statistic on each side that the demand needs, `USUAL` at least."""
+    share, both = demand.statistic.share, demand.how is not None
+    if share is None or demand.statistic.is_max:
+        return USUAL
+    for count in _counts(USUAL - 1):
+        lower, upper = ranks(count, share, CONFIDENCE)
+        if (lower or not (both or math.isfinite(demand.range.low))) and (
+            upper <= count or not (both or math.isfinite(demand.range.high))
+        ):
+            return count
+    return MOST
 
 
 def _may_decide(demand: Demand, count: int, confidence: float) -> bool:

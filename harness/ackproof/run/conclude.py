@@ -18,6 +18,7 @@ from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten
 from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay.document import replay_run
+from ackproof.run.pairs import write_pairs
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
@@ -180,5 +181,6 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
 def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
     """Write `batch.json` and the reports."""
     batch.save(directory.batch_json)
+    write_pairs(directory, batch)
     step("writing the report")
     render_batch(directory.path)

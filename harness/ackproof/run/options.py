@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from ackproof.base.errors import BadInput
 from ackproof.cluster.disks.file_systems import refusal
 from ackproof.experiment.backends import Need
-from ackproof.experiment.case import Case
+from ackproof.experiment.case import Case, find_cases
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan.cases import case_from_json, cases, load
+from ackproof.plan.cases import able_again, case_from_json, cases, load
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.matrix import Plan
 from ackproof.plan.repeats import in_rounds
+from ackproof.plan.schedule import describe_pairs
 from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.documents import BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -54,6 +55,8 @@ class BatchOptions:
     """Let each case's load last so long, audited window by window."""
     at_most: int | None = None
     """Go on with further repeats until what is expected over them is decided, up to so many of each case."""
+    shard: tuple[int, int] | None = None
+    """Of the cases only each nth: `(1, 4)` has the first, the fifth, …"""
 
     @property
     def here(self) -> Path:
@@ -115,6 +118,8 @@ class PlannedBatch:
 
     def describe(self) -> Iterator[str]:
         """What is expected over repeats, and the order of the runs where that is not the matrix' own: lines of text."""
+        for plan in self.plans.values():
+            yield from describe_pairs(plan, len(self.cases))
         asked = [one for _, one in (*self.over_repeats, *self.claimed)]
         for one in asked:
             yield f"{one.claim or 'expected'} over {one.repeats} repeats: {one.title}"
@@ -161,7 +166,13 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
             warn(str(warning))
         plans[file] = plan
         found += [(file, case) for case in cases(plan, seed=options.seed)]
-    planned = PlannedBatch(options, _only(found, options.only), plans)
+    chosen = _only(found, options.only)
+    if options.shard is not None:
+        index, count = options.shard
+        chosen = chosen[index - 1 :: count]
+        if not chosen:
+            raise BadInput(f"--shard {index}/{count}: there are only {len(found)} cases")
+    planned = PlannedBatch(options, chosen, plans)
     for text in planned.not_asked:
         warn(text)
     if options.at_most is not None:
@@ -188,7 +199,8 @@ def plan_cases(
 
 def require_disks(file: Path, case: Case) -> None:
     """Raises `BadInput` that names the first fault, with its line, whose file systems this machine cannot give."""
-    first = next((fault for fault in case.faults if Need.DISKS in fault.needs), None)
+    asked = (fault for fault in case.faults if fault.number not in case.unable)
+    first = next((fault for fault in asked if Need.DISKS in fault.needs), None)
     if first is None or not case.experiment.ground.lays or (why := refusal()) is None:
         return
     told = f"fault {fault_name(first.number)} ({first}) needs file systems of their own for the nodes: {why}"
@@ -205,8 +217,8 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
     """The cases of runs on disk, of cases or of all cases of a batch, every choice as it was drawn then; each with the
     folder that its experiment's cases share.
 
-    `only` chooses by id, with or without its repeat. Raises `BadInput` for what holds no case, for one that is not
-    among them, and for a run on a cluster that someone else runs: how to get in there is not kept.
+    `only` chooses as `find_cases` does. Raises `BadInput` for what holds no case, for a name that chooses none, and for
+    a run on a cluster that someone else runs: how to get in there is not kept.
     """
     found: list[tuple[Path, Case]] = []
     for directory in directories:
@@ -219,7 +231,7 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
             if not run.case_json.exists():
                 raise BadInput(f"{run.path}: neither a case nor a batch; give one such as runs/latest")
             stored = CaseFile.load(run.case_json)
-            case = case_from_json(stored.resolved)
+            case = able_again(case_from_json(stored.resolved))
             if case.experiment.ground.foreign:
                 raise BadInput(
                     f"{run.path}: it ran on a cluster that someone else runs; again: {stored.replay}"
@@ -236,17 +248,10 @@ def expected_then(directories: Sequence[Path]) -> Iterator[str]:
 
 
 def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[Path, Case]]:
-    """The cases of these ids, with or without their repeat; all where none is named. Raises `BadInput` for none."""
-    chosen = [
-        (file, case)
-        for file, case in found
-        if not wanted or {case.id, case.id.rpartition("#")[0]} & set(wanted)
-    ]
-    if not chosen:
-        raise BadInput(
-            f"no case is called {' or '.join(wanted)}; there is {', '.join(case.id for _, case in found)}"
-        )
-    return chosen
+    """The cases that these names choose (`find_cases`); all where none is named."""
+    ids = [case.id for _, case in found]
+    chosen = {case_id for name in wanted for case_id in find_cases(name, ids)}
+    return [(file, case) for file, case in found if not wanted or case.id in chosen]
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
@@ -273,4 +278,6 @@ def command_of(options: BatchOptions, seed: int, only: str | None = None, file: 
         words += ["--set", setting]
     for case in (only,) if only is not None else options.only:
         words += ["--case", case]
+    if options.shard is not None and only is None:
+        words += ["--shard", "{}/{}".format(*options.shard)]
     return shlex.join(words)

@@ -146,6 +146,8 @@ class BatchDir:
 
     batch_json = _At("batch.json")
     """Rewritten after every case."""
+    pairs_json = _At("pairs.json")
+    """Which pairs of fault kinds were in force together, where storms of pairs ran."""
     report_html = _At("report.html")
     """One self-contained page."""
     junit_xml = _At("junit.xml")

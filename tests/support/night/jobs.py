@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.releases import NEWEST
+from ackproof.faults.pairs import pair_storm_of
 from ackproof.plan import InvalidExperiment, cases, load
+from ackproof.run.options import BatchOptions, plan_batch
 
 CONTROL = "baseline"
 """Experiments whose name begins so break nothing: any finding is a bug of the harness."""
@@ -25,6 +28,8 @@ BITES = ("test_faults_*.py", "test_bites*.py")
 """Where faults are seen to bite."""
 ASKED = "test_claims.py"
 """Where claims are asked, all of them; half an hour, and as much for those whose faults are spared."""
+PAIR_NIGHTS = 14
+"""In so many nights all pairs of fault kinds have been run, a share each night."""
 _RELEASE = "cluster.kafka"
 
 
@@ -56,11 +61,11 @@ class Night:
     refused: tuple[Refused, ...]
 
     def repeated(self, times: int) -> Night:
-        """The same, each case of each experiment so many times."""
+        """The same, each case of each experiment so many times; pairs of faults, whose cases are shares, once."""
         words = ("--repeat", str(times))
         again = (
             replace(job, weight=job.weight * times, words=(*job.words, *words))
-            if job.file is not None
+            if job.file is not None and "--shard" not in job.words
             else job
             for job in self.jobs
         )
@@ -79,9 +84,11 @@ def plan_night(
     jobs: list[Job] = []
     refused: list[Refused] = []
     for file in sorted(files):
-        varies = (
-            _RELEASE in load(file).spec.matrix
-        )  # which also tells a broken file from one that a release refuses
+        spec = load(file).spec  # which also tells a broken file from one that a release refuses
+        if pair_storm_of(spec) is not None:
+            jobs += _pair_jobs(file, releases, backends, date)
+            continue
+        varies = _RELEASE in spec.matrix
         for release in (None,) if varies else releases:
             for backend in backends:
                 one = _job(file, release, backend, date)
@@ -112,6 +119,25 @@ def shard_of(jobs: Sequence[Job], index: int, count: int) -> tuple[Job, ...]:
         if lightest == index - 1:
             mine.append(job)
     return tuple(sorted(mine, key=lambda job: job.name))
+
+
+def _pair_jobs(
+    file: Path, releases: Sequence[str], backends: Sequence[str], date: datetime.date
+) -> list[Job]:
+    """The share of all pairs that this date has: of the newest release, and of the first in both modes."""
+    grounds = [(NEWEST[-1], "kraft"), (NEWEST[0], "kraft"), (NEWEST[0], "zookeeper")]
+    shard = (date.toordinal() % PAIR_NIGHTS + 1, PAIR_NIGHTS)
+    jobs: list[Job] = []
+    for release, mode in grounds:
+        if release not in releases or "process" not in backends:
+            continue
+        settings = (f"{_RELEASE}={release}", f"cluster.mode={mode}")
+        planned = plan_batch(BatchOptions((file,), settings=settings, shard=shard))
+        words = [word for setting in settings for word in ("--set", setting)]
+        words += ["--shard", f"{shard[0]}/{shard[1]}", "--backend", "process"]
+        name = f"{file.stem} {shard[0]} of {shard[1]} on {release}, {mode}"
+        jobs.append(Job(name, len(planned.cases), file, tuple(words)))
+    return jobs
 
 
 def _job(file: Path, release: str | None, backend: str, date: datetime.date) -> Job | Refused:

@@ -17,6 +17,7 @@ from ackproof.faults.life import (
     Step,
     due,
     followers,
+    held_for_partner,
     pending,
     storm_goes_on,
 )
@@ -211,3 +212,50 @@ def test_a_storm_says_what_it_missed() -> None:
         "reason": "at least 2 were to bite: 1 of 3 drawn faults bit; "
         "missed: 1.2 (pause broker(1): nobody); 1.3 (pause broker(1): nobody)"
     }
+
+
+def pair(first: Life, second: Life, third: Life | None = None) -> Lives:
+    storm = Life(Storm(number=1, trigger=AT_ONE, pairs="all")).asked(S, "", []).life
+    return lives(storm, first, second, *(() if third is None else (third,)))
+
+
+FIRST, SECOND = pause(1001, After(1)), pause(1002, After(1001, 0.3))
+
+
+def test_the_second_of_a_pair_begins_once_the_first_is_in_force() -> None:
+    assert due(FIRST, pair(FIRST, SECOND), at(1), unknown)
+    assert due(SECOND, pair(asked(FIRST), SECOND), at(9), unknown) is None
+    assert due(SECOND, pair(bitten(FIRST), SECOND), at(2.2), unknown) is None
+    assert due(SECOND, pair(bitten(FIRST), SECOND), at(2.3), unknown)
+    restart = Life(Restart(number=1001, trigger=After(1), target=BROKER))
+    assert due(SECOND, pair(asked(restart), SECOND), at(1.3), unknown), "it is in force when it is asked for"
+    missed = asked(FIRST).failed("aimed at nothing").life
+    with pytest.raises(AckproofError, match=r"fault 1\.1, beside which it was to come, did not bite"):
+        due(SECOND, pair(missed, SECOND), at(2), unknown)
+
+
+def test_the_next_pair_begins_when_both_are_over() -> None:
+    third = pause(1003, After(1))
+    over = bitten(FIRST).healed("").life.recovered("").life
+    assert due(third, pair(over, bitten(SECOND), third), at(9), unknown) is None
+    assert due(third, pair(over, bitten(SECOND).healed("").life.recovered("").life, third), at(9), unknown)
+    assert due(third, pair(over, asked(SECOND).failed("nothing").life, third), at(9), unknown), "missed"
+
+
+def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
+    first = bitten(FIRST)
+    assert held_for_partner(first, pair(first, SECOND), at(16.9))
+    assert not held_for_partner(first, pair(first, SECOND), at(17)), "the second never begins"
+    late = SECOND.asked(5 * S, "", [1]).life
+    assert held_for_partner(first, pair(first, late), at(19.9))
+    assert not held_for_partner(first, pair(first, late), at(20)), "the second does not bite"
+    both = late.confirmed(6 * S, "", "").life
+    assert held_for_partner(first, pair(first, both), at(7.9))
+    assert not held_for_partner(first, pair(first, both), at(8)), "both lasted as long as the second is held"
+    assert not held_for_partner(first, pair(first, asked(SECOND).failed("nothing").life), at(2.5))
+    assert not held_for_partner(first, pair(first, SECOND), at(3, Load.OVER))
+    assert not held_for_partner(both, pair(first, both), at(7)), "the second waits for nobody"
+    assert not held_for_partner(bitten(pause(1)), lives(bitten(pause(1)), pause(2, After(1, 1.0))), at(3))
+    restart = Life(Restart(number=1002, trigger=After(1001, 0.3), target=BROKER))
+    assert held_for_partner(first, pair(first, restart), at(9))
+    assert not held_for_partner(first, pair(first, asked(restart)), at(2.5)), "it is in force already"

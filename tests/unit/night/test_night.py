@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.releases import NEWEST
 from ackproof.plan import InvalidExperiment
 from faultbench.table import Bite, Table
 from night.doing import do
-from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, SLOW_TESTS, Job, plan_night, shard_of
+from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, PAIR_NIGHTS, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
 from night.results import CaseResult, JobResult, ShardResult
 
@@ -91,6 +92,29 @@ def test_a_broken_file_is_no_refusal(tmp_path: Path) -> None:
 def test_a_storm_takes_the_date_as_its_seed(tmp_path: Path) -> None:
     night = plan_night([_file(tmp_path, "storm-small")], ["4.3.1"], ["process"], DATE, slow_tests=False)
     assert night.jobs[0].words[-2:] == ("--seed", "20261121")
+
+
+def test_pairs_of_faults_have_another_share_each_night(tmp_path: Path) -> None:
+    menu = "{pause: 1, kill: 1, stop: 1, restart: 1, starve: 1, kill_client: 1}"
+    head = "name: pairs\ntopics: {orders: {}}\nfaults:\n"
+    file = tmp_path / "pairs.yaml"
+    file.write_text(
+        f"{head}  - storm: {{pairs: all, count: 2, menu: {menu}}}\n    at: 1s\n", encoding="utf-8"
+    )
+    shares = set()
+    for night in range(PAIR_NIGHTS):
+        date = DATE + datetime.timedelta(days=night)
+        jobs = plan_night([file], NEWEST, ["process", "docker"], date, slow_tests=False).repeated(5).jobs
+        assert [job.name.partition(" on ")[2] for job in jobs] == [
+            "4.4.0, kraft",
+            "3.9.2, kraft",
+            "3.9.2, zookeeper",
+        ]
+        (share,) = {job.words[job.words.index("--shard") + 1] for job in jobs}
+        shares.add(share)
+        assert all(job.weight in (1, 2) and "--seed" not in job.words for job in jobs)
+    assert len(shares) == PAIR_NIGHTS
+    assert not plan_night([file], ["4.0.2"], ["process"], DATE, slow_tests=False).jobs
 
 
 def test_five_out_of_five(tmp_path: Path) -> None:

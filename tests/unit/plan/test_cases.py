@@ -168,6 +168,23 @@ def test_only(load_text: Load, good: str) -> None:
         cases(spec, only=["acks=0,min.insync.replicas=1", "x"])
 
 
+def test_only_by_the_beginning_of_one_cell(load_text: Load, good: str) -> None:
+    spec = load_text(good)
+    wanted = ["acks=all,min.insync.replicas=2#1", "acks=all,min.insync.replicas=2#2"]
+    for name in (
+        "acks=all,min.insync.replicas=2",
+        "acks=all,min.insync.replicas=2#",
+        "acks=all,min.insync.replicas=2#2",
+    ):
+        assert [case.id for case in cases(spec, only=name)] == [one for one in wanted if name in one]
+    with pytest.raises(
+        BadInput, match=r"'acks=all' is the beginning of 2 cases: acks=all,min.insync.replicas=1, "
+    ):
+        cases(spec, only="acks=all")
+    with pytest.raises(BadInput, match="no case is called ''"):
+        cases(spec, only="")
+
+
 def test_repeat_and_too_many(load_text: Load) -> None:
     spec = load_text(SMALL + f"matrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
     assert len(cases(spec, repeat=3)) == 60

@@ -89,3 +89,25 @@ def test_a_producer_is_fenced_where_producers_write_in_transactions(tmp_path: Pa
         with pytest.raises(InvalidExperiment) as caught:
             load(file)
         assert message in str(caught.value.problems[0])
+
+
+def test_the_coordinator_of_groups_is_aimed_at_where_readers_commit(tmp_path: Path) -> None:
+    def problems(readers: str, role: str, head: str = "", when: str = "at: 1s") -> str:
+        file = tmp_path / "e.yaml"
+        text = f"name: t\n{head}topics: {{orders: {{}}}}\nworkload: {{consumers: {readers}}}\nfaults:\n"
+        file.write_text(text + f"  - {{kill: {role}, {when}, restart_after: 1s}}\n", encoding="utf-8")
+        try:
+            load(file)
+        except InvalidExperiment as error:
+            return error.problems[0].message
+        return ""
+
+    commits, role = "{live: 1, commit_every: 1s}", "leader(__consumer_offsets/0)"
+    assert problems(commits, role) == ""
+    for readers in ("{live: 1}", "{live: 0, commit_every: 1s}"):
+        assert "'__consumer_offsets' does not exist" in problems(readers, role)
+    second = "leader(__consumer_offsets/1)"
+    assert "'__consumer_offsets' does not exist" in problems(commits, second)
+    assert problems(commits, second, "cluster: {config: {offsets.topic.num.partitions: 2}}\n") == ""
+    unwatched = problems(commits, role, when="when: isr(__consumer_offsets/0) < 3")
+    assert unwatched == "__consumer_offsets is not watched; name a topic of the experiment"

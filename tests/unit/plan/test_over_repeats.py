@@ -76,9 +76,13 @@ def test_no_case_is_judged_by_it(load_text: Load) -> None:
 
 
 def test_one_run_is_no_repeats(load_text: Load) -> None:
-    text = TEXT.format(expect="  - {latency(p99): p95 < 6s}").replace("repeat: 4", "repeat: 1")
-    with pytest.raises(InvalidExperiment, match=r"e\.yaml:8:20: .* each case runs once; write repeat: 20"):
-        load_text(text)
+    for demand, count in (("mean of acks=all minus acks=1 < 2s", 20), ("p95 < 6s", 59), ("p95 > 6s", 20)):
+        text = TEXT.format(expect=f"  - {{latency(p99): {demand}}}").replace("repeat: 4", "repeat: 1")
+        remedy = (
+            rf"each case runs once; write repeat: {count}, or: ackproof run \S*e\.yaml --repeat {count}\n"
+        )
+        with pytest.raises(InvalidExperiment, match=remedy):
+            load_text(text)
 
 
 def test_how_often_can_be_said_with_the_call(tmp_path: Path) -> None:

@@ -176,3 +176,44 @@ def test_a_problem_of_some_is_shown_at_what_brings_it_about(load_text: Load) -> 
     (problem,) = refused.value.problems
     assert (problem.line, problem.column) == (4, 13)
     assert problem.message.endswith("(with few)")
+
+
+def test_an_expectation_names_settings_that_go_together(load_text: Load) -> None:
+    expect = "expect:\n  - {given: {workload.producers: %s, min.insync.replicas: 2}, lost: 0}\n"
+    plan = load_text(HEAD + MODES + SIZES + expect % "safe")
+    assert [cell.name for cell in plan.cells if cell.experiment.expect] == ["safe,min.insync.replicas=2"]
+    for case in cases(plan):
+        assert case_from_json(case_to_json(case)) == case
+    with pytest.raises(
+        InvalidExperiment, match=r"no item of that name, but plain, safe \(did you mean 'safe'"
+    ):
+        load_text(HEAD + MODES + SIZES + expect % "save")
+
+
+def test_assignments_are_varied(load_text: Load) -> None:
+    matrix = "  topics.t.assignment: [[[1, 2, 3]], [[2, 3], [3, 1]]]\n  workload.producers.acks: [1, all]\n"
+    matrix += "  exclude: [{assignment: [[1, 2, 3]], acks: 1}]\n"
+    plan = load_text(HEAD + matrix + "expect:\n  - {given: {assignment: 2-3+3-1}, lost: 0}\n")
+    found = {cell.name: (cell.experiment.topics["t"], bool(cell.experiment.expect)) for cell in plan.cells}
+    assert {name: (topic.partitions, topic.replication_factor, e) for name, (topic, e) in found.items()} == {
+        "assignment=1-2-3,acks=all": (1, 3, False),
+        "assignment=2-3+3-1,acks=1": (2, 2, True),
+        "assignment=2-3+3-1,acks=all": (2, 2, True),
+    }
+    for case in cases(plan):
+        assert case_from_json(case_to_json(case)) == case
+    together = "  layouts: [{name: one, topics.t.assignment: [[1, 2]]}, {name: two, topics.t.assignment: [[2], [3]]}]\n"
+    assert [cell.name for cell in load_text(HEAD + together).cells] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "said"),
+    [
+        ("  topics.t.assignment: [[[1, 9, 3]]]\n", "broker 9 does not exist"),
+        ("  topics.t.partitions: [[1, 2]]\n", "expected a single value, not a list"),
+        ("  topics.t.assignment: [[1, 2]]\n", "expected a list"),
+    ],
+)
+def test_what_is_no_assignment(load_text: Load, matrix: str, said: str) -> None:
+    with pytest.raises(InvalidExperiment, match=said):
+        load_text(HEAD + matrix)

@@ -352,7 +352,9 @@ def test_of_a_batch_the_case_that_lost_something(
     assert cli.main_code(["explain", str(batch)]) == 0
     assert "record 5 of producer 0" in capsys.readouterr().out
     assert cli.main_code(["explain", str(batch), "--case", "ugly"]) == 254
-    assert "no case 'ugly'; there are good, bad" in capsys.readouterr().err
+    assert "no case is called 'ugly'; there is good, bad" in capsys.readouterr().err
+    assert cli.main_code(["explain", str(batch), "--case", "b"]) == 0
+    assert "record 5 of producer 0" in capsys.readouterr().out
     assert cli.main_code(["explain", str(batch), "--class", "duplicate"]) == 254
     assert "no duplicate was found in any case; name one with --case: good, bad" in capsys.readouterr().err
     (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 0)}]}}")

@@ -12,7 +12,7 @@ from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.drawing import Draw, places_of
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.nodes import Data
@@ -97,12 +97,15 @@ class CancelReassign(Move):
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """To brokers that hold no replica yet: all others are through at once."""
-        place = draw.other_place()
-        brokers = list(draw.experiment.cluster.broker_ids)
-        copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
-        if copies >= len(brokers):
+        brokers, topics = list(draw.experiment.cluster.broker_ids), draw.experiment.topics
+        copies = {
+            place: topics[place.rpartition("/")[0]].replication_factor for place in places_of(draw.experiment)
+        }
+        movable = [place for place, count in copies.items() if count < len(brokers)]
+        if not movable:
             return None
-        return {"partition": place, "to": [*draw.more.sample(brokers, copies)]}
+        place = draw.more.choice(movable)
+        return {"partition": place, "to": [*draw.more.sample(brokers, copies[place])]}
 
 
 MoveT = TypeVar("MoveT", bound=Move)

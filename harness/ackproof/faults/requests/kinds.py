@@ -15,6 +15,7 @@ each fetcher.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -24,7 +25,9 @@ from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answer
 from ackproof.cluster.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
 from ackproof.cluster.network.requests.rules import Kind, Rule
 from ackproof.experiment.base import Whole
+from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints
+from ackproof.experiment.nodes import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.requests.of_requests import OfRequests
 from ackproof.faults.requests.witnesses import (
@@ -110,6 +113,10 @@ class LateRequest(OfRequests):
         "there are three at most; exponential: later than `by` by `jitter` on average.",
     )
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        return {**(super().drawn(draw) or {}), "by": f"{draw.between(300, 900)}ms"}
+
     @model_validator(mode="after")
     def _jitter_is_less(self) -> LateRequest:
         if self._less > self.by:
@@ -147,6 +154,10 @@ class RepeatRequest(OfRequests):
         le=600,
         description="The second one comes so much later, behind others; without it right behind.",
     )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        return {**(super().drawn(draw) or {}), "side": "request"}
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         return self._rule(Kind.REPEAT, ways, delay=self.by)
@@ -189,6 +200,13 @@ class AnswerRequest(OfRequests):
     )
 
     error: ErrorField = Field(description="Kafka's name of the error, of the whole or of each partition.")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """An error after which the request is sent again."""
+        errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
+        link, api = draw.request(*errors)
+        return {"link": link, "api": api, "error": errors[api]} if api in errors else None
 
     @property
     def names_nobody(self) -> bool:

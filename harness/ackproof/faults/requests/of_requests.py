@@ -28,8 +28,10 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
 from ackproof.experiment.base import Whole
+from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
@@ -118,6 +120,12 @@ class OfRequests(OnLink):
             say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
         elif self.topic is not None and self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Requests that are sent all the time, or their responses."""
+        link, api = draw.request()
+        return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
 
     @property
     def _where(self) -> str:

@@ -1,0 +1,122 @@
+"""Every pair of fault kinds, dealt to runs (`storm: {pairs: all}`).
+
+A run has a share of the pairs, one after the other: the second fault of a pair begins while the first is in force, and
+the next pair when both are over (`faults.life`). Which pairs a share has depends on the experiment alone, so that
+shares can be run on different days and machines; the seed decides whom each fault hits and how hard.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Final, TypeAlias
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.experiment.case import Drawn
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.triggers import After
+from ackproof.faults.registry import fault_kinds
+from ackproof.faults.storm import TRIES, Able, Dish, Storm, make_sound, possible_kinds, roles_for
+from ackproof.rundir.timeline import DRAWN_FROM
+
+Pair: TypeAlias = tuple[str, str]
+"""Two kinds, in the order of their names."""
+BESIDE_S: Final = 0.3
+"""So long after the first of a pair the second begins."""
+
+
+@dataclass(frozen=True)
+class Deal:
+    """All pairs of an experiment. `shares`: those of each run."""
+
+    shares: tuple[tuple[Pair, ...], ...]
+    refused: Mapping[Pair, str]
+    """Pairs that no run has, and why."""
+
+
+def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
+    """The storm of pairs of an experiment, which has at most one."""
+    return next((one for one in experiment.faults if isinstance(one, Storm) and one.pairs), None)
+
+
+def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
+    """Return all pairs of the storm's kinds in shares of `count / 2`. Pure: the seed changes nothing."""
+    dealer = _Dealer(storm, experiment, able)
+    kinds = possible_kinds(storm, experiment, able)
+    refused: dict[Pair, str] = {}
+    pairs: list[Pair] = []
+    for pair in combinations(sorted(kinds), 2):
+        why = next((f"{kind}: {kinds[kind]}" for kind in pair if kinds[kind]), "")
+        tried = why or dealer.draw_pair(pair, random.Random(f"{pair}"), storm.number * DRAWN_FROM + 1)
+        if isinstance(tried, str):
+            refused[pair] = tried
+        else:
+            pairs.append(pair)
+    random.Random("pairs").shuffle(pairs)
+    size = storm.count // 2
+    cuts = [*range(0, len(pairs), size), len(pairs)]
+    return Deal(tuple(tuple(pairs[low:high]) for low, high in pairwise(cuts)), refused)
+
+
+def draw_pairs(
+    storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
+) -> Drawn:
+    """The faults of one share, two and two."""
+    dealer = _Dealer(storm, experiment, able)
+    faults: list[FaultSpec] = []
+    for index, pair in enumerate(share):
+        number = storm.number * DRAWN_FROM + 2 * index + 1
+        # A seed by which they cannot be together leaves what the deal was made by.
+        for source in (f"{seed}/{pair}", f"{pair}"):
+            found = dealer.draw_pair(pair, random.Random(source), number)
+            if not isinstance(found, str):
+                faults += found
+                break
+    return Drawn(tuple(faults), ())
+
+
+@dataclass(frozen=True)
+class _Dealer:
+    storm: Storm
+    experiment: ExperimentSpec
+    able: Able
+    roles: dict[str, list[str]] = field(default_factory=dict)
+    """Whom a kind can be aimed at, as far as it was asked: that takes longer than all else."""
+
+    def draw_pair(
+        self, pair: Pair, generator: random.Random, number: int
+    ) -> tuple[FaultSpec, FaultSpec] | str:
+        """Two that can be in force together, the one that lasts first; else why not."""
+        why = ""
+        for _ in range(TRIES):
+            one, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))
+            first = self._draw(one, generator, number, After(self.storm.number))
+            second = self._draw(other, generator, number + 1, After(number, BESIDE_S))
+            if isinstance(first, str):
+                return f"{one}: {first}"
+            if isinstance(second, str):
+                return f"{other}: {second}"
+            try:
+                clash = second.at_odds(first, self.experiment)
+            except FaultNotConfirmed as error:
+                clash = str(error)
+            if not clash:
+                return first, second
+            why = f"{second.kind} finds nothing to break while {first} {clash}"
+        return why
+
+    def _draw(self, kind: str, generator: random.Random, number: int, trigger: After) -> FaultSpec | str:
+        if kind not in self.roles:
+            self.roles[kind] = roles_for(self.storm, kind, self.experiment)
+        draw = Draw(generator, self.roles[kind], self.experiment, more=generator)
+        dish = Dish(weight=1) if self.storm.menu is None else self.storm.menu[kind]
+        lasts = draw.within(dish.lasting or self.storm.lasting)
+        return make_sound(kind, dish, draw, number, trigger, lasts, self.able)
+
+
+def _ends_by_itself(kind: str) -> bool:
+    return fault_kinds()[kind].HOLD_KEY is None
