@@ -325,8 +325,11 @@ def audit(
     is wrong with a folder is in its result. Raises `MissingTool` without Java.
     """
     from ackproof.audit import run as audit_all
+    from ackproof.judge import work_out_removals
 
     folders = [storage.located(directory) for directory in directories]
+    for folder in folders:
+        work_out_removals(CaseDir(folder))
     return audit_all(folders, master=master, remote=remote, conf=conf, spark=spark, progress=progress)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy, counted
+from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, RuledBy, counted
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
@@ -95,8 +95,14 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
         kinds.setdefault(_kind(cell), []).append(cell)
     when = _when(cases)
     said = False
-    for kind, make in (("fail", _failed), ("lost", _lost), ("kept", _kept), ("kept", _otherwise_gone)):
-        for clause in make(kinds.get(kind, []), matrix):
+    for kind, make in (
+        ("fail", _failed),
+        ("lost", _lost),
+        ("kept", _kept),
+        ("kept", _otherwise_gone),
+        ("", _removed),
+    ):
+        for clause in make(kinds.get(kind, []) if kind else matrix.cells, matrix):
             # The circumstances are said once, with the first thing that happened under them.
             yield replace(clause, when="" if said else when)
             said = True
@@ -219,6 +225,19 @@ def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
         told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
         note = ", as it may" if _is_one(group, matrix) else ", as they may"
         yield Clause(_who(group, matrix), "showed " + joined(told), "bad", note=note)
+
+
+def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    """What settings, or an administrator, removed: that is no loss."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        shown = tuple(name for name in REMOVED if any(run.counts.get(name, 0) for run in cell.judged))
+        if shown:
+            groups.setdefault(shown, []).append(cell)
+    for names, group in groups.items():
+        runs = [run for cell in group for run in cell.judged]
+        told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
+        yield Clause(_who(group, matrix), f"had {joined(told)}, which were removed as asked for", "plain")
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:

@@ -38,3 +38,19 @@ def superseded(identity, offset, count, every, there, acked):
         return True
     deleted = any(row.offset == offset and deletes(row.seq) for row in acked)
     return deleted and all(copy.offset >= offset for copy in there)
+
+
+def retaken(row, copies, produced):
+    """Another record is there at its offset, or was acknowledged there later: compaction gives no offset away."""
+    place = row.topic, row.partition
+    if row.offset < 0:
+        return False
+
+    def answered(one):
+        return (one.done_ns if one.done_ns >= 0 else one.sent_ns), one.producer, one.seq
+
+    return any(copy.spot == (*place, row.offset) for copy in copies) or any(
+        other.outcome == 0 and (other.topic, other.partition, other.offset) == (*place, row.offset)
+        and answered(other) > answered(row)
+        for other in produced
+    )  # fmt: skip

@@ -190,7 +190,9 @@ def audit(
         there = present.get(identity, [])
         # A transactional record can be lost only if its commit was acknowledged.
         gone = row.outcome == ACKED and not there and fate(row) == COMMITTED
-        if gone and not superseded(identity, place, row.offset):
+        if gone and superseded(identity, place, row.offset) and not keyed.retaken(row, copies, produced):
+            say("compacted", place, offset=row.offset, identity=identity)
+        elif gone:
             say("lost", place, offset=row.offset, identity=identity)
             if row.offset >= 0 and any(
                 copy.intact and copy.spot == (*place, row.offset) and copy.identity != identity

@@ -22,6 +22,7 @@ from ackproof.rundir.content import signed, total
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal
 
 BACK: Schema = {"offset": "i8"}
 
@@ -130,19 +131,21 @@ class Audited:
         findings: FindingsWriter,
         commits: CommitAudit,
         keys: Mapping[int, Keys],
+        removal: Removal,
     ) -> Iterator[Handed]:
         """Count all but the series. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
         read = read_in_order(place, rows, findings)
-        identities = IdentityAudit(place, findings, findings, commits, keys)
+        identities, reads = IdentityAudit(place, findings, findings, commits, keys, removal), both_live(rows)
         yield from identities.run(
             rows["produced"],
             Reads(
                 rows["final"],
                 rows["committed"],
                 rows["live committed"],
+                reads,
                 read.gaps("live"),
                 read.gaps("live committed"),
             ),
@@ -150,7 +153,6 @@ class Audited:
         found = identities.result
         self.totals = read.totals.plus(counted_of(rows["produced"], commits))
         self.contents = read.contents
-        reads = both_live(rows)
         self.flaws = PartitionAudit(place, findings).run(
             found.copies,
             reads,
@@ -158,7 +160,7 @@ class Audited:
             found.skipped,
             read.back,
             read.gaps("final"),
-            found.superseded.among(reads),
+            found.removed.among(reads),
         )
 
 

@@ -66,14 +66,15 @@ class CommitAudit:
             detail = f"handed to a {who} reader at read_committed, {what}"
             self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
-    def parts(self, produced: Rows, fates: Fates, visible: Bools) -> Iterator[Handed]:
-        """`visible`: which of the records the final read at read_committed holds."""
+    def parts(self, produced: Rows, fates: Fates, visible: Bools, removed: Bools) -> Iterator[Handed]:
+        """`visible`: which of the records the final read at read_committed holds; `removed`: which others were removed,
+        as a setting or an administrator asked: a transaction is not torn by that."""
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.told.committed_read or not len(inside):
             return
         rows = produced.take(inside)
         there = visible[inside]
-        missing = (rows["outcome"] == Outcome.ACKED) & ~there
+        missing = (rows["outcome"] == Outcome.ACKED) & ~there & ~removed[inside]
         columns = Rows(
             {
                 "producer": rows["producer"],

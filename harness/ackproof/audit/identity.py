@@ -17,7 +17,7 @@ import numpy as np
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.handed import Handed
-from ackproof.audit.superseded import Superseded
+from ackproof.audit.removed import RemovedRecords
 from ackproof.audit.unmatched import UNMATCHED
 from ackproof.ledgers.directory import Rejected
 from ackproof.ledgers.lookup import Identities, Lookup, highest_over
@@ -38,6 +38,7 @@ from ackproof.rundir.arrow import joined
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
@@ -56,6 +57,8 @@ class Reads:
     committed: Rows
     """The final read at read_committed."""
     committed_live: Rows
+    live: Rows
+    """What live readers were handed."""
     gaps: Rows
     """What live readers passed over (`order.GAPS`)."""
     committed_gaps: Rows
@@ -73,7 +76,7 @@ class IdentityPass:
     skipped: Rows
     """Offsets of present copies that a live reader passed over; not yet distinct."""
     spans: Rows
-    superseded: Superseded
+    removed: RemovedRecords
 
 
 class _Match:
@@ -106,6 +109,7 @@ class IdentityAudit:
         order: FindingsWriter,
         commits: CommitAudit,
         keys: Mapping[int, Keys],
+        removal: Removal,
     ) -> None:
         """`order`: what is reordered goes there. `keys`: those of the records of a producer that has some."""
         self._place = place
@@ -113,6 +117,7 @@ class IdentityAudit:
         self._order = order
         self._commits = commits
         self._keys = keys
+        self._removal = removal
         self.result: IdentityPass
 
     def run(self, rows: Rows, reads: Reads) -> Iterator[Handed]:
@@ -125,8 +130,8 @@ class IdentityAudit:
             Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
         )
         fates = self._commits.fates(produced)
-        superseded = Superseded(self._keys, produced, copies)
-        lost = self._record_classes(match, fates, superseded)
+        removed = RemovedRecords(self._removal, self._keys, produced, copies, reads.live)
+        lost = self._record_classes(match, fates, removed)
         reordered(self._place, match, NOTHING_ABOVE, self._order)
         epoch = copies["leader_epoch"][match.own].astype(np.int64)
         skipped = [_skipped(reads.gaps, match.at, epoch)]
@@ -136,9 +141,9 @@ class IdentityAudit:
             visible = self._at_read_committed(match, fates, reads)
             owed = (fates.committed | (visible & ~fates.aborted))[match.of]
             skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
-            yield from self._commits.parts(produced, fates, visible)
+            yield from self._commits.parts(produced, fates, visible, removed.at_read_committed)
         self.result = IdentityPass(
-            copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match), superseded
+            copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match), removed
         )
         identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
         yield Handed(self._place, "identities", Rows(identities, len(produced)))
@@ -165,15 +170,17 @@ class IdentityAudit:
                 visible[found[(found >= 0) & rows.flags("intact")]] = True
         return visible
 
-    def _record_classes(self, match: _Match, fates: Fates | None, superseded: Superseded) -> Rows:
+    def _record_classes(self, match: _Match, fates: Fates | None, removed: RemovedRecords) -> Rows:
         """The lost records that were acked with an offset."""
         produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
         # what an aborted transaction held, or one of which nobody knows, nobody is owed
         owed = acked & ~present if fates is None else acked & ~present & fates.committed
-        lost = np.flatnonzero(owed & ~superseded.among(produced))
+        lost = np.flatnonzero(owed & ~removed.explained)
         self._add(Anomaly.LOST, produced, lost)
+        for anomaly, rows, why in removed.causes():
+            self._add(anomaly, produced, np.flatnonzero(owed & rows), detail=why)
         in_place = np.zeros(len(produced), dtype=np.bool_)
         in_place[of[match.at == acked_at[of]]] = True
         moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)

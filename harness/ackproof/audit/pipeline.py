@@ -30,10 +30,12 @@ from ackproof.audit.units import (
     do_whole,
     unreadable_parts,
 )
-from ackproof.base.errors import AuditFailed
+from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.ledgers.directory import Ledger, Rejected, examine
 from ackproof.ledgers.load import Mistrusted, UnreadablePart
 from ackproof.ledgers.transactions import TransactionFiles, look
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal, read_removals
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key
 from ackproof.spark.watch import Progress
@@ -144,6 +146,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         told = look(ledger, job.set_aside)
         found = windows_of(job.outputs.case)
         ledger.reasons += unexplained(found, ledger)
+        removals = _removals(job)
         job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():
@@ -163,6 +166,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         transactions=told,
         deleted=deleted_of(found, ledger),
         keys=ledger.keys,
+        removals=removals,
     )
     planned = plan(ledger, target, limits, frozenset(job.doubted))
     return _Ready(job, ledger, target, planned, Counted(job.number), found)
@@ -183,7 +187,7 @@ def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], l
             units.append(one.plan.whole)
         elif not one.troubles:
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
-                (units if bucket.rows <= limits.range_rows or bucket.target.keys else hot).append(bucket)
+                (units if bucket.rows <= limits.range_rows or _undivided(bucket) else hot).append(bucket)
     edge = edges()
     places: dict[Key, PlaceUnit] = {}
     units += _sliced(edge, hot, ready, places, limits)
@@ -199,6 +203,18 @@ def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], l
             again += orders
             _sort_in(ready, counted)
     _sort_in(ready, stages.order(edge, again, limits))
+
+
+def _removals(job: _Job) -> Mapping[TopicPartition, Removal] | None:
+    try:
+        return read_removals(job.outputs.case)
+    except BadInput as error:
+        raise Rejected(str(error)) from error
+
+
+def _undivided(bucket: BucketUnit) -> bool:
+    """Whether what was removed can only be told from all identities of the bucket together."""
+    return bool(bucket.target.keys) or bucket.target.removal(bucket.place).removes
 
 
 def _sliced(

@@ -30,14 +30,15 @@ class PartitionAudit:
     findings: FindingsWriter
 
     def run(
-        self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, gaps: Rows, superseded: Bools
+        self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, gaps: Rows, removed: Bools
     ) -> Ints:
         """The offsets that a final reader went back to, or passed over though another read shows them.
 
-        `copies`: the final rows, each once; `reads`: the live ones, and which of them compaction may have removed
-        since (`superseded`); `skipped`: the offsets of present copies that one passed over; `back`: of final readers,
-        where they went back; `gaps`: what the one at read_uncommitted passed over. What the one at read_committed
-        passed over is no flaw: it may belong to aborted transactions, and where it does not the transaction is torn.
+        `copies`: the final rows, each once; `reads`: the live ones; `removed`: which of these show a record that was
+        removed since, as a setting or an administrator asked; `skipped`: the offsets of present copies that one passed
+        over; `back`: of final readers, where they went back; `gaps`: what the one at read_uncommitted passed over. What
+        the one at read_committed passed over is no flaw: it may belong to aborted transactions, and where it does not
+        the transaction is torn.
         """
         copies = copies.sorted_by("offset", "producer", "seq")
         starts = group_starts([copies["offset"]])
@@ -47,9 +48,9 @@ class PartitionAudit:
         self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader passed over it")
         at = lookup.find(reads.ints("offset"))
         other = self._other_than_first(reads, copies, starts, at)
-        self._vanished(reads, other[~superseded[other]], copies, starts, at)
+        self._vanished(reads, other[~removed[other]], copies, starts, at)
         self._conflict(reads, other, copies, starts, at)
-        only_live = distinct(reads.ints("offset")[(at < 0) & ~superseded])
+        only_live = distinct(reads.ints("offset")[(at < 0) & ~removed])
         over = [gaps.ints("after"), gaps.ints("before")]
         passed = np.concatenate([held[covered(held, over)], only_live[covered(only_live, over)]])
         return distinct(np.concatenate([passed, back.ints("offset")]))

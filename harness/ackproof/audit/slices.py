@@ -36,10 +36,11 @@ from ackproof.audit.series import series_of
 from ackproof.audit.units import TROUBLES, BucketUnit, Counted, Limits, Target, Trouble, write_series
 from ackproof.audit.unmatched import Share, shares
 from ackproof.ledgers.load import STREAMS, Stream
-from ackproof.ledgers.rows import FINAL, Rows, Schema, concat, empty
+from ackproof.ledgers.rows import FINAL, LIVE, Rows, Schema, concat, empty
 from ackproof.ledgers.spill import Spilled, SpillFile
 from ackproof.ledgers.transactions import Table
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES_BIN_NS
 
 Kept = tuple[Spilled, ...]
@@ -222,7 +223,7 @@ def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[Non
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Counted(target.number, findings.counts), Counted(target.number, order.counts)
     commits = CommitAudit(place, findings, Table(target.transactions))
-    identities = IdentityAudit(place, findings, order, commits, {})
+    identities = IdentityAudit(place, findings, order, commits, {}, Removal(place.topic, place.partition))
     try:
         produced, reads = _identities(unit)
         for message in identities.run(produced, reads):
@@ -250,11 +251,13 @@ def _identities(unit: SliceUnit) -> tuple[Rows, Reads]:
     if unit.identity is None:
         none = {stream: empty(schema) for stream, schema in STREAMS.items()}
         return none["produced"], Reads(
-            none["final"], none["committed"], none["live committed"], empty(GAPS), empty(GAPS)
+            none["final"], none["committed"], none["live committed"], none["live"], empty(GAPS), empty(GAPS)
         )
     rows = unit.identity.load(unit.place)
     gaps = (_loaded(kept, GAPS) for kept in (unit.live_gaps, unit.committed_gaps))
-    return rows["produced"], Reads(rows["final"], rows["committed"], rows["live committed"], *gaps)
+    return rows["produced"], Reads(
+        rows["final"], rows["committed"], rows["live committed"], empty(LIVE), *gaps
+    )
 
 
 def _loaded(kept: Kept, schema: Schema) -> Rows:

@@ -21,6 +21,7 @@ from ackproof.audit.deleted import NOTHING_DELETED, Deleted
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.places import MOST_PLACES
+from ackproof.audit.removed import unknown_removal
 from ackproof.audit.series import Acks, series_of
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.ledgers.directory import Part, Rejected
@@ -31,6 +32,7 @@ from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table, TransactionFil
 from ackproof.rundir import storage
 from ackproof.rundir.keys import Keys
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES
 
 
@@ -64,6 +66,14 @@ class Target:
     deleted: Deleted = NOTHING_DELETED
     keys: Mapping[int, Keys] = field(default_factory=dict)
     """Those of the records of a producer that has some."""
+    removals: Mapping[TopicPartition, Removal] | None = None
+    """What may have removed records; None: nobody worked it out."""
+
+    def removal(self, place: TopicPartition) -> Removal:
+        """What may have removed records of a partition."""
+        if self.removals is None:
+            return unknown_removal(place)
+        return self.removals.get(place, Removal(place.topic, place.partition))
 
     def findings(self, unit: str) -> FindingsWriter:
         """Where an attempt of a task writes what it finds."""
@@ -201,7 +211,8 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Coun
         for stream, spilled in unit.spilled:
             rows.add(stream, spilled.load())
         commits = CommitAudit(unit.place, findings, Table(target.transactions))
-        for message in audited.audit(unit.place, rows, findings, commits, target.keys):
+        removal = target.removal(unit.place)
+        for message in audited.audit(unit.place, rows, findings, commits, target.keys, removal):
             yield from shares(message, target.shares)
         findings.close()
         counted = _counted(target, name, {unit.place: (rows, audited)}, findings)
@@ -226,9 +237,8 @@ def do_whole(unit: Whole) -> Counted | Trouble:
                 found[place][0].add(stream, some)
         found = dict(sorted(found.items()))
         for place, (rows, audited) in found.items():
-            for message in audited.audit(
-                place, rows, findings, CommitAudit(place, findings, table), target.keys
-            ):
+            commits = CommitAudit(place, findings, table)
+            for message in audited.audit(place, rows, findings, commits, target.keys, target.removal(place)):
                 given.extend(share for _, share in shares(message, 1))
         unledgered = resolve(given, target.open_producers, findings, target.deleted)
         findings.close()

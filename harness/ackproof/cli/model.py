@@ -58,6 +58,7 @@ def predict(
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
     from ackproof.judge.demands import impossible_demands
+    from ackproof.judge.retention import may_remove
     from ackproof.reference.predict.answers import USUAL_STATES, ask_ahead
     from ackproof.reference.predict.prediction import predict_case, scopes_of
     from ackproof.run.options import BatchOptions, plan_cases
@@ -82,7 +83,8 @@ def predict(
             name = case.id.rpartition("#")[0]
             title = case.experiment.name if name == "case" else name
             told.append((title, prediction))
-            wrong += [f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)]
+            texts = impossible_demands(prediction, case.experiment.expect, removable=may_remove(case))
+            wrong += [f"{title}: {text}" for text in texts]
     if machine:
         console.document(
             [

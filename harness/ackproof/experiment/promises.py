@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.rundir.anomalies import TABLE, RuledBy
+from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy
 from ackproof_reference.chance import Chance
 
 
@@ -61,18 +63,55 @@ class Promises:
     @property
     def durable(self) -> bool:
         """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
-        return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election and not self.dropped
+        return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
 
 
-def in_force(spec: ExperimentSpec, topic: str) -> list[dict[str, str]]:
-    """The settings of brokers and topic together, as they are on each broker, before and after each planned change."""
-    configs: list[dict[str, str]] = [
-        {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **spec.topics[topic].config}
+class InForce(NamedTuple):
+    """Settings of a broker and a topic together. `fault`: the number of the fault that sets them for a while, None:
+    they are those of the file."""
+
+    broker: int
+    config: Mapping[str, str]
+    fault: int | None = None
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """What `cleanup.policy` says: `delete`, `compact`, or both."""
+        policy = self.config.get("cleanup.policy", self.config.get("log.cleanup.policy", "delete"))
+        cleans = self.config.get("log.cleaner.enable", "true").lower() == "true"
+        return frozenset(name.strip() for name in policy.split(",")) - (set() if cleans else {"compact"})
+
+    @property
+    def stamped_when_sent(self) -> bool:
+        """Whether a record's timestamp is that of its send, not of its append."""
+        broker = self.config.get("log.message.timestamp.type", "CreateTime")
+        return self.config.get("message.timestamp.type", broker) == "CreateTime"
+
+
+def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
+    """The settings as they are on each broker, before and during each planned change."""
+    own = spec.topics[topic].config
+    found = [
+        InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})
         for broker in spec.cluster.broker_ids
     ]
-    return configs + [
-        config | dict(fault.may_set(spec, topic)) for fault in spec.faults for config in tuple(configs)
+    changes = [(fault.number, dict(fault.may_set(spec, topic))) for fault in spec.faults]
+    return found + [
+        InForce(one.broker, {**one.config, **change}, number)
+        for number, change in changes
+        if change
+        for one in tuple(found)
     ]
+
+
+def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
+    """The settings of brokers and topic together, as they are on each broker, before and after each planned change."""
+    return [one.config for one in settings_in_force(spec, topic)]
+
+
+def may_compact(spec: ExperimentSpec, topic: str) -> bool:
+    """Whether the topic is compacted at any time; not one that the experiment does not know."""
+    return topic in spec.topics and any("compact" in one.policies for one in settings_in_force(spec, topic))
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
@@ -87,12 +126,14 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
             return Ruling(Chance.IMPOSSIBLE, "no configuration permits it")
         case RuledBy.INFORMATION:
             return Ruling(Chance.POSSIBLE, "an indeterminate attempt may be present: for information")
+        case RuledBy.REMOVAL:
+            return Ruling(Chance.POSSIBLE, "counted only where a setting or a request explains it")
         case RuledBy.RETRIES:
             return _unless_retried(promises, row.kept_by_idempotence)
         case RuledBy.ORDER:
             return _reordered(promises, row.kept_by_idempotence)
         case RuledBy.LOSS:
-            return _loss(promises)
+            return _loss(promises, anomaly)
 
 
 def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
@@ -114,13 +155,13 @@ def _reordered(promises: Promises, idempotent: str) -> Ruling:
     return Ruling(Chance.IMPOSSIBLE, "retries = 0: acknowledged records keep their order")
 
 
-def _loss(promises: Promises) -> Ruling:
-    if promises.durable:
+def _loss(promises: Promises, anomaly: str) -> Ruling:
+    if promises.durable and (anomaly == Anomaly.LOST or not promises.dropped):
         return Ruling(
             Chance.IMPOSSIBLE,
             f"acks=all on at least {promises.min_insync} in-sync replicas, unclean election off",
         )
-    if promises.dropped:
+    if promises.dropped and anomaly != Anomaly.LOST:
         return Ruling(Chance.UNKNOWN, "the topic is deleted on the way: what it held goes with it")
     if promises.acks != "all":
         why = f"acks={promises.acks} promises one copy at most"

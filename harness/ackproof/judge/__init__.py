@@ -7,11 +7,14 @@ a run (rundir), replaying and predicting (reference), how a verdict looks (repor
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten"]
+__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "work_out_removals"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
@@ -41,6 +44,16 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons)
     verdict.save(run.verdict_json)
     return verdict
+
+
+def work_out_removals(run: CaseDir) -> None:
+    """Write what may have removed records of a run that is about to be audited. A folder without a case gets none."""
+    from ackproof.judge.removal import work_out_removals as write  # Arrow
+
+    with suppress(
+        BadInput, OSError
+    ):  # the audit says what it cannot read or write, the judge what a run lacks
+        write(run)
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:

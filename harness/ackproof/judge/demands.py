@@ -9,8 +9,10 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExpectSpec
+from ackproof.judge.retention import may_remove
 from ackproof.reference.predict.answers import USUAL_STATES, remembered
 from ackproof.reference.predict.prediction import predict_case, scopes_of
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.prediction import Chance, PredictionFile
 
 QUICK_STATES: Final = 20_000
@@ -48,16 +50,25 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
         prediction = predict_case(case, max_states=USUAL_STATES if known else QUICK_STATES)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
+        removable = may_remove(case)
         found.impossible += [
-            f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)
+            f"{title}: {text}"
+            for text in impossible_demands(prediction, case.experiment.expect, removable=removable)
         ]
     return found
 
 
-def impossible_demands(prediction: PredictionFile, expects: tuple[ExpectSpec, ...]) -> Iterator[str]:
-    """Expectations that demand to see what is predicted impossible: bad input, a sentence each."""
+def impossible_demands(
+    prediction: PredictionFile, expects: tuple[ExpectSpec, ...], *, removable: bool = False
+) -> Iterator[str]:
+    """Expectations that demand to see what is predicted impossible: bad input, a sentence each.
+
+    `removable`: the case may remove records, which is no step of the protocol, so that no prediction speaks of it.
+    """
     for expect in expects:
         for anomaly, bound in expect.counts.items():
             found = prediction.of(anomaly)
+            if removable and anomaly in (Anomaly.LOST, Anomaly.VANISHED):
+                continue
             if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:
                 yield f"'{expect}' demands what is predicted impossible: {anomaly}: {found.why}"

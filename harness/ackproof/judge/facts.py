@@ -9,8 +9,9 @@ from functools import cached_property
 import pyarrow.compute as pc
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.promises import may_compact
 from ackproof.judge.copies import sent_again
-from ackproof.judge.retention import GONE, Expired, expired
+from ackproof.judge.removal import GONE, removals, with_the_expired_apart
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.evidence import Evidence, by_zookeeper, planned_partitions
@@ -25,6 +26,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
+from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
 from ackproof.rundir.windows import WindowFile, windows
@@ -39,13 +41,15 @@ class Facts(Evidence):
     replay: ConformanceFile
     prediction: PredictionFile
     final_read: FinalReadFile | None
+    expired_as_lost: pc.Expression | None = None
+    """Findings of an audit of an older version that say lost or vanished of what expired."""
 
     @classmethod
     def of(cls, run: CaseDir) -> Facts:
         """Read them. Raises `BadInput` for what is missing and must be there, and for what cannot be read."""
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
-        return cls(
+        facts = cls(
             run=run,
             backend=file.backend,
             environment=file.environment,
@@ -61,6 +65,8 @@ class Facts(Evidence):
             prediction=PredictionFile.load(run.prediction_json),
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
         )
+        gone = any(facts.audit.counts.get(anomaly) for anomaly in GONE)
+        return with_the_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts
 
     @property
     def sealed(self) -> bool:
@@ -97,12 +103,31 @@ class Facts(Evidence):
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
         """How many findings of a class are such."""
         findings = storage.dataset(self.run.finding_parts, FINDINGS)
+        if self.expired_as_lost is not None and anomaly in GONE:
+            wanted &= ~self.expired_as_lost
         return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))
 
     @cached_property
-    def expired(self) -> Sequence[Expired]:
-        """Where retention deleted, if anything is gone that it could have deleted."""
-        return expired(self) if any(self.audit.counts.get(anomaly) for anomaly in GONE) else ()
+    def removals(self) -> Mapping[TopicPartition, Removal]:
+        """What may have removed records of each partition."""
+        return removals(self, self.case, self.final_read)
+
+    def may_expire(self, place: TopicPartition) -> bool:
+        """Whether retention could delete anything of a partition in this run."""
+        return place in self.removals and self.removals[place].may_expire
+
+    def may_compact(self, topic: str) -> bool:
+        """Whether a topic was, or was to be, compacted at any time."""
+        return may_compact(self.case.experiment.model_copy(update={"faults": self.case.faults}), topic)
+
+    def why_removed(self, anomaly: str) -> str:
+        """Which settings or requests explain the records of a class, each said once."""
+        whys = {
+            Anomaly.EXPIRED: [one.expired_why for one in self.removals.values()],
+            Anomaly.COMPACTED: [one.compacted_why for one in self.removals.values()],
+            Anomaly.DELETED: [one.deleted_why for one in self.removals.values()],
+        }
+        return "; ".join(filter(None, dict.fromkeys(whys.get(Anomaly(anomaly), []))))
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:

@@ -17,6 +17,7 @@ from ackproof.judge.checks import (
     logs,
     nodes,
     replay,
+    resets,
     unread,
     windows,
 )
@@ -108,6 +109,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     nodes.check,
     counting.check,
     unread.check,
+    resets.check,
     windows.check,
 )
 """… then, before the findings are looked at, whether there is enough of them …"""

@@ -16,7 +16,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import REMOVED, Anomaly
 from ackproof.rundir.brokers import read_fetching, read_rounds
 from ackproof.rundir.commits import read_commits
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
@@ -119,7 +119,8 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile, compacted: bool) -> Itera
         yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
     # What was acknowledged and is not lost is there; but a transaction may be aborted, and a key have a later record.
     spared = audit.deleted.spared if audit.deleted is not None else 0
-    there = audit.records.acked - audit.counts.get(Anomaly.LOST, 0) - spared
+    gone = sum(audit.counts.get(anomaly, 0) for anomaly in (Anomaly.LOST, *REMOVED))
+    there = audit.records.acked - gone - spared
     transactional = any(name.startswith("ledger/transactions/") for name in seal.files)
     if there > audit.records.consumed_final and not transactional and not compacted:
         yield (

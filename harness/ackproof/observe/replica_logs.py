@@ -98,7 +98,7 @@ def _read(
     """What a folder says of its replica, and the batches of each segment."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
-    start = end = -1
+    start = end = base = -1
     try:
         files = segments(folder)
         for segment in files:
@@ -108,6 +108,7 @@ def _read(
             found[segment.path], rest = scan(segment.path)
         batches = [batch for some in found.values() for batch in some]
         if files:
+            base = files[-1].base
             start = batches[0].first if batches else files[-1].base
             end = batches[-1].last + 1 if batches else files[-1].base
     except OSError as error:
@@ -126,6 +127,7 @@ def _read(
         rest=rest,
         reason=reason,
         topic_id=_topic_id(folder / _METADATA),
+        active_base=base,
     )
     return replica, found
 

@@ -9,6 +9,7 @@ from typing import Final
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import MapNode, ScalarNode
 from ackproof.experiment.problems import Path
+from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.plan.diagnostics import Problems, describe
@@ -114,11 +115,7 @@ def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
 def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
     producers = spec.workload.producers
     keys, tombstones = (*_PRODUCERS, "keys"), (*_PRODUCERS, "tombstone_every")
-    compacted = {
-        name
-        for name, topic in spec.topics.items()
-        if "compact" in topic.config.get("cleanup.policy", "delete")
-    }
+    compacted = {name for name in spec.topics if may_compact(spec, name)}
     if producers.keys is None:
         if producers.tombstone_every is not None and found.sound(tombstones, keys):
             found.report(tombstones, "without keys there is nothing to delete")

@@ -11,6 +11,7 @@ from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import After, At, When
+from ackproof.faults.command import CommandFault
 from ackproof.faults.links.of_links import OfLinks
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.plan.diagnostics import Problems
@@ -42,7 +43,18 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
                     f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
                 )
                 found.warn((*entry, "at"), message)
+        if isinstance(fault, CommandFault) and _adds_partitions(fault):
+            found.warn(
+                (*entry, fault.kind, "inject"),
+                "nobody reads partitions that it adds: producers, readers and the final read know those of the file; "
+                "give the topic so many from the start",
+            )
         _after_which_nothing(spec, fault, (*entry, fault.kind), found)
+
+
+def _adds_partitions(command: CommandFault) -> bool:
+    words = " ".join(command.inject).replace("=", " ").split()
+    return {"--alter", "--partitions"} <= set(words)  # of kafka-topics.sh
 
 
 def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Problems) -> None:

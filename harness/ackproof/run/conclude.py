@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof import audit
 from ackproof.base.errors import BadInput
-from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten
+from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
 from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay.document import replay_run
 from ackproof.run.pairs import write_pairs
@@ -117,6 +117,8 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
+    for run in new:
+        work_out_removals(run)
     step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
     results = audit.run([run.path for run in new], progress=step)
     return {

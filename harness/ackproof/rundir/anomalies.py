@@ -33,6 +33,9 @@ class Anomaly(StrEnum):
     ABORTED_READ = "aborted-read"
     TORN_TRANSACTION = "torn-transaction"
     EARLY_READ = "early-read"
+    EXPIRED = "expired"
+    COMPACTED = "compacted"
+    DELETED = "deleted"
 
 
 class Unit(StrEnum):
@@ -53,6 +56,7 @@ class RuledBy(StrEnum):
     ORDER = "idempotence, acks and retries"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
+    REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"
 
 
 class Concern(StrEnum):
@@ -72,6 +76,9 @@ class Inversion(StrEnum):
     BOTH_ACKED = "both acked"
     ONE_NOT_ACKED = "one of the two not acked"
 
+
+REMOVED: Final = (Anomaly.EXPIRED, Anomaly.COMPACTED, Anomaly.DELETED)
+"""Acknowledged records that are gone as a setting or an administrator asked for: they are not lost."""
 
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
@@ -280,6 +287,37 @@ _GRAVEST_FIRST: Final = (
         wording="Its outcome was never known, and it is present.",
         columns=_WITHOUT_DETAIL,
     ),
+    AnomalyClass(
+        name=Anomaly.EXPIRED,
+        ruled_by=RuledBy.REMOVAL,
+        concern=Concern.NOTHING,
+        singular="expired record",
+        short="acknowledged, kept, and then deleted by retention",
+        wording=(
+            "It was acknowledged and is gone, below the start of the log, and a retention setting that was in force "
+            "deletes a record of its age, or leaves as many bytes as the log has."
+        ),
+    ),
+    AnomalyClass(
+        name=Anomaly.COMPACTED,
+        ruled_by=RuledBy.REMOVAL,
+        concern=Concern.NOTHING,
+        singular="compacted record",
+        short="acknowledged, kept, and then replaced by a later record of its key",
+        wording=(
+            "It was acknowledged and is gone, and a later record of its key was written while the topic's "
+            "cleanup.policy was compact."
+        ),
+    ),
+    AnomalyClass(
+        name=Anomaly.DELETED,
+        ruled_by=RuledBy.REMOVAL,
+        concern=Concern.NOTHING,
+        singular="record of a deleted topic",
+        plural="records of a deleted topic",
+        short="acknowledged, kept, and then deleted with its topic",
+        wording="It was acknowledged before its topic was deleted, as the experiment asked, and is gone.",
+    ),
 )
 
 _ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
@@ -292,7 +330,7 @@ def gravity(name: str) -> tuple[bool, int, str]:
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)
-    return (row.ruled_by is RuledBy.INFORMATION, _GRAVEST_FIRST.index(row), name)
+    return (row.ruled_by in (RuledBy.INFORMATION, RuledBy.REMOVAL), _GRAVEST_FIRST.index(row), name)
 
 
 def counted(count: int, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.anomalies import TABLE, Anomaly
+from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -271,11 +271,14 @@ class VerdictFile(Document):
 
     @property
     def permitted(self) -> str:
-        """Why the losses of a PASS are right, in a sentence; "" where nothing was lost, or it is no PASS."""
-        lost = (one for one in self.classes if one.anomaly == Anomaly.LOST and one.count)
-        if self.verdict is not Verdict.PASS or (one := next(lost, None)) is None:
+        """Why what is gone in a PASS is right, in a sentence; "" where nothing is gone, or it is no PASS."""
+        if self.verdict is not Verdict.PASS:
             return ""
-        return f"{one.count:,} lost, as these settings may: {one.why}"
+        seen = {one.anomaly: one for one in self.classes if one.count}
+        lost = seen.get(Anomaly.LOST)
+        told = [f"{lost.count:,} lost, as these settings may: {lost.why}"] if lost is not None else []
+        told += [f"{seen[name].count:,} {name}: {seen[name].why}" for name in REMOVED if name in seen]
+        return "; ".join(told)
 
 
 class BatchCase(Document):
@@ -293,7 +296,7 @@ class BatchCase(Document):
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     permitted: str = ""
-    """Why the losses of a PASS are right."""
+    """Why what is gone in a PASS is right."""
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
     deleted_windows: int = 0

@@ -85,6 +85,8 @@ class CaseDir:
     """One row per record batch of each replica at the end."""
     metadata_log = _At("observed/metadata.jsonl")
     """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
+    removals_json = _At("removals.json")
+    """What may have removed acknowledged records, by partition; worked out before the audit."""
     audit_json = _At("audit.json")
     """Counts of the audit."""
     findings = _At("findings")

@@ -92,6 +92,8 @@ class Replica(Document):
     """Its folder is renamed `…-delete`: its topic was deleted, or the replica was moved away."""
     newest_ms: int = -1
     """Of a deleted one: the newest timestamp in it."""
+    active_base: int = -1
+    """The first offset of the segment that is appended to, which the log cleaner leaves alone."""
 
 
 class ReplicasFile(Document):

@@ -46,6 +46,7 @@ from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import Removal
 from ackproof.soak.context import (
     HIGHEST,
     context,
@@ -169,7 +170,12 @@ def audit(
         rows.add("live", one.live)
         rows.add("final", one.read)
         for message in audited.audit(
-            place, rows, findings, CommitAudit(place, findings, Table(NO_TRANSACTIONS)), keys={}
+            place,
+            rows,
+            findings,
+            CommitAudit(place, findings, Table(NO_TRANSACTIONS)),
+            keys={},
+            removal=Removal(place.topic, place.partition),
         ):
             given_shares += [share for _, share in shares(message, 1)]
         flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))

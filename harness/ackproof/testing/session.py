@@ -12,6 +12,7 @@ from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.judge import work_out_removals
 from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
 from ackproof.run.case import run_case
 from ackproof.run.options import BatchOptions, command_of
@@ -70,6 +71,7 @@ class PluginSession:
         """Audit one directory with the Spark of this session."""
         with own_warnings():
             self.with_spark()
+            work_out_removals(CaseDir(directory))
             (result,) = audit.run([directory])
         return result
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ackproof.judge import judge_case
+from ackproof.rundir.anomalies import REMOVED, TABLE
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 
-from .conftest import MakeRun, finding
+from .conftest import EXPERIMENT, MakeRun, finding
 
 STRONG_AND_WEAK = """\
 name: t
@@ -127,7 +128,7 @@ faults: [{{kill: {{target: leader(orders/0)}}, at: 1s, restart_after: 1s}}]
         ("set: {config: {min.insync.replicas: 1}}", Verdict.FAIL),  # the topic has its own
         ("elect_unclean: {partition: orders/0}", Verdict.PASS),
         ("elect_preferred: {partition: orders/0}", Verdict.FAIL),
-        ("recreate: {topic: orders}", Verdict.PASS),
+        ("recreate: {topic: orders}", Verdict.FAIL),  # what went with it is not lost
         ("reassign: {partition: orders/0, to: [1]}", Verdict.PASS),
         ("reassign: {partition: orders/0, to: [1, 2]}", Verdict.FAIL),
     ],
@@ -143,6 +144,14 @@ faults: [{{{fault}, at: 1s}}]
 """
     run = make_run(experiment=experiment, lost=1, findings=[finding("lost", "orders")])
     assert judge_case(run).verdict is expected
+
+
+def test_audits_of_older_versions_count_as_lost_what_went_with_a_topic(make_run: MakeRun) -> None:
+    counts = {name: int(name == "lost") for name in TABLE.keys() - set(REMOVED)}
+    text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="")
+    text = text[: text.index("faults:")] + "faults: [{recreate: {topic: orders}, at: 1s}]\n"
+    run = make_run(experiment=text, audit={"counts": counts}, findings=[finding("lost", "orders")])
+    assert judge_case(run).verdict is Verdict.PASS
 
 
 def test_more_replicas_than_there_are_cannot_be_in_sync(make_run: MakeRun) -> None:

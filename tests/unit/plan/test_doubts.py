@@ -110,3 +110,19 @@ def test_a_state_that_may_never_come(load_text: Load) -> None:
     assert told.startswith("5:26 faults[1].when: this may never come")
     assert of_faults(load_text, "{kill: broker, when: isr(t/0) == 2, at_latest: 5s, restart_after: 1s}") == []
     assert of_faults(load_text, "{kill: broker, when: acked > 2, restart_after: 1s}") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        pytest.param('[kafka-topics.sh, --alter, --topic, orders, --partitions, "6"]', True, id="words"),
+        pytest.param('[sh, -c, "kafka-topics.sh --alter --topic orders --partitions=6"]', True, id="a shell"),
+        pytest.param(
+            '[kafka-topics.sh, --create, --topic, other, --partitions, "6"]', False, id="another topic"
+        ),
+    ],
+)
+def test_partitions_that_nobody_reads(load_text: Load, command: str, told: bool) -> None:
+    fault = f"command: {{inject: {command}, check: [a], heal: [b]}}\n    at: 1s\n    for: 1s"
+    found = warned(load_text, HEAD.format(least=2, acks="all") + f"faults:\n  - {fault}\n")
+    assert any("nobody reads partitions that it adds" in one for one in found) is told

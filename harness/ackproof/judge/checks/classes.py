@@ -15,10 +15,9 @@ from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.judge.retention import GONE, Expired, below
 from ackproof.judge.unappended import unappended
 from ackproof.reference.predict.cases import promises_for
-from ackproof.rundir.anomalies import Anomaly, Inversion
+from ackproof.rundir.anomalies import REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass
@@ -43,12 +42,11 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
         apart = facts.prediction.apart(anomaly) if whole else ()
-        gone = facts.expired if whole and anomaly in GONE else ()
         count = whole - facts.count(anomaly, _at(apart)) if apart else whole
-        excused = facts.count(anomaly, below(gone) & ~_at(apart)) if gone else 0
-        count -= excused
         rulings = {
-            topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
+            topic: ruling(
+                facts.prediction, _judged_as(facts, anomaly, promises), topic, promises, experiment.expect
+            )
             for topic, promises in topics.items()
         }
         forbidden = {
@@ -56,12 +54,14 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         }
         if forbidden and count:
             one = _forbidden(
-                facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart, gone
+                facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart
             )
         else:
-            said = _said(facts, anomaly, count, rulings, topics, apart, gone)
+            said = _said(facts, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
+            if anomaly in REMOVED and count:
+                why = facts.why_removed(anomaly) or why
             one = ClassJudgement(
                 anomaly=anomaly,
                 count=count,
@@ -69,17 +69,14 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )
-        if count + excused != whole:
-            one = _with_those_apart(facts, one, apart, whole - excused)
-        yield _with_the_expired(one, excused, gone) if excused else one
+        yield one if count == whole else _with_those_apart(facts, one, apart, whole)
 
 
-def _with_the_expired(rest: ClassJudgement, excused: int, gone: Sequence[Expired]) -> ClassJudgement:
-    """With what retention deleted, which no setting forbids."""
-    why = f"{excused} expired: {'; '.join(one.why for one in gone)}"
-    if not rest.count:
-        return rest.model_copy(update={"count": excused, "forbidden": False, "why": why, "predicted": ""})
-    return rest.model_copy(update={"count": rest.count + excused, "why": f"{rest.why}; {why}"})
+def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
+    """Audits of older versions count as lost what went with a deleted topic: nothing was said of that, as of what
+    readers miss of such a topic."""
+    older = Anomaly.DELETED not in facts.audit.counts
+    return Anomaly.VANISHED if older and promises.dropped and anomaly == Anomaly.LOST else anomaly
 
 
 def _with_those_apart(
@@ -116,10 +113,9 @@ def _forbidden(
     forbidden: Mapping[str, Promises],
     topics: Set[str],
     apart: Sequence[PredictedClass],
-    gone: Sequence[Expired],
 ) -> ClassJudgement:
     """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
-    against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart, gone)
+    against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
     if anomaly == Anomaly.DUPLICATE and (excused := min(facts.sent_again, against)):
         against -= excused
@@ -140,12 +136,11 @@ def _said(
     rulings: Mapping[str, Ruling],
     topics: Mapping[str, Promises],
     apart: Sequence[PredictedClass],
-    gone: Sequence[Expired],
 ) -> Ruling:
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
-    if count and unknown and _count_against(facts, anomaly, count, unknown, elsewhere, apart, gone) == 0:
+    if count and unknown and _count_against(facts, anomaly, count, unknown, elsewhere, apart) == 0:
         return strictest([one for one in rulings.values() if one.predicted is not Chance.UNKNOWN])
     return strictest(list(rulings.values()))
 
@@ -162,11 +157,10 @@ def _count_against(
     forbidden: Mapping[str, Promises],
     permitting: Set[str],
     apart: Sequence[PredictedClass],
-    gone: Sequence[Expired],
 ) -> int:
     """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it.
 
-    `count`: how many there are without those on the partitions that stand apart, and without the expired.
+    `count`: how many there are without those on the partitions that stand apart.
     """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
@@ -176,7 +170,7 @@ def _count_against(
         wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
         wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
-    wanted &= ~_at(apart) & ~below(gone)
+    wanted &= ~_at(apart)
     return facts.count(anomaly, wanted)
 
 

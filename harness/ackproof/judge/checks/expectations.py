@@ -13,7 +13,6 @@ from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.judge.retention import GONE, below
 from ackproof.judge.starved import calm, of_starved
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.quantity import Ask
@@ -26,7 +25,7 @@ from ackproof.rundir.prediction import Chance
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Upper bounds of counts first."""
-    counts, again = _without_the_expired(facts), facts.sent_again
+    counts, again = facts.audit.counts, facts.sent_again
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
@@ -70,7 +69,7 @@ def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
 
 def judged(facts: Facts) -> Iterator[ExpectationJudged]:
     """What became of each expectation, for whoever reads `verdict.json`."""
-    counts = _without_the_expired(facts)
+    counts = facts.audit.counts
     for ask, bound, answer in facts.answers:
         name = str(ask)
         if is_count(name):
@@ -81,14 +80,6 @@ def judged(facts: Facts) -> Iterator[ExpectationJudged]:
             yield ExpectationJudged(
                 quantity=name, bound=str(bound), seen=answer.seen, holds=answer.holds, why=answer.why
             )
-
-
-def _without_the_expired(facts: Facts) -> Mapping[str, int]:
-    """Nobody means by `lost: 0` that retention must not do what it is set to."""
-    if not facts.expired:
-        return facts.audit.counts
-    gone: dict[str, int] = {anomaly: facts.count(anomaly, below(facts.expired)) for anomaly in GONE}
-    return {anomaly: count - gone.get(anomaly, 0) for anomaly, count in facts.audit.counts.items()}
 
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:

@@ -53,7 +53,7 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     touched = {node for _, node in facts.aimed_at(at_disks)}
     found = {}
     for place, samples in facts.samples_of.items():
-        if place.topic in facts.removed or "compact" in _policy(facts, place):
+        if place.topic in facts.removed or facts.may_compact(place.topic):
             continue
         marks: dict[int, int] = {}
         for sample in samples:
@@ -66,11 +66,6 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
             node: min([mark, *cut]) for node, mark in marks.items() if node not in now and node not in touched
         }
     return found
-
-
-def _policy(facts: Facts, place: TopicPartition) -> str:
-    topic = facts.case.experiment.topics.get(place.topic)
-    return str(topic.config.get("cleanup.policy", "delete")) if topic is not None else "delete"
 
 
 def _below(

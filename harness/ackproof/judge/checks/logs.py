@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from ackproof.judge.contents import compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
-from ackproof.judge.retention import retention
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
@@ -51,14 +50,12 @@ def check(facts: Facts) -> Iterator[Opinion]:
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
-        topic = facts.case.experiment.topics.get(read.topic)
-        if topic is None:
+        if read.topic not in facts.case.experiment.topics:
             continue  # said by the check of the ends of logs
-        config = topic.config
-        if not read.complete or "compact" in config.get("cleanup.policy", "delete"):
+        if not read.complete or facts.may_compact(read.topic):
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        may_expire = bool(facts.log_starts) or not retention(facts.case.experiment, read.topic).usual
+        may_expire = bool(facts.log_starts) or facts.may_expire(place)
         logs = _Logs(read, mine, facts.in_sync.get(place, ()), _rotten(facts, place), may_expire)
         yield from _of_a_partition(facts, logs)
         yield from _at_read_committed(facts, logs)

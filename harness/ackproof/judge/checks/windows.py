@@ -12,14 +12,14 @@ import pyarrow as pa
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly, counted
+from ackproof.rundir.anomalies import REMOVED, Anomaly, counted
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import WindowAudited
 from ackproof.rundir.windows import window_findings
 
 _LATER: Final = frozenset(
-    {Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.DISPLACED, Anomaly.VANISHED, Anomaly.CONFLICT}
+    {Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.DISPLACED, Anomaly.VANISHED, Anomaly.CONFLICT, *REMOVED}
 )
 """What can become of a record after its window was read back."""
 _LIVE: Final = frozenset({Anomaly.SKIPPED, Anomaly.REWOUND})

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
-from ackproof.judge.retention import retention
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.metadata import PartitionDecided
 from ackproof.rundir.partition import TopicPartition
@@ -67,7 +66,10 @@ def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
                 yield f"the final read tells of {place} {count} times"
         for one in partitions:
             other = ends.setdefault(TopicPartition(one.topic, one.partition), one)
-            if one.complete and other.complete and (one.start, one.end) != (other.start, other.end):
+            apart = (one.start, one.end) != (other.start, other.end)
+            if facts.may_expire(TopicPartition(one.topic, one.partition)):
+                apart = one.end != other.end
+            if one.complete and other.complete and apart:
                 yield (
                     f"the final read of {one.topic}/{one.partition} goes from {other.start} to {other.end}, and at "
                     f"read_committed from {one.start} to {one.end}"
@@ -79,8 +81,9 @@ def _beginning(facts: Facts, read: PartitionRead) -> Iterator[str]:
     experiment = facts.case.experiment
     if read.topic not in experiment.topics or BACKENDS[facts.backend].foreign:
         return
-    deleted = facts.log_starts.get(TopicPartition(read.topic, read.partition), 0)
-    if read.complete and read.start > deleted and retention(experiment, read.topic).usual:
+    place = TopicPartition(read.topic, read.partition)
+    deleted = facts.log_starts.get(place, 0)
+    if read.complete and read.start > deleted and not facts.may_expire(place):
         yield f"{read.topic}/{read.partition}: the final read begins at {read.start}, and no setting deletes records"
     if read.complete and read.records < 0 and facts.sealed:
         yield f"{read.topic}/{read.partition}: nobody counted what the final reader was handed"

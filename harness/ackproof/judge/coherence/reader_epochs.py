@@ -77,8 +77,8 @@ def _held(facts: Facts) -> Spans:
     found: Spans = {}
     for one in facts.replicas.replicas if facts.replicas is not None else ():
         place = TopicPartition(one.topic, one.partition)
-        topic = facts.case.experiment.topics.get(one.topic)
-        if topic is None or "compact" in topic.config.get("cleanup.policy", "delete") or one.log_start > 0:
+        known = one.topic in facts.case.experiment.topics
+        if not known or facts.may_compact(one.topic) or one.log_start > 0:
             continue
         if one.node in facts.in_sync.get(place, ()) and not one.reason and not one.rest:
             mine = (pc.field("topic") == one.topic) & (pc.field("partition") == one.partition)

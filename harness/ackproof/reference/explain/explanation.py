@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ackproof.experiment.promises import may_compact
 from ackproof.reference.explain.epochs import (
     NOTHING,
     Before,
@@ -26,9 +27,12 @@ from ackproof.reference.explain.rows import AckedRows, Bools, acked_rows, timest
 from ackproof.reference.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof.reference.replay.lives import Life, learns_ns
 from ackproof.reference.replay.observed import SLACK_NS, Observed
+from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.conformance import Unexplained
 from ackproof.rundir.partition import TopicPartition
 
+_REMOVED = [number for number, anomaly in enumerate(LOSSES) if anomaly in REMOVED]
+"""What a setting or an administrator removed needs no step of the protocol."""
 _EARLY_MS, _LATE_MS = -2, 1
 """A record's timestamp beside its send, cut to milliseconds."""
 
@@ -58,12 +62,11 @@ def explain(observed: Observed, account: Account) -> None:
 
 
 def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> str:
-    topic = observed.experiment.topics.get(place.topic)
     if observed.clocks:
         return observed.clocks
     if not lives:
         return "its leaders and epochs were not observed"
-    if topic is not None and "compact" in topic.config.get("cleanup.policy", "delete"):
+    if may_compact(observed.planned, place.topic):
         return "the topic is compacted: what was removed there is not replayed"
     return ""
 
@@ -88,11 +91,12 @@ class _Place:
         told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
         gone, kept = self._settled(rows, told)
         lost, must = rows.found != PRESENT, gone & ~kept
+        removed = np.isin(rows.found, _REMOVED)
         account.must_be_gone += int((must | told.expired).sum())
         account.either_way += int((gone & kept).sum())
         account.count("explained", rows.found[gone | told.expired])
         rot = self._observed.rotted(self.era.place)
-        self._unexplained(rows, lost & ~gone & ~told.expired, rot)
+        self._unexplained(rows, lost & ~gone & ~told.expired & ~removed, rot)
         present = must & ~lost & (not rot)
         account.present += int(present.sum())
         self._examples(rows, present & ~went, "a later leader cut its epoch below it, and it is there")
@@ -110,7 +114,8 @@ class _Place:
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
         """Lost, and no step takes it: where files on disk rotted that may have been the rot."""
         every = self.every
-        without = (every.found != PRESENT) & (every.offset < 0) & ~self.by_interval
+        gone = (every.found != PRESENT) & ~np.isin(every.found, _REMOVED)
+        without = gone & (every.offset < 0) & ~self.by_interval
         what = "unexplained"
         if rot and (unexplained.any() or without.any()):
             what = "not_replayed"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.reference.replay.lives import Life
+from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.conformance import (
     ClassExplained,
     ConformanceFile,
@@ -23,7 +24,7 @@ from ackproof.rundir.conformance import (
 )
 from ackproof.rundir.partition import TopicPartition
 
-LOSSES: Final = ("lost", "displaced", "expired")
+LOSSES: Final = ("lost", "displaced", *REMOVED)
 """Classes of the audit that say that an acknowledged record is not where its acknowledgement said."""
 PRESENT: Final = -1
 EXAMPLES: Final = 20

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.promises import settings_in_force
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.planned.elections import ElectUnclean
 from ackproof.faults.script.script import Script
@@ -76,6 +77,11 @@ class Observed:
         """The experiment of this case."""
         return self.case.experiment
 
+    @cached_property
+    def planned(self) -> ExperimentSpec:
+        """The experiment with all faults of the case: storms drew some."""
+        return self.experiment.model_copy(update={"faults": self.case.faults})
+
     def t_ns(self, timestamp_ms: int) -> int:
         """A controller's wall-clock time as one of the run."""
         return timestamp_ms * 1_000_000 - self.began_wall_ns
@@ -105,8 +111,9 @@ class Observed:
 
     def stamped_when_sent(self, topic: str) -> bool:
         """Whether a record's timestamp is that of its send, not of its append."""
-        known = self.experiment.topics.get(topic)
-        return known is None or known.config.get("message.timestamp.type", "CreateTime") == "CreateTime"
+        if topic not in self.experiment.topics:
+            return True
+        return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
 
     def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
         """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""

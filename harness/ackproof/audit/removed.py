@@ -1,0 +1,168 @@
+"""Which acknowledged records of a partition are gone because something was meant to remove them.
+
+Retention removes below the start of the log what is old enough, compaction what a later record of its key replaced, the
+deletion of a topic what it held. `rundir.removals` says until when each was in force. An offset that was acknowledged
+twice was truncated in between, and nothing that was truncated has been removed: it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ackproof.audit.superseded import Superseded
+from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.rows import Bools, Ints, Rows, concat
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.keys import Keys
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import EVER, Removal
+
+_LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}
+
+
+def unknown_removal(place: TopicPartition) -> Removal:
+    """Where nobody worked out what may have removed records: keys decide, as in a topic that is always compacted."""
+    return Removal(
+        place.topic, place.partition, compacted_until_ns=EVER, compacted_why="a later record of its key"
+    )
+
+
+class RemovedRecords:
+    """Of one partition. `produced`: by producer and seq; `copies`: the final rows; `live`: what live readers had."""
+
+    def __init__(
+        self, removal: Removal, keys: Mapping[int, Keys], produced: Rows, copies: Rows, live: Rows
+    ) -> None:
+        self.removal = removal
+        self._produced = produced
+        none = np.zeros(len(produced), np.bool_)
+        self.deleted, self.expired, self.compacted = none, none, none
+        self._superseded = Superseded({}, produced, copies)
+        compacts = bool(keys) and removal.compacted_until_ns >= 0
+        self.possible = bool(len(produced)) and (compacts or removal.removes)
+        if not self.possible:
+            return
+        self._known = Identities(produced["producer"], produced.ints("seq"))
+        self._offset, self._done = produced.ints("offset"), produced.ints("at_ns")
+        self._sent: Ints = self._done - np.maximum(produced.ints("latency_ns"), 0)
+        self._old_enough: Bools = self._sent <= removal.expired_until_ns
+        self._acked: Bools = produced["outcome"] == Outcome.ACKED
+        if removal.deleted_ns >= 0:
+            self.deleted = self._deleted()
+        self._held: Bools = ~self._replaced()
+        if removal.log_start > 0:
+            self.expired = self._expired(removal.log_start, copies, live) & ~self.deleted
+        if compacts:
+            self._superseded = self._superseding(keys, copies)
+            occupied = np.isin(self._offset, copies.ints("offset"))
+            gone = self._superseded.among(produced) & self._held & ~occupied
+            self.compacted = gone & ~self.deleted & ~self.expired
+
+    def causes(self) -> Iterator[tuple[Anomaly, Bools, str]]:
+        """Class, the rows that it explains if they are gone, and why. The classes share no row."""
+        yield Anomaly.EXPIRED, self.expired, self.removal.expired_why
+        yield Anomaly.COMPACTED, self.compacted, self.removal.compacted_why
+        yield Anomaly.DELETED, self.deleted, self.removal.deleted_why
+
+    @property
+    def explained(self) -> Bools:
+        """Rows that something explains if they are gone."""
+        return self.deleted | self.expired | self.compacted
+
+    @property
+    def at_read_committed(self) -> Bools:
+        """The same of the final read at read_committed: more may have expired until it began."""
+        start = self.removal.committed_start
+        if not self.possible or start <= self.removal.log_start:
+            return self.explained
+        return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
+
+    def among(self, reads: Rows) -> Bools:
+        """Which of these live reads show a record that something has removed since."""
+        removal, offset = self.removal, reads.ints("offset")
+        gone = self._superseded.among(reads)
+        if not self.possible:
+            return gone
+        found = self._known.find(reads["producer"], reads.ints("seq"))
+        own, read_ns = found >= 0, reads.ints("read_ns")
+        gone |= own & self._old_enough[found] & (offset >= 0) & (offset < removal.log_start)
+        gone |= read_ns <= removal.deleted_ns
+        gone |= own & self.deleted[found] & (read_ns <= removal.deleted_until_ns)
+        return gone
+
+    def _deleted(self) -> Bools:
+        """Acknowledged before the deletion was asked for; or until all had heard of it, by a leader that had not. That
+        leader's log went on from where it was, and the new topic's begins at 0."""
+        removal = self.removal
+        placed = self._acked & (self._offset >= 0)
+        order = np.flatnonzero(placed)[np.argsort(self._done[placed], kind="stable")]
+        highest = np.concatenate([[-1], np.maximum.accumulate(self._offset[order])])
+        before = highest[np.searchsorted(self._done[order], self._sent, side="left")]
+        late = (self._sent <= removal.deleted_until_ns) & ((self._offset < 0) | (self._offset > before))
+        gone: Bools = self._acked & ((self._done <= removal.deleted_ns) | late)
+        return gone
+
+    def _replaced(self) -> Bools:
+        """Acknowledged at an offset that another record was acknowledged at later."""
+        placed = np.flatnonzero(self._acked & (self._offset >= 0) & ~self.deleted)
+        order = placed[np.lexsort((self._done[placed], self._offset[placed]))]
+        twice = np.zeros(len(self._produced), np.bool_)
+        twice[order[:-1]] = self._offset[order[:-1]] == self._offset[order[1:]]
+        return twice
+
+    def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> Superseded:
+        """By what was sent while compaction was in force, below the active segment of some replica."""
+        below = self.removal.compacted_below
+        timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)
+        found = self._known.find(copies["producer"], copies.ints("seq"))
+        unknown = (
+            self.removal.compacted_until_ns == EVER
+        )  # when what no ledger has was sent does not matter then
+        there = np.where(found >= 0, timely[found], unknown) & (copies.ints("offset") < below)
+        return Superseded(
+            keys, self._produced.take(np.flatnonzero(timely)), copies.take(np.flatnonzero(there))
+        )
+
+    def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
+        """Below the start, and old enough; an acknowledgement without an offset by what stands around it."""
+        placed = (self._offset >= 0) & (self._offset < start)
+        gone: Bools = placed & self._held & self._old_enough
+        if bool((self._acked & (self._offset < 0)).any()):
+            gone |= self._by_position(start, self._locations(copies, live)) & self._old_enough
+        return gone
+
+    def _locations(self, copies: Rows, live: Rows) -> Ints:
+        """Where each record was acknowledged, found, or handed to a live reader; -1 nowhere."""
+        at = np.where(self._acked, self._offset, -1)
+        seen = concat([live.select(_LOCATED), copies.select(_LOCATED)], _LOCATED)
+        found = self._known.find(seen["producer"], seen.ints("seq"))
+        own = found >= 0
+        own[own] &= at[found[own]] < 0
+        at[found[own]] = seen.ints("offset")[own]
+        return at
+
+    def _by_position(self, start: int, at: Ints) -> Bools:
+        """Acknowledged without an offset: seen below the start, or there is room for it.
+
+        A producer's records of one partition stand in their order, and every offset below the start held a record. So
+        of those in a row that nobody saw, as many were there as offsets between their neighbours are nobody else's.
+        """
+        explained: Bools = (at >= 0) & (at < start)
+        missing = np.flatnonzero(self._acked & (self._offset < 0) & (at < 0))
+        free = np.setdiff1d(np.arange(start, dtype=np.int64), at)
+        left, producer = len(free), self._produced["producer"]
+        apart = np.flatnonzero((np.diff(missing) > 1) | (np.diff(producer[missing]) != 0)) + 1
+        for run in np.split(missing, apart) if len(missing) else ():
+            begin, end = int(run[0]), int(run[-1]) + 1
+            before = begin > 0 and producer[begin - 1] == producer[begin]
+            after = end < len(at) and producer[end] == producer[begin]
+            low = int(at[begin - 1]) if before else -1
+            high = min(int(at[end]), start) if after and at[end] >= 0 else start
+            room = int(np.searchsorted(free, high) - np.searchsorted(free, low + 1))
+            count = max(0, min(end - begin, room, left))
+            explained[begin : begin + count] = True
+            left -= count
+        return explained

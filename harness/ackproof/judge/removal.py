@@ -1,0 +1,266 @@
+"""What may have removed acknowledged records from each partition: derived here once, for the audit and for the judge.
+
+Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock, and the oldest
+ones while `retention.bytes` are left without them (UnifiedLog.deleteOldSegments).
+Compaction replaces a record by a later one of its key, below the active segment (LogCleanerManager.cleanableOffsets).
+What no setting that was in force at that time explains stays lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.promises import InForce, settings_in_force
+from ackproof.faults.clocks import ClockJump
+from ackproof.judge.retention import retention
+from ackproof.plan.cases import case_from_json
+from ackproof.quantities.evidence import Evidence
+from ackproof.reference.explain.rows import ledger_rows
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.documents import CaseFile, FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import EVER, NEVER, Removal, write_removals
+from ackproof.rundir.timeline import fault_name
+
+if TYPE_CHECKING:
+    from ackproof.judge.facts import Facts
+
+GONE: Final = (Anomaly.LOST, Anomaly.VANISHED)
+"""Classes in which audits of older versions count what expired."""
+
+
+class _Period(NamedTuple):
+    """Settings, and from when to when they were in force, in ns."""
+
+    settings: InForce
+    begin_ns: float
+    end_ns: float
+
+
+class _Clock(NamedTuple):
+    """How far a broker's clock was ahead, in ns, and from when to when."""
+
+    broker: int
+    begin_ns: float
+    end_ns: float
+    ahead_ns: float
+    fault: int | None = None
+
+
+def work_out_removals(run: CaseDir) -> None:
+    """Write `removals.json` for a run that is to be audited. A folder of another tool has no case to go by, and gets
+    none. Raises `BadInput` for facts of a run that cannot be read."""
+    if run.removals_json.exists():
+        run.removals_json.unlink()
+    if not run.timeline.exists() or not run.case_json.exists():
+        return
+    file = CaseFile.load(run.case_json)
+    final = FinalReadFile.load(run.final_read) if run.final_read.exists() else None
+    write_removals(run, removals(Evidence.of_run(run), case_from_json(file.resolved), final).values())
+
+
+def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
+    """What may have removed records, of each partition of the case."""
+    spec = case.experiment.model_copy(update={"faults": case.faults})
+    return {
+        place: _Partition(evidence, spec, place, final).removal()
+        for place in evidence.planned
+        if place.topic in spec.topics
+    }
+
+
+class _Partition:
+    """One partition, and what bears on it."""
+
+    def __init__(
+        self, evidence: Evidence, spec: ExperimentSpec, place: TopicPartition, final: FinalReadFile | None
+    ) -> None:
+        self._evidence, self._spec, self._place = evidence, spec, place
+        self._last = float(max((event.t_ns for event in evidence.events), default=0))
+        reads = (final.partitions, final.committed) if final is not None else ((), ())
+        self._starts = [
+            next((one.start for one in of if (one.topic, one.partition) == place and one.complete), 0)
+            for of in reads
+        ]
+        self._periods = list(self._in_force())
+
+    def removal(self) -> Removal:
+        """All that is known of it."""
+        aged, sized = self._by_age(), self._by_size()
+        until, why = max(aged, sized)
+        start, committed = self._starts if until > 0 else (0, 0)
+        removal = Removal(
+            *self._place,
+            log_start=start,
+            committed_start=committed,
+            expired_until_ns=_whole(until),
+            expired_why=f"{self._place} begins at offset {start:,}: {why}" if start else "",
+            may_expire=aged[0] > 0
+            or any(not math.isinf(retention(one.settings).bytes) for one in self._periods),
+        )
+        return self._with_the_deletion(self._with_the_compaction(removal))
+
+    def _in_force(self) -> Iterator[_Period]:
+        lives = self._evidence.faults
+        for one in settings_in_force(self._spec, self._place.topic):
+            life = None if one.fault is None else lives.get(one.fault)
+            if one.fault is None:
+                yield _Period(one, -math.inf, self._last)
+            elif life is not None:
+                yield _Period(one, life.asked, self._last if life.over is None else life.over)
+
+    def _clocks(self) -> Iterator[_Clock]:
+        """Every broker may delete or lead: a follower's log begins where its leader's does, and it may be its heir."""
+        yield from (_Clock(broker, -math.inf, self._last, 0.0) for broker in self._spec.cluster.broker_ids)
+        for fault in self._spec.faults:
+            life = self._evidence.faults.get(fault.number)
+            if isinstance(fault, ClockJump) and life is not None:
+                over = self._last if life.over is None else life.over
+                yield from (
+                    _Clock(node, life.asked, over, fault.by * 1e9, fault.number) for node in life.nodes
+                )
+
+    def _by_age(self) -> tuple[float, str]:
+        """Until when a record was sent that some broker could take for older than `retention.ms`, and why."""
+        clocks = list(self._clocks())
+        behind = max((-one.ahead_ns for one in clocks), default=0.0)
+        best: tuple[float, str] = (NEVER, "")
+        for settings, begin, end in self._periods:
+            keeps = retention(settings).ms
+            for clock in clocks:
+                until = min(end, clock.end_ns)
+                if (
+                    math.isinf(keeps)
+                    or clock.broker != settings.broker
+                    or until <= max(begin, clock.begin_ns)
+                ):
+                    continue
+                stamped = 0.0 if settings.stamped_when_sent else behind
+                aged = min(until, until + clock.ahead_ns + stamped - keeps * 1e6)
+                best = max(best, (aged, _older(keeps, settings, clock)))
+        return best
+
+    def _by_size(self) -> tuple[float, str]:
+        """Until when a record was sent that `retention.bytes` could delete, and why: all that it keeps is left."""
+        best: tuple[float, str] = (NEVER, "")
+        left = None
+        for settings, _, end in self._periods:
+            keeps = retention(settings).bytes
+            if math.isinf(keeps):
+                continue
+            left = self._bytes_left() if left is None else left
+            if left is not None and left >= keeps:
+                why = f"it has {left:,} bytes, at retention.bytes {keeps:,.0f}{_set_by(settings)}"
+                best = max(best, (end, why))
+        return best
+
+    def _bytes_left(self) -> int | None:
+        """The bytes of the shortest log of the partition; None where no log was seen."""
+        if self._evidence.replicas is None:
+            return None
+        mine = (pc.field("topic") == self._place.topic) & (pc.field("partition") == self._place.partition)
+        sums = self._evidence.batches.filter(mine).group_by("node").aggregate([("bytes", "sum")])
+        return min(sums["bytes_sum"].to_pylist(), default=None)
+
+    def _with_the_compaction(self, removal: Removal) -> Removal:
+        """Until when compaction was in force, and from which offset on no replica has ever cleaned."""
+        compacted = [one for one in self._periods if "compact" in one.settings.policies]
+        if not compacted:
+            return removal
+        last = max(compacted, key=lambda one: one.end_ns)
+        seen = self._evidence.replicas
+        mine = (
+            []
+            if seen is None
+            else [one for one in seen.replicas if (one.topic, one.partition) == self._place]
+        )
+        bases = [one.active_base for one in mine]
+        return replace(
+            removal,
+            compacted_until_ns=EVER if last.end_ns >= self._last else _whole(last.end_ns),
+            compacted_below=max(bases) if bases and min(bases) >= 0 else EVER,
+            compacted_why=f"cleanup.policy is compact{_set_by(last.settings)}, and a later record has its key",
+        )
+
+    def _with_the_deletion(self, removal: Removal) -> Removal:
+        for fault in self._spec.faults:
+            life = self._evidence.faults.get(fault.number)
+            if life is not None and fault.drops(self._place.topic):
+                over = self._last if life.over is None else life.over
+                removal = replace(
+                    removal,
+                    deleted_ns=max(removal.deleted_ns, life.asked),
+                    deleted_until_ns=max(removal.deleted_until_ns, _whole(over)),
+                    deleted_why=f"fault {fault_name(fault.number)} deleted the topic {self._place.topic}",
+                )
+        return removal
+
+
+def _older(keeps: float, settings: InForce, clock: _Clock) -> str:
+    by = (
+        ""
+        if clock.fault is None
+        else f" by the clock of broker {clock.broker} (fault {fault_name(clock.fault)})"
+    )
+    return f"what was sent before that is older than retention.ms {keeps:,.0f}{_set_by(settings)}{by}"
+
+
+def _set_by(settings: InForce) -> str:
+    return "" if settings.fault is None else f", as fault {fault_name(settings.fault)} set it"
+
+
+def _whole(time_ns: float) -> int:
+    return int(max(NEVER, min(time_ns, EVER)))
+
+
+def with_the_expired_apart(facts: Facts) -> Facts:
+    """Facts whose audit is of an older version, which counts as lost what expired: with that counted apart."""
+    below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
+    counts = dict(facts.audit.counts)
+    gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}
+    counts |= {anomaly: counts[anomaly] - count for anomaly, count in gone.items()}
+    if gone.get(Anomaly.LOST):
+        counts[Anomaly.EXPIRED] = gone[Anomaly.LOST]
+    return replace(facts, audit=facts.audit.model_copy(update={"counts": counts}), expired_as_lost=below)
+
+
+def _older_expired(facts: Facts) -> Sequence[Removal]:
+    """Partitions below whose start all that was acknowledged is old enough."""
+    found = []
+    for one in facts.removals.values():
+        newest = _newest_sent_ns(facts, one) if one.log_start else None
+        if newest is not None and newest <= one.expired_until_ns:
+            found.append(one)
+    return found
+
+
+def _below(removal: Removal) -> pc.Expression:
+    """Findings that stand below the start of its log."""
+    return (
+        (pc.field("topic") == removal.topic)
+        & (pc.field("partition") == removal.partition)
+        & (pc.field("offset") >= 0)
+        & (pc.field("offset") < removal.log_start)
+    )
+
+
+def _newest_sent_ns(facts: Facts, removal: Removal) -> int | None:
+    """When the youngest record that was acknowledged below the log's start was sent; None where there is none."""
+    wanted = _below(removal) & (pc.field("outcome") == int(Outcome.ACKED))
+    try:
+        rows = ledger_rows(facts.run.produced, ["sent_ns"], wanted)
+    except (OSError, pa.ArrowException):
+        return None  # there is no part, or the audit says that one cannot be read
+    return int(pc.max(rows["sent_ns"]).as_py()) if rows.num_rows else None

@@ -1,0 +1,153 @@
+"""What was removed as asked for, beside losses that only look like it: partitions written down by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ackproof.audit.removed import RemovedRecords
+from ackproof.ledgers.rows import Array, Rows
+from ackproof.rundir.keys import Keys
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.removals import EVER, Removal
+
+Record = tuple[int, int]
+"""seq and offset; a record is sent at its seq, in ns, and answered 1 ns later."""
+
+
+def produced(records: Sequence[Record], producer: int = 0) -> dict[str, Array]:
+    seq, offset = np.array(records, np.int64).reshape(-1, 2).T
+    count = len(records)
+    return {
+        "producer": np.full(count, producer, np.int32),
+        "seq": seq,
+        "outcome": np.full(count, Outcome.ACKED, np.int8),
+        "offset": offset,
+        "at_ns": seq + 1,
+        "latency_ns": np.ones(count, np.int64),
+        "txn": np.full(count, -1, np.int64),
+    }
+
+
+def reads(records: Sequence[Record], producer: int = 0) -> Rows:
+    rows = produced(records, producer)
+    count = len(records)
+    return Rows({**rows, "intact": np.ones(count, np.bool_), "read_ns": rows["at_ns"]}, count)
+
+
+def gone(
+    sent: Sequence[Record],
+    there: Sequence[Record] = (),
+    live: Sequence[Record] = (),
+    *,
+    keys: Keys | None = None,
+    **removal: Any,
+) -> dict[str, list[int]]:
+    """By class, the seqs that it explains."""
+    rows = Rows(produced(sent), len(sent))
+    own = {} if keys is None else {0: keys}
+    found = RemovedRecords(Removal("t", 0, **removal), own, rows, reads(there), reads(live))
+    return {
+        anomaly.value: rows.ints("seq")[which].tolist() for anomaly, which, _ in found.causes() if which.any()
+    }
+
+
+TEN = [(seq, seq) for seq in range(10)]
+
+
+def test_below_the_start_what_is_old_enough_expired() -> None:
+    assert gone(TEN, TEN[6:], log_start=6, expired_until_ns=3) == {"expired": [0, 1, 2, 3]}
+    assert gone(TEN, TEN[6:], log_start=6, expired_until_ns=99) == {"expired": [0, 1, 2, 3, 4, 5]}
+    assert gone(TEN, TEN[6:], expired_until_ns=99) == {}
+
+
+def test_an_offset_that_was_acknowledged_twice_was_truncated_and_did_not_expire() -> None:
+    again = [*TEN[:5], (5, 2), (6, 3)]
+    assert gone(again, log_start=9, expired_until_ns=99) == {"expired": [0, 1, 4, 5, 6]}
+
+
+@pytest.mark.parametrize(
+    ("there", "live", "expected"),
+    [
+        pytest.param(
+            [(5, 5)], [(seq, seq) for seq in range(5)], [0, 1, 2, 3, 4], id="each was seen below the start"
+        ),
+        pytest.param(
+            [(5, 5)], [], [0, 1, 2, 3, 4], id="there is room for all before the first that is there"
+        ),
+        pytest.param(
+            [(5, 5)], [(0, 0), (4, 4)], [0, 1, 2, 3, 4], id="there is room between two that were seen"
+        ),
+        pytest.param([(5, 5)], [(0, 0), (3, 1)], [0, 3, 4], id="no room between two that stood side by side"),
+        pytest.param(
+            [(4, 5)], [(0, 0), (1, 1), (2, 2), (3, 4)], [0, 1, 2, 3], id="what comes after the first is lost"
+        ),
+        pytest.param([], [(0, 2)], [0, 1, 2], id="only so many fit below the start"),
+    ],
+)
+def test_an_acknowledgement_without_an_offset(
+    there: list[Record], live: list[Record], expected: list[int]
+) -> None:
+    sent = [(seq, -1) for seq in range(6)]
+    assert gone(sent, there, live, log_start=5, expired_until_ns=99).get("expired", []) == [
+        seq for seq in expected if seq not in dict(there)
+    ]
+
+
+def test_below_a_start_of_which_every_offset_was_seen_nothing_else_expired() -> None:
+    """A live reader had all below the start, of this producer and another, and seq 2 never: it was lost on its way."""
+    sent = [(seq, -1) for seq in range(5)]
+    live = [(0, 0), (1, 1), (3, 2), (4, 3)]
+    assert gone(sent, [], live, log_start=4, expired_until_ns=99) == {"expired": [0, 1, 3, 4]}
+
+
+TWO = Keys(2)
+
+
+def test_only_while_compaction_is_in_force_a_later_record_replaces_another() -> None:
+    assert gone(TEN, TEN[8:], keys=TWO) == {}
+    assert gone(TEN, TEN[8:], keys=TWO, compacted_until_ns=EVER) == {"compacted": list(range(8))}
+    assert gone(TEN, TEN[8:], keys=TWO, compacted_until_ns=5) == {"compacted": [0, 1, 2, 3]}
+
+
+def test_the_active_segment_is_never_compacted() -> None:
+    assert gone(TEN, TEN[8:], keys=TWO, compacted_until_ns=EVER, compacted_below=6) == {
+        "compacted": [0, 1, 2, 3]
+    }
+    assert gone(TEN, TEN[8:], keys=TWO, compacted_until_ns=EVER, compacted_below=0) == {}
+
+
+def test_compaction_gives_no_offset_to_another_record() -> None:
+    """The only replica came back with an empty disk: what was acknowledged before has later records of its keys."""
+    sent = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (7, 3), (8, 4), (9, 5)]
+    assert gone(sent, sent[4:], keys=TWO, compacted_until_ns=EVER) == {}
+    assert gone(sent, sent[8:], keys=TWO, compacted_until_ns=EVER) == {"compacted": [4, 5, 6, 7]}
+
+
+def test_what_a_deleted_topic_held() -> None:
+    """Deleted at 4 and made anew by 8: seq 5 was still taken by the old leader, seq 6 and 7 are of the new topic."""
+    sent = [*TEN[:6], (6, 0), (7, 1), (8, 2)]
+    assert gone(sent, deleted_ns=4, deleted_until_ns=7) == {"deleted": [0, 1, 2, 3, 4, 5]}
+
+
+def test_a_live_read_of_what_was_removed_has_not_vanished() -> None:
+    rows = Rows(produced(TEN), len(TEN))
+    found = RemovedRecords(Removal("t", 0, log_start=6, expired_until_ns=3), {}, rows, reads([]), reads([]))
+    assert found.among(reads([(0, 0), (3, 3), (4, 4), (7, 7), (77, 2)])).tolist() == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_transaction_is_not_torn_by_what_expired_until_it_was_read() -> None:
+    rows = Rows(produced(TEN), len(TEN))
+    removal = Removal("t", 0, log_start=2, committed_start=4, expired_until_ns=99)
+    found = RemovedRecords(removal, {}, rows, reads(TEN[2:]), reads([]))
+    assert np.flatnonzero(found.explained).tolist() == [0, 1]
+    assert np.flatnonzero(found.at_read_committed).tolist() == [0, 1, 2, 3]
