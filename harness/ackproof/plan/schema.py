@@ -198,7 +198,13 @@ def _expectation(part: Schema) -> Schema:
         "title": "quantity",
         "description": "A quantity of docs/quantities.md: exactly so many, or a bound with its unit.",
         "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
-        "examples": ["< 6s", "p95 < 6s", "always >= 2", "eventually == 3 by 10s after fault 1"],
+        "examples": [
+            "< 6s",
+            "p95 < 6s",
+            "always >= 2",
+            "eventually == 3 by 10s after fault 1",
+            "settles == 3 by 10s after fault 1",
+        ],
     }
     return {
         **part,

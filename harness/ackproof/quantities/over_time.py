@@ -1,4 +1,7 @@
-"""States over time: `always`, `never` and `eventually`, each true, false, or not to be told for a hole in the looks."""
+"""States over time: `always`, `never`, `eventually`, `settles`: true, false, or unknown for a hole in the looks.
+
+An `eventually` that holds when its window begins and no longer when it ends is not met: nothing came about.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence, Spans
 from ackproof.quantities.quantity import Ask, State
-from ackproof.rundir.bounds import WHOLE, Bound, Mode
+from ackproof.rundir.bounds import WHOLE, Bound, Mode, Span
 from ackproof.rundir.partition import TopicPartition
 
 HOLE_NS: Final = 1_000_000_000
@@ -90,7 +93,7 @@ def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -
     assert state is not None
     name = f"{ask.quantity.name}({place})"
     decided: tuple[float, ...] = ()
-    if bound.window == WHOLE and state.of_record is not None and bound.mode is not Mode.EVENTUALLY:
+    if bound.window == WHOLE and state.of_record is not None and bound.mode in (Mode.ALWAYS, Mode.NEVER):
         every = [
             state.of_record(record) for life in evidence.metadata_log.states.get(place, ()) for record in life
         ]
@@ -107,6 +110,8 @@ def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided
         return Seen(None, "nothing", spans)
     if bound.mode is Mode.EVENTUALLY:
         return _eventually(evidence, bound, looks, name, spans)
+    if bound.mode is Mode.SETTLES:
+        return _settles(evidence, bound, looks, name, spans[0][0])
     within = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
     return _without_holes(bound, looks, name, within, decided)
 
@@ -144,25 +149,74 @@ def _without_holes(
 
 def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Seen:
     """In some span of the window; what is so between two of them is so outside of it."""
-    whole = bound.window == WHOLE
     each = [
-        _within(bound, looks, name, evidence.load_begins if whole else begin, end, evidence.load_ends)
+        _within(evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end)
         for begin, end in spans
     ]
     return next((one for holds in (True, None) for one in each if one.holds is holds), each[-1])
 
 
-def _within(bound: Bound, looks: Looks, name: str, begin: float, end: float, load_ends: int) -> Seen:
-    last = max(looks.times[-1] if looks.times else 0, load_ends)
+def _within(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float) -> Seen:
+    last = max(looks.times[-1] if looks.times else 0, evidence.load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
     inside = list(looks.inside(begin, min(end, until + 1)))
-    for at, number in inside:
-        if bound.holds(number):
-            return Seen(True, f"{number:.0f} at {at / 1e9:.3f} s")
+    if first := next(((at, number) for at, number in inside if bound.holds(number)), None):
+        held = f"{first[1]:.0f} at {first[0] / 1e9:.3f} s"
+        if first != inside[0] or bound.holds(inside[-1][1]) or _came_about(evidence, bound, looks):
+            return Seen(True, held)
+        at, number = inside[-1]
+        gone = f"{name} was {held}, when its time began, and {number:.0f} at {at / 1e9:.3f} s"
+        if until > last:
+            return Seen(None, "not", f"{gone}; the run ended before it was so again")
+        return Seen(False, f"{gone}, when its time was over")
     if until > last:
         return Seen(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
-    if hole := looks.hole(begin, until, first_ns=FIRST_NS if bound.window == WHOLE else HOLE_NS):
+    if hole := looks.hole(begin, until, first_ns=_first_ns(bound)):
         return Seen(None, "not", f"{name}: {hole}")
     if not inside:
         return Seen(None, "nothing", f"{name}: {_UNTOLD}")
     return Seen(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
+
+
+def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
+    """Whether what holds at the first look of a window is news: it was not so when its fault was asked for. One moment
+    is enough where nothing says by when, but `after fault N`."""
+    if bound.by_s is None and bound.window.span is not Span.AFTER:
+        return True
+    if bound.window.fault is None:
+        return False
+    before = bisect_left(looks.times, evidence.faults[bound.window.fault].asked)
+    return before > 0 and not bound.holds(looks.numbers[before - 1])
+
+
+def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> Seen:
+    """From some moment, which is no later than the bound, until the load ends."""
+    begin, end = max(begin, evidence.load_begins), evidence.load_ends
+    by = end if bound.by_s is None else begin + bound.by_s * 1e9
+    inside = list(looks.inside(begin, end))
+    wrong = next(
+        (number for number in reversed(range(len(inside))) if not bound.holds(inside[number][1])), -1
+    )
+    if not inside:
+        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
+    held = next((at for at, number in inside if bound.holds(number)), None)
+    told = f", and so at {held / 1e9:.3f} s" if held is not None else ", and never so"
+    at, number = inside[wrong]
+    if wrong == len(inside) - 1:
+        told = f"{name} was {number:.0f} at {at / 1e9:.3f} s, when the load ended{told}"
+        if by > end:
+            return Seen(None, "not", f"{told}; its time was not over")
+        return Seen(False, told)
+    since = begin if wrong < 0 else at
+    if hole := looks.hole(since, end, first_ns=_first_ns(bound)):
+        return Seen(None, "not", f"{name}: {hole}")
+    since, settled = inside[wrong + 1]
+    if wrong >= 0 and since > by:
+        return Seen(
+            False, f"{name} was {number:.0f} at {at / 1e9:.3f} s, and so to stay from {since / 1e9:.3f} s"
+        )
+    return Seen(True, f"{settled:.0f} from {since / 1e9:.3f} s until the load ended")
+
+
+def _first_ns(bound: Bound) -> int:
+    return FIRST_NS if bound.window == WHOLE else HOLE_NS

@@ -5,6 +5,7 @@
 "always >= 2"                     of a state: at every moment; `never` at none
 "never < 2 during fault 1"        within a window
 "eventually == 3 by 10s after fault 1"
+"settles == 3 by 10s after fault 1"   and stays so until the load ends
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ class Mode(StrEnum):
     ALWAYS = "always"
     NEVER = "never"
     EVENTUALLY = "eventually"
+    SETTLES = "settles"
+    """From some moment until the end of the load."""
+
+    @property
+    def takes_a_time(self) -> bool:
+        """Whether `by 10s` may follow."""
+        return self in (Mode.EVENTUALLY, Mode.SETTLES)
 
 
 class Span(StrEnum):
@@ -73,14 +81,14 @@ _TAIL: Final = re.compile(
     r"(?:\s+by\s+(?P<by>\S+))?(?:\s+(?P<span>during fault|after fault)\s+(?P<fault>[1-9][0-9]{0,2})"
     r"|\s+(?P<wide>during faults|outside faults))?\s*\Z"
 )
-_HEAD: Final = re.compile(r"\s*(?:(?P<mode>always|never|eventually)\s+)?(?P<op>>=|<=|==|>|<)?\s*")
+_HEAD: Final = re.compile(r"\s*(?:(?P<mode>always|never|eventually|settles)\s+)?(?P<op>>=|<=|==|>|<)?\s*")
 _COUNT: Final = re.compile(r"[0-9]{1,15}\Z")
 _EXAMPLES: Final = {
     Unit.COUNT: 'a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"',
     Unit.SECONDS: 'a bound with its unit in quotes such as "< 6s" or "<= 200ms"',
     Unit.PER_SECOND: 'a bound with its unit in quotes such as "> 1000/s"',
-    Unit.NUMBER: 'a state over time such as "always >= 2", "never < 2 during fault 1" or "eventually == 3 by 10s after '
-    'fault 1"',
+    Unit.NUMBER: 'a state over time such as "always >= 2", "never < 2 during fault 1", "eventually == 3 by 10s after '
+    'fault 1" or "settles == 3 by 10s after fault 1"',
 }
 
 
@@ -94,7 +102,7 @@ class Bound:
     mode: Mode | None = None
     window: Window = WHOLE
     by_s: float | None = None
-    """Of `eventually`: within so many seconds of where its window begins."""
+    """Of `eventually` and `settles`: within so many seconds of where its window begins."""
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
@@ -188,11 +196,13 @@ def _number(text: str, unit: Unit, expected: ValueError) -> float:
 
 
 def _by(text: str | None, mode: Mode | None, window: Window) -> float | None:
+    if mode is Mode.SETTLES and window.span not in (Span.WHOLE, Span.AFTER):
+        raise ValueError("'settles' means until the end of the load: write no window, or 'after fault N'")
     if text is None:
         return None
-    if mode is not Mode.EVENTUALLY:
+    if mode is None or not mode.takes_a_time:
         raise ValueError(
-            "only what is to be so eventually has a time by which: eventually == 3 by 10s after fault 1"
+            "only 'eventually' and 'settles' have a time by which: eventually == 3 by 10s after fault 1"
         )
     if window.span not in (Span.WHOLE, Span.AFTER):
         raise ValueError(

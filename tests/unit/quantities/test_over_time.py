@@ -1,4 +1,4 @@
-"""States over time on planted looks: `always`, `never` and `eventually`, their holes, and what was seen in words."""
+"""States over time on planted looks: each mode, its holes, and what was seen in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.rundir.bounds import Bound
+from ackproof.rundir.bounds import Bound, Unit
 
 from .conftest import Make, decided, ended, life, look, looks
 
@@ -90,3 +90,59 @@ def test_what_was_seen_in_words(make: Make) -> None:
     assert answer(shrunk, "isr", "eventually == 2").seen == "2 at 4.000 s"
     two = make(samples=sorted([*looks(0, 11), *looks(0, 11, partition=1)], key=lambda one: one.t_ns))
     assert answer(two, "isr", "always == 3").seen == "so on all 2 partitions"
+
+
+def test_eventually_is_not_met_by_what_held_when_its_time_began_and_not_when_it_ended(make: Make) -> None:
+    """A replica that leaves the ISR after the fault was confirmed was in it at the first moment."""
+    left = make(samples=[*looks(0, 6), *looks(6, 11, isr=(1, 2))], events=life(3.95, 4, 9))
+    found = answer(left, "isr", "eventually == 3 by 5s after fault 1")
+    assert (found.holds, found.broken) == (False, True)
+    assert (
+        found.seen
+        == "isr(orders/0) was 3 at 4.000 s, when its time began, and 2 at 9.000 s, when its time was over"
+    )
+    cut = answer(left, "isr", "eventually == 3 by 60s after fault 1")
+    assert cut.holds is None
+    assert "3 at 4.000 s" in cut.why
+    assert answer(left, "isr", "eventually == 3 by 5s").holds is True, "and it was so when that time was over"
+    assert answer(left, "isr", "eventually == 3 by 8s").broken
+    assert answer(left, "isr", "eventually == 3").holds is True, "at one moment is all that it asks"
+    back = make(samples=[*looks(0, 5), *looks(5, 6, isr=(1, 2)), *looks(6, 11)], events=life(3.95, 4, 9))
+    assert answer(back, "isr", "eventually == 3 by 5s after fault 1").holds is True
+
+
+def test_eventually_is_met_by_what_a_fault_brought_about_before_it_was_confirmed(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), *looks(4, 6, isr=(1, 2)), *looks(6, 11)], events=life(3.95, 4.5, 9))
+    assert answer(run, "isr", "eventually == 2 by 5s after fault 1").holds is True
+    later = make(
+        samples=[*looks(0, 3, isr=(1, 2)), *looks(3, 4), *looks(4, 6, isr=(1, 2)), *looks(6, 11)],
+        events=life(5, 5, 9),
+    )
+    assert answer(later, "isr", "eventually == 2 by 3s after fault 1").broken
+
+
+def test_settles_is_so_until_the_load_ends(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), *looks(4, 8, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert (
+        answer(run, "isr", "settles == 3 by 5s after fault 1").seen == "3 from 8.000 s until the load ended"
+    )
+    late = answer(run, "isr", "settles == 3 by 3s after fault 1")
+    assert late.broken
+    assert late.seen == "isr(orders/0) was 2 at 7.900 s, and so to stay from 8.000 s"
+    assert answer(run, "isr", "settles == 3").holds is True
+    left = make(samples=[*looks(0, 6), *looks(6, 11, isr=(1, 2))], events=life(3.95, 4, 9))
+    gone = answer(left, "isr", "settles == 3 by 2s after fault 1")
+    assert gone.broken
+    assert gone.seen == "isr(orders/0) was 2 at 9.900 s, when the load ended, and so at 4.000 s"
+    assert answer(left, "isr", "settles == 3 by 60s after fault 1").holds is None, "its time was not over"
+    assert answer(left, "isr", "settles == 1").seen.endswith("and never so")
+    holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert answer(holed, "isr", "settles == 3 by 5s after fault 1").holds is None
+
+
+@pytest.mark.parametrize(
+    "text", ["settles == 3 during fault 1", "settles == 3 outside faults", "settles 3 by 2s during faults"]
+)
+def test_settles_takes_no_window_that_ends_before_the_load(text: str) -> None:
+    with pytest.raises(ValueError, match="until the end of the load"):
+        Bound.parse(text, Unit.NUMBER)

@@ -1,10 +1,12 @@
-"""What is demanded of a state, by the words of `docs/experiments.md`: `always`, `never`, `eventually`."""
+"""What is demanded of a state, by the words of `docs/experiments.md`: `always`, `never`, `eventually`, `settles`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
-from ackproof.rundir.bounds import WHOLE, Bound, Mode
+from ackproof.rundir.bounds import WHOLE, Bound, Mode, Span
 
 from .facts import SECOND, Facts, Look, Looks, spans, under_load
 
@@ -23,8 +25,11 @@ def demanded(
     each = []
     for name, mine in looks.items():
         told = decided.get(name, []) if bound.window == WHOLE else []
-        one = _eventually(facts, mine, bound) if bound.mode is Mode.EVENTUALLY else None
-        if bound.mode is not Mode.EVENTUALLY:
+        if bound.mode is Mode.EVENTUALLY:
+            one = _eventually(facts, mine, bound)
+        elif bound.mode is Mode.SETTLES:
+            one = settles(facts, mine, bound, hole)
+        else:
             one = _without_holes(facts, mine, bound, told, log_whole)
         each.append(one)
     return together(each)
@@ -78,8 +83,45 @@ def _eventually(facts: Facts, looks: list[Look], bound: Bound) -> bool | None:
             until = begin + bound.by_s * SECOND
         in_time = [number for at, number in looks if begin <= at <= until and at != end]
         if any(bound.holds(number) for number in in_time):
-            return True
+            if not stale(facts, looks, bound, in_time):
+                return True
+            each.append(None if until > max([facts.ends, *(at for at, _ in looks)]) else False)
+            continue
         last = max([facts.ends, *(at for at, _ in looks)])
         unseen = not in_time or until > last or hole(looks, begin, until, 5 if bound.window == WHOLE else 1)
         each.append(None if unseen else False)
     return None if None in each else False
+
+
+Hidden: TypeAlias = Callable[[list[Look], float, float, float], bool]
+"""Whether something may have been otherwise between two times, and nobody saw it."""
+
+
+def stale(facts: Facts, looks: list[Look], bound: Bound, in_time: list[float]) -> bool:
+    """Whether it was so when its time began, before its fault too, and no longer when that ended."""
+    if bound.by_s is None and bound.window.span is not Span.AFTER:
+        return False
+    if not bound.holds(in_time[0]) or bound.holds(in_time[-1]):
+        return False
+    if bound.window.fault is None:
+        return True
+    asked = facts.faults[bound.window.fault - 1].asked
+    earlier = [number for at, number in looks if at < asked]
+    return not earlier or bound.holds(earlier[-1])
+
+
+def settles(facts: Facts, looks: list[Look], bound: Bound, hidden: Hidden) -> bool | None:
+    found = spans(facts, bound.window)
+    if found is None:
+        return None
+    begin = facts.begins if bound.window == WHOLE else max(found[0][0], facts.begins)
+    by = facts.ends if bound.by_s is None else begin + bound.by_s * SECOND
+    mine = [(at, number) for at, number in looks if begin <= at < facts.ends]
+    if not mine:
+        return None
+    if not bound.holds(mine[-1][1]):
+        return None if by > facts.ends else False
+    wrong = [at for at, number in mine if not bound.holds(number)]
+    if hidden(looks, wrong[-1] if wrong else begin, facts.ends, 5 if bound.window == WHOLE else 1):
+        return None
+    return not wrong or min(at for at, _ in mine if at > wrong[-1]) <= by

@@ -85,7 +85,9 @@ def bounds(greatest: int) -> st.SearchStrategy[Bound]:
     """Demands on a state."""
 
     def bound(op: str, number: int, mode: Mode, window: Window, by_s: float | None) -> Bound:
-        by = by_s if mode is Mode.EVENTUALLY and window.span in (Span.WHOLE, Span.AFTER) else None
+        if mode is Mode.SETTLES and window.span is not Span.AFTER:
+            window = WHOLE
+        by = by_s if mode.takes_a_time and window.span in (Span.WHOLE, Span.AFTER) else None
         return Bound(op, number, Unit.NUMBER, mode, window, by)
 
     return st.builds(

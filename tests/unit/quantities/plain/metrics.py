@@ -10,7 +10,7 @@ from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Window
 from ackproof.rundir.metrics import METRICS, Metric, Shape, Together
 
-from .demands import is_wrong
+from .demands import is_wrong, settles, stale
 from .facts import SECOND, Bounds, Count, Facts, Look, Scraped, fault_of, since, spans, under_load
 
 HOLE = 5 * SECOND
@@ -198,6 +198,9 @@ def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
     if told is None or found is None:
         return None
     numbers = told.numbers()
+    if bound.mode is Mode.SETTLES:
+        seen = [(at, number) for at, _, number in numbers]
+        return settles(facts, seen, bound, lambda _, begin, end, __: bool(told.hidden(begin, end)))
     if bound.mode is not Mode.EVENTUALLY:
         within = under_load(facts, bound.window) or []
         mine = [number for at, _, number in numbers if any(b <= at < e for b, e in within)]
@@ -210,7 +213,11 @@ def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
         until = min(end, begin + (math.inf if bound.by_s is None else bound.by_s * SECOND))
         in_time = [number for at, _, number in numbers if begin <= at <= until and at != end]
         if any(bound.holds(number) for number in in_time):
-            return True
+            seen = [(at, number) for at, _, number in numbers]
+            if not stale(facts, seen, bound, in_time):
+                return True
+            unseen |= until > max([facts.ends, *(at for at, _ in seen)])
+            continue
         unseen |= not in_time or until > max([facts.ends, *(at for at, _, _ in numbers)])
         unseen |= bool(told.hidden(begin, until))
     return None if unseen else False
