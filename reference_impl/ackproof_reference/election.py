@@ -38,7 +38,7 @@ def decide(
     """
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing
-    if set(replicas) - set(removing) <= set(isr):
+    if _completes(old, isr, rules):
         replicas = tuple(replica for replica in replicas if replica not in removing)
         isr = tuple(replica for replica in isr if replica in replicas)
         adding, removing = (), ()
@@ -66,7 +66,7 @@ def decide(
         old.epoch + 1,
         isr,
         elr,
-        _last_known(old, leader, isr, rules),
+        _last_known(old, leader, isr, rules, led=moved),
         recovering,
         adding,
         removing,
@@ -74,6 +74,17 @@ def decide(
     if new._replace(epoch=old.epoch) == old:
         return metadata
     return Metadata(new, metadata.brokers)
+
+
+def _completes(old: Partition, isr: tuple[int, ...], rules: Rules) -> bool:
+    """Whether this ISR ends the reassignment in progress (PartitionReassignmentReplicas.maybeCompleteReassignment)."""
+    if not old.adding and not old.removing:
+        return False
+    target = set(old.replicas) - set(old.removing)
+    in_sync = target & set(isr)
+    if rules.completes_past_kept and len(old.adding) >= len(old.removing):
+        return bool(in_sync) and set(old.adding) <= in_sync
+    return target <= in_sync
 
 
 def _eligible(
@@ -132,16 +143,18 @@ def _elect(
     if nobody_left and (acceptable(last) or not rules.last_known_leader_unfenced):
         return last, False
     if election is Election.UNCLEAN:
-        for replica in old.replicas:
+        for replica in order:
             if acceptable(replica):
                 return replica, False
     return NO_LEADER, True
 
 
-def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules) -> int:
-    """With ELR, who led last is kept while there is no ISR at all (maybeUpdateLastKnownLeader)."""
+def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
+    """With ELR, who led last is kept while nobody leads (maybeUpdateLastKnownLeader). `led`: the leader is written."""
     if not rules.elr or leader != NO_LEADER:
         return NO_LEADER
-    if not isr and old.leader != NO_LEADER:
+    if rules.last_known_when_leaderless:
+        return old.leader if led and old.last_known_leader == NO_LEADER else old.last_known_leader
+    if not isr and old.isr and old.leader != NO_LEADER:
         return old.leader
     return old.last_known_leader

@@ -21,7 +21,7 @@ class Truncation(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.2 and later."""
+    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.3 and later."""
 
     # Settings of the topic and the brokers.
     min_insync: int = 1
@@ -72,6 +72,11 @@ class Rules:
     """With ELR, a broker that comes back from an unclean stop leaves ISR and ELR (KIP-966, 4.0)."""
     last_known_leader_unfenced: bool = True
     """The last known leader is elected only when it is unfenced (KAFKA-19522, 4.1)."""
+    last_known_when_leaderless: bool = True
+    """With ELR, the last known leader is written when nobody leads any more; off: when the ISR is empty (4.0)."""
+    completes_past_kept: bool = True
+    """A reassignment that removes no more replicas than it adds ends when the added ones are in the ISR, whoever of the
+    kept ones is not (KAFKA-19975, 4.3); off: when the whole target is."""
     assignment_order: bool = True
     """Leaders are taken in assignment order (KAFKA-1503, 0.8.2); off: the first of the ISR as it was written."""
     moves_from_all: bool = True
@@ -127,9 +132,16 @@ def without(rules: Rules, *names: str) -> Rules:
     return rules
 
 
-_KRAFT_42 = Rules()
+_KRAFT_43 = Rules()
+_KRAFT_42 = replace(_KRAFT_43, completes_past_kept=False)
 _KRAFT_41 = replace(_KRAFT_42, strict_markers=False)
-_KRAFT_40 = replace(_KRAFT_41, elr=False, unclean_shutdown_detection=False, last_known_leader_unfenced=False)
+_KRAFT_40 = replace(
+    _KRAFT_41,
+    elr=False,
+    unclean_shutdown_detection=False,
+    last_known_leader_unfenced=False,
+    last_known_when_leaderless=False,
+)
 _KRAFT_37 = replace(_KRAFT_40, bump_every_transaction=False)
 _KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
 _KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True, verify_transactions=False)
@@ -157,6 +169,7 @@ VERSIONS: Mapping[str, Rules] = {
     "4.0": _KRAFT_40,
     "4.1": _KRAFT_41,
     "4.2": _KRAFT_42,
+    "4.3": _KRAFT_43,
 }
 """What each release does by default, KRaft unless the name ends in -zk; releases before 2.8 have ZooKeeper only."""
 

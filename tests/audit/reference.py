@@ -323,7 +323,9 @@ def audit(
                             skipped.add(copy.spot)
             elif phase == FINAL:
                 for read in reads:
-                    owed = read.spot in final_at or not superseded(read.identity, place, read.offset)
+                    truncated = 0 <= read.leader_epoch < before.leader_epoch
+                    gone = truncated or superseded(read.identity, place, read.offset)
+                    owed = read.spot in final_at or not gone
                     if read.place == place and a < read.offset < b and owed:
                         found.final_read.add(read.spot)
     for spot in skipped:

@@ -311,6 +311,21 @@ def test_flaws_of_the_final_read(count) -> None:
     assert count.file.final_read.count == 2
 
 
+def test_what_a_truncation_took_is_not_passed_over(count) -> None:
+    """2 and 3 were read in epoch 0; epoch 1 began at 1, and markers of it stand there now (KAFKA-20716)."""
+    reads = [read(0), read(1, epoch=1), read(4, epoch=1), live(2, epoch=0), live(3, epoch=0)]
+    assert count([sent(n) for n in range(5)], reads) == {"lost": 2, "vanished": 2}
+    assert count.file.final_read.count == 0
+
+
+@pytest.mark.parametrize(("before", "seen"), [(0, 0), (1, 1), (1, 2), (1, -1), (-1, 0)])
+def test_what_no_later_epoch_took_was_passed_over(count, before: int, seen: int) -> None:
+    """A record of the epoch before the gap, of a later one or of an unknown one may be in the log."""
+    reads = [read(0), read(1, epoch=before), read(4, epoch=2), live(2, epoch=seen)]
+    count([sent(n) for n in range(5)], reads)
+    assert [tuple(place) for place in count.file.final_read.places] == [("t", 0, 2)]
+
+
 def test_the_first_thousand_flaws(count) -> None:
     reads = [read(0), read(2001), *(live(n) for n in range(2002))]
     count([sent(n) for n in range(2002)], reads, range_rows=900)

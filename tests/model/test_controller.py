@@ -10,7 +10,7 @@ from ackproof_reference import controller
 from ackproof_reference.election import Election
 from ackproof_reference.messages import AlterPartition, Error
 from ackproof_reference.metadata import Metadata, Registration
-from ackproof_reference.rules import Rules, without
+from ackproof_reference.rules import Rules, rules_of, without
 from partition import metadata, partition
 
 ONE = Rules()
@@ -132,7 +132,7 @@ def test_the_last_known_leader_is_elected_when_nobody_is_left() -> None:
     assert after.partition.last_known_leader == -1
 
 
-def test_the_last_known_leader_is_for_elr_and_an_empty_isr_only() -> None:
+def test_the_last_known_leader_is_elected_with_elr_and_an_empty_isr_only() -> None:
     last = metadata(partition(leader=-1, isr=(), last=1), fenced=(1, 2, 3))
     assert controller.unfence(last, 1, NO_ELR).partition.leader == -1
     member = metadata(partition(leader=-1, isr=(3,), last=1), fenced=(1, 2, 3))
@@ -140,8 +140,14 @@ def test_the_last_known_leader_is_for_elr_and_an_empty_isr_only() -> None:
     assert (
         controller.fence(metadata(partition(isr=(1,), last=2)), 1, NO_ELR).partition.last_known_leader == -1
     )
-    stays = controller.fence(metadata(partition(isr=(1, 2)), stopping=(2,)), 1, TWO).partition
-    assert (stays.leader, stays.isr, stays.last_known_leader) == (-1, (2,), -1)
+
+
+@pytest.mark.parametrize(("version", "last"), [("4.0", -1), ("4.1", 1), ("4.3", 1)])
+def test_the_last_known_leader_is_written_when_nobody_leads_since_4_1(version: str, last: int) -> None:
+    """PartitionChangeBuilder.maybeUpdateLastKnownLeader; 4.0 waits for an empty ISR."""
+    rules = replace(rules_of(version, elr=True), min_insync=2)
+    made = controller.fence(metadata(partition(isr=(1, 2)), stopping=(2,)), 1, rules).partition
+    assert (made.leader, made.isr, made.last_known_leader) == (-1, (2,), last)
 
 
 def test_an_unclean_election_clears_the_elr() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from ackproof_reference import controller
 from ackproof_reference.messages import AlterPartition
-from ackproof_reference.metadata import Partition
-from ackproof_reference.rules import Rules
+from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.rules import Rules, rules_of
 from partition import metadata, partition
 
 ONE = Rules()
@@ -28,6 +28,39 @@ def test_a_reassignment_adds_first_and_removes_when_the_target_is_in_sync() -> N
     assert moving.partition == Partition((3, 2, 1), 1, 0, 1, (1, 2), adding=(3,), removing=(1,))
     done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
     assert done.partition == Partition((3, 2), 3, 1, 2, (3, 2))
+
+
+PAST_KEPT = Partition((1, 2, 4, 3), 1, 4, 7, (1, 3), adding=(4,), removing=(3,))
+"""Broker 4 is to take the place of 3, and broker 2, which is kept, is down."""
+
+
+def four(moving: Partition) -> Metadata:
+    """Four brokers; broker 2 is down."""
+    return Metadata(moving, tuple(Registration(node, 0, node == 2) for node in (1, 2, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("version", "done"), [("3.9.2", False), ("4.2.1", False), ("4.3.0", True), ("9.1", True)]
+)
+def test_a_reassignment_ends_past_a_kept_replica_since_4_3(version: str, done: bool) -> None:
+    """KAFKA-19975; PartitionReassignmentReplicas.maybeCompleteReassignment of 4.2.1 and 4.3.1."""
+    rules = rules_of(version, elr=False)
+    request = proposal(1, 3, 4, partition_epoch=7, leader_epoch=4)
+    made = controller.alter_partition(four(PAST_KEPT), request, rules)[0].partition
+    assert (made.replicas, set(made.isr)) == (((1, 2, 4), {1, 4}) if done else ((1, 2, 4, 3), {1, 3, 4}))
+
+
+def test_a_reassignment_never_ends_before_the_added_replica_is_in_sync() -> None:
+    request = proposal(1, partition_epoch=7, leader_epoch=4)
+    made = controller.alter_partition(four(PAST_KEPT), request, NO_ELR)[0].partition
+    assert (made.replicas, made.adding) == ((1, 2, 4, 3), (4,))
+
+
+def test_a_reassignment_to_fewer_replicas_waits_for_the_whole_target() -> None:
+    fewer = Partition((2, 4, 1, 3), 1, 4, 7, (1, 3), adding=(4,), removing=(1, 3))
+    request = proposal(1, 3, 4, partition_epoch=7, leader_epoch=4)
+    made = controller.alter_partition(four(fewer), request, NO_ELR)[0].partition
+    assert (made.replicas, set(made.isr)) == ((2, 4, 1, 3), {1, 3, 4})
 
 
 def test_a_reassignment_that_removes_only_ends_at_once() -> None:
@@ -66,10 +99,15 @@ def test_who_was_being_added_stays_in_the_isr_when_the_move_is_turned_back() -> 
     assert (zookeeper.replicas, zookeeper.isr, zookeeper.adding, zookeeper.removing) == ((2, 1), (1,), (), ())
 
 
-def test_a_reassignment_can_be_turned_back() -> None:
+@pytest.mark.parametrize(("version", "state"), [("4.2", ((1, 2), (), ())), ("4.3", ((1, 2, 3), (3,), (3,)))])
+def test_a_reassignment_back_to_where_it_began_ends_before_4_3_only(
+    version: str, state: tuple[tuple[int, ...], ...]
+) -> None:
+    """Since 4.3 broker 3, added and removed, is waited for in an ISR that it is taken out of: the move never ends."""
+    rules = rules_of(version)
     before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
-    back = controller.reassign(controller.reassign(before, (3, 2), ONE), (1, 2), ONE)
-    assert (back.partition.replicas, back.partition.adding, back.partition.removing) == ((1, 2), (), ())
+    back = controller.reassign(controller.reassign(before, (3, 2), rules), (1, 2), rules).partition
+    assert (back.replicas, back.adding, back.removing) == state
 
 
 # Taken back

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.reference.replay.steps import AppendContext, same, steps
+from ackproof.reference.replay.steps import AppendContext, same, steps, steps_from_image
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
@@ -170,6 +170,49 @@ def test_the_order_of_members_means_nothing_and_all_else_does() -> None:
     for field, value in full._asdict().items():
         changed = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else (7,)
         assert not same(full, full._replace(**{field: changed})), field
+
+
+STOPPING_WITHOUT_DIR = AppendContext(stopping=(1,), without_dir=(1,), offline=frozenset())
+"""A heartbeat: broker 1 wants to stop, and tells of a failed log dir."""
+STOPPED = DEPOSED
+TWICE = STOPPED._replace(leader_epoch=STOPPED.leader_epoch + 1, epoch=STOPPED.epoch + 1)
+
+
+def causes_from_image(seen: Partition, beside: AppendContext = STOPPING_WITHOUT_DIR) -> set[str]:
+    """The causes that make `seen` of `STOPPED` with a record that was built from the image before it."""
+    known = tuple(Registration(node, 10 + node) for node in (1, 2, 3))
+    made = steps_from_image(Metadata(BEFORE, known), STOPPED, beside, RULES)
+    return {step.cause for step in made if same(step.partition, seen)}
+
+
+def test_one_heartbeat_writes_a_second_record_from_the_image_before_its_first() -> None:
+    """KAFKA-15649: controlled shutdown and a failed log dir in one heartbeat elect broker 2 twice."""
+    assert causes_from_image(TWICE) == {"log dir of broker 1 failed"}
+    assert causes(TWICE, STOPPING_WITHOUT_DIR, before=STOPPED) == {}
+
+
+@pytest.mark.parametrize(
+    ("seen", "beside"),
+    [
+        (TWICE, AppendContext(stopping=(1,))),
+        (TWICE, replace(STOPPING_WITHOUT_DIR, without_dir=(3,))),
+        (TWICE._replace(leader=3), STOPPING_WITHOUT_DIR),
+        (TWICE._replace(isr=(1, 2, 3)), STOPPING_WITHOUT_DIR),
+        (TWICE._replace(leader_epoch=STOPPED.leader_epoch), STOPPING_WITHOUT_DIR),
+        (TWICE._replace(epoch=TWICE.epoch + 1), STOPPING_WITHOUT_DIR),
+    ],
+)
+def test_no_other_second_record_is_built_from_that_image(seen: Partition, beside: AppendContext) -> None:
+    assert causes_from_image(seen, beside) == set()
+
+
+def test_a_replica_in_a_failed_log_dir_is_not_elected() -> None:
+    """LeaderAcceptor: broker 2 is active, and its replica is not online."""
+    beside = AppendContext(fenced=(1,), offline=frozenset([2]))
+    assert causes(DEPOSED, beside) == {}
+    assert causes(after(leader=3, leader_epoch=5, isr=(2, 3)), beside) == {"broker 1 fenced": True}
+    seen = after(NOBODY, leader=1, leader_epoch=5)
+    assert causes(seen, AppendContext(unfenced=(1,), offline=frozenset([1])), before=NOBODY) == {}
 
 
 # -- brokers ----------------------------------------------------------------------------------------------------------

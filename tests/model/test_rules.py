@@ -29,8 +29,9 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, Rules, Truncation, r
         ("3.5.1", "3.5"),
         ("3.9.1", "3.7"),
         ("4.0.0", "4.0"),
-        ("4.3.1", "4.2"),
-        ("4.10", "4.2"),
+        ("4.2.2", "4.2"),
+        ("4.3.1", "4.3"),
+        ("4.10", "4.3"),
     ],
 )
 def test_a_release_follows_the_newest_preset_not_above_it(version: str, preset: str) -> None:
@@ -55,17 +56,27 @@ NEWEST = {
     "truncation": Truncation.ON_FETCH,
     "bump_on_shrink": False,
 }
-"""What Kafka 4.2 does by default; all other switches are protections, and on."""
+"""What Kafka 4.3 does by default; all other switches are protections, and on."""
 
 
 def test_the_newest_release_has_every_protection() -> None:
     assert asdict(Rules()) == {field.name: NEWEST.get(field.name, True) for field in fields(Rules)}
-    assert VERSIONS["4.2"] == Rules()
+    assert VERSIONS["4.3"] == Rules()
 
 
 HISTORY: list[tuple[str, str, dict[str, object]]] = [
+    ("4.3", "4.2", {"completes_past_kept": False}),
     ("4.2", "4.1", {"strict_markers": False}),
-    ("4.1", "4.0", {"elr": False, "unclean_shutdown_detection": False, "last_known_leader_unfenced": False}),
+    (
+        "4.1",
+        "4.0",
+        {
+            "elr": False,
+            "unclean_shutdown_detection": False,
+            "last_known_leader_unfenced": False,
+            "last_known_when_leaderless": False,
+        },
+    ),
     ("4.0", "3.7", {"bump_every_transaction": False}),
     ("3.7", "3.6", {"strict_min_isr": False}),
     ("3.6", "3.5", {"bump_on_shrink": True, "verify_transactions": False}),

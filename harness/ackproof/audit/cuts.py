@@ -41,7 +41,7 @@ IDENTITY: Final = Axis(
     dict.fromkeys(("produced", *_READS[1:]), "seq"),
     _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
 )
-OFFSET: Final = Axis(dict.fromkeys(_READS, "offset"), _RECORD)
+OFFSET: Final = Axis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
 TIME: Final = Axis(
     {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},
     frozenset({"outcome", "at_ns", "latency_ns", "read_ns"}),

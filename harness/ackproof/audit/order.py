@@ -13,8 +13,9 @@ import numpy as np
 
 from ackproof.ledgers.rows import Bools, Rows, Schema, concat, distinct, group_starts
 
-GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8"}
-"""Pairs of consecutive reads that left offsets between them, and the leader epoch of the second (-1: not known)."""
+GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8", "first_epoch": "i8"}
+"""Pairs of consecutive reads that left offsets between them, and the leader epochs of the second and of the first
+(-1: not known)."""
 _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
 
@@ -57,7 +58,12 @@ def _steps(ordered: Rows, asked: Bools, ends: Rows) -> Walk:
     rises = offset[1:] > offset[:-1]
     back = ordered.take(np.flatnonzero(same & ~rises) + 1)
     leaps = np.flatnonzero(same & rises & (offset[1:] - offset[:-1] != 1))
-    columns = {"after": offset[leaps], "before": offset[leaps + 1], "epoch": epoch[leaps + 1]}
+    columns = {
+        "after": offset[leaps],
+        "before": offset[leaps + 1],
+        "epoch": epoch[leaps + 1],
+        "first_epoch": epoch[leaps],
+    }
     return Walk(each_once(Rows(columns, len(leaps))), back, ends)
 
 

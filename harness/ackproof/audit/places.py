@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.ledgers.lookup import Lookup, covered
+from ackproof.ledgers.lookup import Lookup, covered, highest_over
 from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
@@ -19,6 +19,8 @@ from ackproof.rundir.partition import TopicPartition
 MOST_PLACES = 1000
 """So many places of final_read are named, the lowest."""
 
+_FAR = 1 << 62
+"""Above every leader epoch."""
 _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 
@@ -50,9 +52,9 @@ class PartitionAudit:
         other = self._other_than_first(reads, copies, starts, at)
         self._vanished(reads, other[~removed[other]], copies, starts, at)
         self._conflict(reads, other, copies, starts, at)
-        only_live = distinct(reads.ints("offset")[(at < 0) & ~removed])
         over = [gaps.ints("after"), gaps.ints("before")]
-        passed = np.concatenate([held[covered(held, over)], only_live[covered(only_live, over)]])
+        only_live = _passed_over(reads.take(np.flatnonzero((at < 0) & ~removed)), gaps)
+        passed = np.concatenate([held[covered(held, over)], only_live])
         return distinct(np.concatenate([passed, back.ints("offset")]))
 
     def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:
@@ -108,6 +110,19 @@ class PartitionAudit:
     def _offsets(self, anomaly: Anomaly, offsets: Ints, detail: str) -> None:
         once = distinct(offsets)
         self.findings.add(self.place, anomaly, Rows({"offset": once}, len(once)), detail=detail)
+
+
+def _passed_over(reads: Rows, gaps: Rows) -> Ints:
+    """The offsets of these reads that a gap of the final read holds.
+
+    Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was truncated, and
+    whatever lies in the gap now took its place.
+    """
+    reads = reads.sorted_by("offset")
+    offset, epoch = reads.ints("offset"), reads.ints("leader_epoch")
+    over = gaps.ints("after"), gaps.ints("before")
+    lowest = -np.maximum(highest_over(offset, *over, -gaps.ints("first_epoch")), -_FAR)
+    return distinct(offset[(lowest < _FAR) & ((epoch < 0) | (epoch >= lowest))])
 
 
 def _several_records(rows: Rows) -> Ints:

@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster import queries
@@ -16,6 +16,8 @@ from ackproof.cluster.wire import Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 
 N = TypeVar("N", bound=Node)
+ANSWERS_WITHIN_S: Final = 1.0
+"""A broker that lives says within milliseconds which brokers there are."""
 
 
 class AskedCluster(ABC, Generic[N]):
@@ -81,6 +83,15 @@ class AskedCluster(ABC, Generic[N]):
                 with contextlib.suppress(WireError):
                     found |= ends_at(leader, links[leader], places)
         return found
+
+
+def answering(links: Mapping[int, Connection]) -> Connection | None:
+    """The first link whose broker answers within `ANSWERS_WITHIN_S`; where none does, the first."""
+    for link in links.values():
+        with contextlib.suppress(WireError):
+            queries.brokers(link, ANSWERS_WITHIN_S)
+            return link
+    return next(iter(links.values()), None)
 
 
 def merge(views: Iterable[Mapping[TopicPartition, PartitionState]]) -> dict[TopicPartition, PartitionState]:

@@ -17,7 +17,7 @@ from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
 from ackproof.cluster.addresses import Address, Addresses, hosts_file
-from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.asked import AskedCluster, answering
 from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
@@ -304,7 +304,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         links = self.running_links()
         if self.spec.metadata.broker_controls:
             return links.get(self.controller() or -1)
-        return next(iter(links.values()), None)
+        return answering(links)
 
     # -- within -------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from ackproof.faults.life import (
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
 from ackproof.rundir.samples import Sample
-from ackproof.rundir.timeline import Timeline
+from ackproof.rundir.timeline import Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
@@ -90,6 +90,8 @@ class FaultDriver:
         self._clock = threading.Thread(target=self._tick, name="faults", daemon=True)
         self._start_ns = 0
         self._unwritten: OSError | None = None
+        self._left: list[tuple[int, Injection[Any]]] = []
+        """Faults whose healing failed."""
 
     def start(self) -> None:
         """The workload runs: begin to look at triggers."""
@@ -166,6 +168,8 @@ class FaultDriver:
             self._clock.join()
         for thread in self._threads:
             thread.join()
+        while self._left:
+            self._put_back(*self._left.pop())
         if self._unwritten is not None:
             raise self._unwritten
 
@@ -267,10 +271,20 @@ class FaultDriver:
             self._go(self._lives[number].recovered(injection.confirm_healed()))
         except Exception as error:  # noqa: BLE001 — as above
             self._go(self._lives[number].not_healed(f"healing: {_words(error)}"))
+            self._left.append((number, injection))
         finally:
             # Others on its nodes await that: what could not heal must not keep them waiting.
             if self._field.holds is not None:
                 self._field.holds.drop(number)
+
+    def _put_back(self, number: int, injection: Injection[Any]) -> None:
+        """What a fault set must not outlive it: no other fault stands in the way any more."""
+        try:
+            said = injection.put_back()
+        except Exception as error:  # noqa: BLE001 — as above
+            said = f"what it set could not be put back: {_words(error)}"
+        if said:
+            self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
         """Begin it, which lets the faults that it drew begin."""

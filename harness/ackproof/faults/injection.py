@@ -139,6 +139,10 @@ class Injection(ABC, Generic[SpecT]):
     def confirm_healed(self) -> str:
         """See that it is undone."""
 
+    def put_back(self) -> str:
+        """Undo what it set in the cluster's metadata: called when healing has failed and all faults are over."""
+        return ""
+
     def seen(
         self,
         look: Callable[[], T | None],

@@ -149,6 +149,11 @@ def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: 
         return []
     marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
     end = max([sent.last_offset, *(mark - 1 for mark in marks if sent.nameless)])
+    ends = [
+        one.log_ends[one.leader] for one in evidence.samples_of.get(place, ()) if one.leader in one.log_ends
+    ]
+    if ends and ends[-1] < max(ends):  # the log was truncated: what was acknowledged above its end is gone
+        end = min(end, ends[-1] - 1)
     begin = int(sent.done.bins[0][0]) if handed.done.last is None else handed.done.last
     if end > handed.last_offset:
         return [_cut(begin, max(evidence.load_ends, begin))]

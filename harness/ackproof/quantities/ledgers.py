@@ -93,7 +93,10 @@ class Asked:
     begun_ns: int = _NEVER
     """When the first was asked for that was acknowledged, or waited for."""
     last_offset: int = -1
-    """The highest that was acknowledged (of a transaction: that was committed), or handed over; -1 unknown."""
+    """The highest that was acknowledged (of a transaction: that was committed), or handed over in the newest leader
+    epoch; -1 unknown."""
+    last_epoch: int = -2
+    """The newest leader epoch of what was handed over; -1 unknown, -2 nothing was."""
     nameless: bool = False
     """Whether some of these was acknowledged without an offset (acks=0)."""
 
@@ -197,13 +200,15 @@ class Ledgers:
         """Every partition that live readers were handed something of."""
         found: dict[TopicPartition, Asked] = defaultdict(Asked)
         for place, rows in _by_place(
-            self._run.consumed, ["topic", "partition", "phase", "offset", "read_ns"]
+            self._run.consumed, ["topic", "partition", "phase", "offset", "leader_epoch", "read_ns"]
         ):
             live = np.isin(rows["phase"], _LIVE)
             if live.any():
                 one = found[place]
                 one.done.add(rows["read_ns"][live])
-                one.last_offset = max(one.last_offset, int(rows["offset"][live].max()))
+                epoch = int(rows["leader_epoch"][live].max())
+                newest = int(rows["offset"][live & (rows["leader_epoch"] == epoch)].max())
+                one.last_epoch, one.last_offset = max((one.last_epoch, one.last_offset), (epoch, newest))
         return dict(found)
 
     def since(self, t_ns: int) -> dict[TopicPartition, Since]:

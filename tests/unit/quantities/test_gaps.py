@@ -230,3 +230,38 @@ def test_replicas_are_equal_when_each_has_what_the_leader_had_at_the_look_before
     assert open_.high == math.inf and "were not equal" in open_.why
     never = value(make(samples=samples[5:], events=life(6.4, 6.5, 7)), "time_to(replicas equal, fault 1)")
     assert never.why == "no replica was seen to be behind its leader after the fault"
+
+
+# -- a truncation between what was acknowledged and what was read -----------------------------------------------------
+
+
+def _look(at_s: float, end: int, epoch: int) -> Any:
+    return look(at_s, epoch=epoch, mark=end, log_ends={1: end})
+
+
+def _acked(at_s: float, offset: int) -> dict[str, Any]:
+    return attempt(at_s, at_s, offset=offset)
+
+
+def test_an_acknowledged_record_that_was_truncated_is_owed_to_no_reader(make: Make) -> None:
+    """90 was of epoch 0; epoch 1 began at 50."""
+    consumed = [read(1, 49), read(3, 60) | {"leader_epoch": 1}]
+    samples = [_look(1, 91, 0), _look(4, 61, 1)]
+    evidence = make(produced=[_acked(1, 90), _acked(3, 60)], consumed=consumed, samples=samples)
+    assert value(evidence, "longest_gap(read)") == Value.exactly(2)
+
+
+def test_a_record_of_the_newest_epoch_is_not_hidden_by_a_higher_one_of_an_older_epoch(make: Make) -> None:
+    """The reader had 90 of epoch 0, which is gone, and lacks 70 of epoch 1."""
+    consumed = [read(1, 90), read(3, 60) | {"leader_epoch": 1}]
+    samples = [_look(1, 91, 0), _look(4, 71, 1)]
+    evidence = make(produced=[_acked(1, 90), _acked(4, 70)], consumed=consumed, samples=samples)
+    assert value(evidence, "longest_gap(read)") == Value(
+        7, math.inf, value(evidence, "longest_gap(read)").why
+    )
+
+
+def test_a_log_that_only_grows_owes_what_was_acknowledged_after_the_last_look(make: Make) -> None:
+    samples = [_look(1, 40, 0), _look(2, 61, 0)]
+    evidence = make(produced=[_acked(1, 49), _acked(4, 90)], consumed=[read(2, 60)], samples=samples)
+    assert math.isinf(value(evidence, "longest_gap(read)").high)

@@ -154,7 +154,7 @@ class ControllerRemoval(Injection[RemoveController]):
     def _quorum(self) -> Quorum | None:
         try:
             return queries.quorum(views(self.context).witness_link, directories=True)
-        except WireError:
+        except (WireError, FaultNotConfirmed):
             return None
 
     def _await(self, what: str, change: Callable[[], bool]) -> None:
@@ -164,7 +164,7 @@ class ControllerRemoval(Injection[RemoveController]):
         def taken() -> bool:
             try:
                 return change()
-            except WireError as error:
+            except (WireError, FaultNotConfirmed) as error:
                 said[:] = [str(error)]
                 return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
@@ -14,7 +15,9 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import injects
 from ackproof.faults.planned.of_partition import UNCLEAN, OfPartition, PlannedT, _OfPartition
-from ackproof.faults.planned.views import views
+from ackproof.faults.planned.views import ask_for_one, views
+
+_ELECTION_NOT_NEEDED: Final = 84
 
 
 class ElectPreferred(OfPartition):
@@ -56,10 +59,12 @@ class _Elected(_OfPartition[PlannedT]):
 
     def inject(self) -> str:
         """Ask for the election."""
-        look = self._look()
+        self._look()
         self._must_change_something()
-        admin.elect(look.asked_link, self.place, self.ELECTION)
-        return f"asked broker {look.asked} for a {self.ELECTION.name.lower()} election of {self.place}"
+        asked = ask_for_one(
+            self.context, lambda link: admin.elect(link, self.place, self.ELECTION), _ELECTION_NOT_NEEDED
+        )
+        return f"asked broker {asked} for a {self.ELECTION.name.lower()} election of {self.place}"
 
     def _must_change_something(self) -> None:
         raise NotImplementedError

@@ -12,7 +12,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import PartitionField, Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection
-from ackproof.faults.planned.views import Views, state_at, state_of, views
+from ackproof.faults.planned.views import Views, find_views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -66,7 +66,8 @@ class _OfPartition(Injection[PlannedT]):
 
     def _witness(self) -> PartitionState | None:
         """The partition as another broker than the asked one shows it. One that was restarted is looked up anew."""
-        return state_at(views(self.context).witness_link, self.place)
+        look = find_views(self.context)
+        return None if look is None else state_at(look.witness_link, self.place)
 
     def _await_leader(self) -> str:
         """Wait until the leader answers for its partition."""

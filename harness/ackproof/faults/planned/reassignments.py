@@ -20,7 +20,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
-from ackproof.faults.planned.views import ask, views
+from ackproof.faults.planned.views import ask, find_views, put_back, views
 from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
@@ -129,7 +129,8 @@ class _Moved(_OfPartition[MoveT]):
             )
         if self.fault.throttle is not None:
             self._throttled = True
-            self._set_throttle(str(self.fault.throttle), "*")
+            slow = self._throttle(str(self.fault.throttle), "*")
+            ask(self.context, lambda link: admin.alter_config(link, slow))
         asked, _ = ask(self.context, lambda link: admin.reassign(link, {self.place: self.fault.to}))
         self._asked = True
         self.holds.assign(self.place, self.fault.number, self.fault.to)
@@ -147,23 +148,29 @@ class _Moved(_OfPartition[MoveT]):
             f"{list(before.replicas)} → {list(after.replicas)}"
         )
 
-    def _set_throttle(self, rate: str | None, replicas: str | None) -> None:
+    def _throttle(self, rate: str | None, replicas: str | None) -> dict[Owner, dict[str, str | None]]:
         """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
-        changes = {Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate)}
-        changes[Owner(Whose.TOPIC, self.place.topic)] = dict.fromkeys(_THROTTLED, replicas)
-        ask(self.context, lambda link: admin.alter_config(link, changes))
+        return {
+            Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate),
+            Owner(Whose.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
+        }
 
     def _lift_throttle(self) -> str:
         if not self._throttled:
             return ""
-        self._set_throttle(None, None)
+        put_back(self.context, lambda link: admin.alter_config(link, self._throttle(None, None)))
         self._throttled = False
         return "; throttle lifted"
 
+    def put_back(self) -> str:
+        return self._lift_throttle().removeprefix("; ")
+
     def _goes_on(self) -> bool:
-        """Whether the active controller lists it. Asked anew at each look: the asked broker may be gone by then."""
+        """Whether the active controller lists it, or nobody tells. Asked anew at each look: the asked broker may be
+        gone by then."""
+        look = find_views(self.context)
         try:
-            return self.place in admin.reassignments(views(self.context).asked_link)
+            return look is None or self.place in admin.reassignments(look.asked_link)
         except WireError:
             return True
 
@@ -226,13 +233,17 @@ class Reassignment(_Moved[Reassign]):
         """It ends by itself: when the new replicas have all data and are in sync."""
         if not self._asked:
             return f"nothing to undo{self._lift_throttle()}"
-        self.seen(
-            lambda: not self._goes_on(),
-            f"the reassignment of {self.place} to be through",
-            state=lambda: str(self._witness()),
-            within_s=MOVED_WITHIN_S,
-        )
-        return f"it is through{self._lift_throttle()}"
+        lifted = ""
+        try:
+            self.seen(
+                lambda: not self._goes_on(),
+                f"the reassignment of {self.place} to be through",
+                state=lambda: str(self._witness()),
+                within_s=MOVED_WITHIN_S,
+            )
+        finally:
+            lifted = self._lift_throttle()
+        return f"it is through{lifted}"
 
     def confirm_healed(self) -> str:
         """Another broker shows the new replicas in sync, and each of them has a log."""
@@ -242,6 +253,8 @@ class Reassignment(_Moved[Reassign]):
 @injects(CancelReassign)
 class CancelledReassignment(_Moved[CancelReassign]):
     """A reassignment that is cancelled half way."""
+
+    _cancelled = False
 
     def confirm(self) -> str:
         """Another broker shows replicas being added, and the controller lists the reassignment."""
@@ -262,11 +275,21 @@ class CancelledReassignment(_Moved[CancelReassign]):
                     f"the reassignment of {self.place} was through before it was cancelled; "
                     "a smaller throttle makes it last"
                 )
-            asked, _ = ask(self.context, lambda link: admin.reassign(link, {self.place: None}))
+            asked = self._cancel()
             self.holds.assign(self.place, self.fault.number, self.before.replicas)
         finally:
             lifted = self._lift_throttle()
         return f"asked broker {asked} to cancel it{lifted}"
+
+    def _cancel(self) -> int:
+        asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
+        self._cancelled = True
+        return asked
+
+    def put_back(self) -> str:
+        mine = self._asked and not self._cancelled and self._last_asked()[0] == self.fault.number
+        did = f"asked broker {self._cancel()} to cancel the reassignment" if mine and self._goes_on() else ""
+        return "; ".join(filter(None, (did, super().put_back())))
 
     def confirm_healed(self) -> str:
         """Another broker shows the replicas that there were."""

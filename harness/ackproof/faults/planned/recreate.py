@@ -20,10 +20,11 @@ from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest, TopicSpec
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import views
+from ackproof.faults.planned.views import ask_for_one, find_views, views
 from ackproof.rundir.partition import TopicPartition
 
 DELETE_S: Final = 10.0
+_UNKNOWN_TOPIC: Final = 3
 CREATED_WITHIN_S: Final = 60.0
 
 
@@ -79,18 +80,22 @@ class Recreation(Injection[Recreate]):
         self._before = self.context.cluster.partition_ends([self.fault.topic])
         if len(self._before) < partitions:
             raise FaultNotConfirmed(f"{self.fault.topic} is not there, or lacks leaders: nothing to delete")
-        look = views(self.context)
         self._deleted = True
-        queries.delete_topics(look.asked_link, [self.fault.topic], DELETE_S)
+        asked = ask_for_one(
+            self.context,
+            lambda link: queries.delete_topics(link, [self.fault.topic], DELETE_S),
+            _UNKNOWN_TOPIC,
+        )
         ends = ", ".join(f"{place}: {ends.log_end}" for place, ends in sorted(self._before.items()))
-        return f"asked broker {look.asked} to delete {self.fault.topic}, whose logs ended at {ends}"
+        return f"asked broker {asked} to delete {self.fault.topic}, whose logs ended at {ends}"
 
     def confirm(self) -> str:
         """Another broker does not know it."""
 
         def gone() -> bool:
+            look = find_views(self.context)
             try:
-                return not queries.partitions(views(self.context).witness_link, [self.fault.topic])
+                return look is not None and not queries.partitions(look.witness_link, [self.fault.topic])
             except WireError:
                 return False
 

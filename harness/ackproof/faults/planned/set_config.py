@@ -21,10 +21,8 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
-from ackproof.faults.planned.views import T, ask
+from ackproof.faults.planned.views import BACK_WITHIN_S, T, ask, put_back
 
-BACK_WITHIN_S: Final = 60.0
-"""Other faults may have ended every broker; one that starts registers after its old session has ended."""
 _SIMULATED: Final = frozenset(
     {
         "min.insync.replicas",
@@ -128,6 +126,7 @@ class ConfigChange(Injection[SetConfig]):
     def __init__(self, fault: SetConfig, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._before: dict[str, Setting] | None = None
+        self._is_back = False
 
     @property
     def owner(self) -> Owner:
@@ -162,6 +161,9 @@ class ConfigChange(Injection[SetConfig]):
         """Every broker that runs says that the new values are in force."""
         return self._await(lambda said: said == self.fault.config, self._text(self.fault.config))
 
+    def put_back(self) -> str:
+        return "" if self._before is None or self._is_back else self.heal()
+
     def heal(self) -> str:
         if self._before is None:
             return "nothing to undo"
@@ -169,7 +171,12 @@ class ConfigChange(Injection[SetConfig]):
             name: setting.value if (setting := self._before.get(name)) is not None and setting.own else None
             for name in self.fault.config
         }
-        asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: own}), BACK_WITHIN_S)
+        change = {self.owner: own}
+        if self.fault.broker is None:
+            asked, _ = put_back(self.context, lambda link: admin.alter_config(link, change))
+        else:
+            asked, _ = self._ask(lambda link: admin.alter_config(link, change))
+        self._is_back = True
         back = ", ".join(f"{name} {'inherited' if value is None else value}" for name, value in own.items())
         return f"asked broker {asked} to put {self.owner} back: {back}"
 

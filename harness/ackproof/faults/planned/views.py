@@ -7,21 +7,29 @@ broker shows was therefore committed, whatever the first one answered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Event as Flag
 from typing import Final, TypeVar
 
-from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed, Interrupted, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
+from ackproof.cluster.asked import ANSWERS_WITHIN_S
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, Unreachable, WireError
+from ackproof.cluster.wire import Connection, Refused, Unreachable, WireError
+from ackproof.experiment.node_settings import longest_time_out
 from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
 ISR_WITHIN_S: Final = 60.0
-ANSWERS_WITHIN_S: Final = 1.0
-"""A broker that lives says within milliseconds which brokers there are."""
+BACK_WITHIN_S: Final = 60.0
+"""Other faults may have ended every broker; one that starts registers after its old session has ended."""
+STOPPED_S: Final = 5.0
+"""How long a run that is stopped tries to undo a change: nodes that run answer within a second."""
+NOBODY: Final = "no broker runs that could be asked"
+_NO_CONTROLLER: Final = frozenset({7, 8, 13, 41})
+"""REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, NETWORK_EXCEPTION, NOT_CONTROLLER: no controller took the request yet."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +49,25 @@ class Views:
 
 
 def views(context: FaultContext) -> Views:
+    """The two brokers, as soon as they can be asked (`find_views`).
+
+    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in ZooKeeper mode a broker's session later: only then has another
+    broker taken the place of a controller that is gone. For a single look, such as one of many: `find_views`.
+    """
+    within_s = SEEN_WITHIN_S
+    cluster = context.cluster.spec
+    if cluster.metadata.broker_controls:
+        within_s += longest_time_out(cluster, cluster.metadata.session) / 1000
+    elif not context.cluster.running_links():
+        raise FaultNotConfirmed(NOBODY)
+    return seen(context, lambda: find_views(context), "a broker that takes changes", within_s=within_s)
+
+
+def find_views(context: FaultContext) -> Views | None:
     """The lowest and the highest broker that live; with ZooKeeper the controller is asked, for only it takes changes.
 
     A broker lives when no fault holds it, it answers, and it is registered and unfenced in its own view. Where none
-    does, whoever runs is asked. Raises `FaultNotConfirmed` when none runs.
+    does, whoever runs is asked. None while none runs, or while ZooKeeper's controller does not.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
@@ -54,7 +77,7 @@ def views(context: FaultContext) -> Views:
         else min(links, default=None)
     )
     if asked is None or asked not in links:
-        raise FaultNotConfirmed("no broker runs that could be asked")
+        return None
     witness = max((broker for broker in links if broker != asked), default=asked)
     return Views(asked, links[asked], witness, links[witness])
 
@@ -78,19 +101,50 @@ def ask(
     Only for requests that may be done twice: one that broke off may have been done. Raises `FaultNotConfirmed` when
     nobody does it.
     """
-    broken: list[AckproofError] = []
+    broken: list[str] = []
 
     def asked() -> tuple[int, T] | None:
+        look = find_views(context)
         try:
-            look = views(context)
-            return look.asked, do(look.asked_link)
-        except (FaultNotConfirmed, Unreachable) as error:
-            broken[:] = [error]
-            return None
+            if look is not None:
+                return look.asked, do(look.asked_link)
+            broken[:] = [NOBODY]
+        except Unreachable as error:
+            broken[:] = [str(error)]
+        except Refused as error:
+            if error.code not in _NO_CONTROLLER:
+                raise
+            broken[:] = [str(error)]
+        return None
 
     return seen(
-        context, asked, "a broker to do what it is asked for", state=lambda: str(broken[0]), within_s=within_s
+        context, asked, "a broker to do what it is asked for", state=lambda: broken[0], within_s=within_s
     )
+
+
+def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
+    """`ask` for what is done once. `already`: Kafka's error when a request that broke off had been done."""
+    tried = False
+
+    def once(link: Connection) -> None:
+        nonlocal tried
+        try:
+            do(link)
+        except Refused as error:
+            if not tried or error.code != already:
+                raise
+        finally:
+            tried = True
+
+    return ask(context, once)[0]
+
+
+def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
+    """`ask` for what undoes a fault: for `BACK_WITHIN_S`, and once more when the run is stopped, for `STOPPED_S`."""
+    try:
+        return ask(context, do, BACK_WITHIN_S)
+    except Interrupted:
+        return ask(replace(context, stop=Flag()), do, STOPPED_S)
 
 
 def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:

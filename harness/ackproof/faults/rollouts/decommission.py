@@ -6,6 +6,7 @@ system, that they are gone.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -21,7 +22,7 @@ from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.planned.views import all_topics
+from ackproof.faults.planned.views import all_topics, ask
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
@@ -100,9 +101,8 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"{gone}; {self._await_moved()}"
 
     def _move_all(self) -> None:
-        link = self.context.cluster.admin_link()
         others = sorted(set(self.context.cluster.running_links()) - self.leaving)
-        if link is None or not others:
+        if not others:
             raise FaultNotConfirmed("no other broker runs that could take replicas")
         states = self._states()
         held = dict.fromkeys(others, 0)
@@ -129,7 +129,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
                 moves[place] = tuple(replicas)
         if not moves:
             return  # it holds nothing: all that is left is to go
-        admin.reassign(link, moves)
+        ask(self.context, lambda link: admin.reassign(link, moves))
         self._await_moved()
 
     def _await_moved(self) -> str:
@@ -151,16 +151,13 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
 
     def _states(self) -> dict[TopicPartition, PartitionState]:
-        """All partitions, as the last broker that stays shows them."""
+        """All partitions, as the last broker that stays and answers shows them."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
             links = self.context.cluster.running_links()
-            stay = sorted(set(links) - self.leaving)
-            if not stay:
-                return None
-            try:
-                return queries.partitions(links[stay[-1]], all_topics(self.context))
-            except WireError:
-                return None
+            for broker in sorted(set(links) - self.leaving, reverse=True):
+                with contextlib.suppress(WireError):
+                    return queries.partitions(links[broker], all_topics(self.context))
+            return None
 
         return self.seen(look, "a broker that stays to describe all partitions")

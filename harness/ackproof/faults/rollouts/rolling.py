@@ -240,13 +240,13 @@ class UpgradeInjection(_Rollout[Upgrade]):
         said: list[str] = []
 
         def raised() -> bool:
-            look = views(self.context)
             try:
+                look = views(self.context)
                 in_force = admin.features(look.asked_link).finalised
                 lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
                 if lower:
                     admin.raise_features(look.asked_link, lower)
-            except WireError as error:
+            except (WireError, FaultNotConfirmed) as error:
                 said[:] = [str(error)]
                 return False
             return True
@@ -268,7 +268,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
         def in_force() -> dict[str, int]:
             try:
                 return dict(admin.features(views(self.context).witness_link).finalised)
-            except WireError:
+            except (WireError, FaultNotConfirmed):
                 return {}
 
         self.seen(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
+
+import pyarrow.compute as pc
 
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, lacks
@@ -24,11 +27,32 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if unread:
         yield lacks("the final read says nothing of " + ", ".join(map(str, unread)))
     yield from _of_the_readers(facts, final)
-    if facts.audit.final_read.count:
+    if flaws := facts.audit.final_read.count - _taken_by_markers(facts):
         yield lacks(
-            f"the final reader went back, or passed over offsets that another read shows, "
-            f"in {facts.audit.final_read.count} places"
+            f"the final reader went back, or passed over offsets that another read shows, in {flaws} places"
         )
+
+
+def _taken_by_markers(facts: Facts) -> int:
+    """At how many of the named places every log of a replica in sync holds a transaction marker: a record that was read
+    there was truncated since, and no reader is handed a marker.
+    """
+    if facts.replicas is None:
+        return 0
+    taken = 0
+    for named in facts.audit.final_read.places:
+        topic, partition, offset = cast("tuple[str, int, int]", named)
+        place = TopicPartition(topic, partition)
+        here = (
+            (pc.field("topic") == topic)
+            & (pc.field("partition") == partition)
+            & pc.field("node").isin(list(facts.in_sync.get(place, ())))
+            & (pc.field("first_offset") <= offset)
+            & (pc.field("last_offset") >= offset)
+        )
+        markers = facts.batches.filter(here)["control"]
+        taken += len(markers) > 0 and bool(pc.all(markers).as_py())
+    return taken
 
 
 def _of_the_readers(facts: Facts, final: FinalReadFile) -> Iterator[Opinion]:

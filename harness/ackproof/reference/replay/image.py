@@ -153,6 +153,12 @@ class Image:
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED
 
+    def offline(self, place: TopicPartition) -> frozenset[int]:
+        """The brokers whose replica of a partition lies in a log dir that they registered as offline."""
+        return frozenset(
+            node for node, name in self._directories.get(place, ()) if self.lacks_dir(node, name)
+        )
+
     def active(self, node: int) -> bool:
         """Whether a broker may lead (ClusterControlManager.isActive)."""
         known = self.brokers.get(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from ackproof.reference.replay.account import Account
@@ -11,7 +12,7 @@ from ackproof.reference.replay.image import Image, partition_of
 from ackproof.reference.replay.lives import Life, Moment, Removal, deleted_by
 from ackproof.reference.replay.observed import Observed
 from ackproof.reference.replay.rules import Broken, broken_rule, plain, state_of
-from ackproof.reference.replay.steps import AppendContext, Step, same, steps
+from ackproof.reference.replay.steps import AppendContext, Step, same, steps, steps_from_image
 from ackproof.reference.replay.zookeeper import zookeeper_steps
 from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
@@ -37,6 +38,7 @@ def replay(observed: Observed, account: Account) -> None:
     replaying = _Replay(observed, account, Image(observed.case))
     for group in _appends(observed.records):
         beside = _append_context(group, replaying.image)
+        replaying.images.clear()
         for record in group:
             replaying.take(record, beside)
 
@@ -102,6 +104,8 @@ class _Replay:
     image: Image
     deleted: set[int] = field(default_factory=set)
     """Faults that have deleted a topic: each deletes it once."""
+    images: dict[TopicPartition, list[Metadata]] = field(default_factory=dict)
+    """What each partition was before its earlier changes in the append that is replayed."""
 
     def take(self, record: MetadataRecord, beside: AppendContext) -> None:
         """Hold the next record against the state before it, then take it as decided."""
@@ -182,8 +186,19 @@ class _Replay:
             lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
             lost += [node for there, node in beside.unregistered_dirs if there == place]
             cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
-            mine = replace(beside, without_dir=tuple(lost), eligible_cleared=cleared, unclean_asked=asked)
-            made = steps(before, seen, mine, rules)
+            mine = replace(
+                beside,
+                without_dir=tuple(lost),
+                offline=image.offline(place),
+                eligible_cleared=cleared,
+                unclean_asked=asked,
+            )
+            images = self.images.setdefault(place, [])
+            made = chain(
+                steps(before, seen, mine, rules),
+                *[steps_from_image(one, old, mine, rules) for one in images],
+            )
+            images.append(before)
         step, alternative = _matching(made, seen)
         named = step.partition.leader if step else _named(alternative, old)
         if step is None:

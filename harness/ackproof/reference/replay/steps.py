@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reference.controller import (
@@ -56,27 +56,26 @@ class AppendContext:
     """Replicas that their brokers say to be in a log dir that they have not registered."""
     without_dir: tuple[int, ...] = ()
     """Brokers that lost the log dir in which they hold this very partition, or named one for it that is not online."""
+    offline: frozenset[int] = frozenset()
+    """Brokers whose replica of this very partition lies in a log dir that is not online: none of them is elected."""
     eligible_cleared: bool = False
     """A replica has another log dir, in a release that empties the ELR with that."""
 
 
 def steps(before: Metadata, after: Partition, beside: AppendContext, rules: Rules) -> Iterator[Step]:
     """Every step that could be meant, as the reference makes it in this state; most of them change nothing."""
+    leader_view, before = before, _electable(before, beside.offline)
     for broker in beside.fenced:
         yield _made(f"broker {broker} fenced", before, fence(before, broker, rules))
     for broker in beside.registered:
         unclean, _ = register(before, broker, clean_epoch=-2, rules=rules)
         yield _made(f"broker {broker} back from an unclean stop", before, unclean)
-    for broker in beside.unfenced:
+    for broker in (node for node in beside.unfenced if node not in beside.offline):
         yield _made(f"broker {broker} unfenced", before, unfence(before, broker, rules))
     for broker in beside.stopping:
         yield _made(f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules))
-    for broker in beside.without_dir:
-        # handleDirectoriesOffline, and handleAssignReplicasToDirs (offline-dir-assignment, by a broker that began with
-        # an empty disk and has not registered yet): out of the ISR and not elected, as one that is fenced, and it
-        # lives on (KIP-858).
-        yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
-    yield from _by_the_leader(before, after, rules)
+    yield from _failed_dirs(before, beside, rules)
+    yield from _by_the_leader(leader_view, after, rules)
     yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
     yield _made(
         "election", before, decide(before, rules, isr=before.partition.isr, election=of_anybody(rules))
@@ -90,6 +89,48 @@ def steps(before: Metadata, after: Partition, beside: AppendContext, rules: Rule
     yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
     if beside.eligible_cleared:
         yield _made("log dirs of replicas, eligible replicas forgotten", before, clear_eligible(before))
+
+
+def steps_from_image(
+    image: Metadata, before: Partition, beside: AppendContext, rules: Rules
+) -> Iterator[Step]:
+    """Steps whose record was built from an older `image` of the same event, as they change `before`.
+
+    Two methods write a second record about a partition before they replay the first: processBrokerHeartbeat
+    (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs
+    (generateLeaderAndIsrUpdates after the new log dir). The second record is always that of a failed log dir.
+    """
+    for step in _failed_dirs(_electable(image, beside.offline), beside, rules):
+        yield step._replace(partition=_merged(before, image.partition, step.partition))
+
+
+def _merged(before: Partition, image: Partition, made: Partition) -> Partition:
+    """Apply the record that makes `made` of `image` to another state (PartitionRegistration.merge)."""
+    changed: dict[str, Any] = {
+        name: new
+        for name, old, new in zip(Partition._fields, image, made, strict=True)
+        if new != old and name not in {"epoch", "leader_epoch"}
+    }
+    led = made.leader_epoch != image.leader_epoch
+    if led:
+        changed["leader"] = made.leader
+    return before._replace(**changed, epoch=before.epoch + 1, leader_epoch=before.leader_epoch + led)
+
+
+def _electable(metadata: Metadata, offline: frozenset[int]) -> Metadata:
+    """The image that elections see: a replica in a failed log dir counts as fenced (LeaderAcceptor)."""
+    known = tuple(
+        entry._replace(fenced=entry.fenced or entry.broker in offline) for entry in metadata.brokers
+    )
+    return Metadata(metadata.partition, known)
+
+
+def _failed_dirs(before: Metadata, beside: AppendContext, rules: Rules) -> Iterator[Step]:
+    """handleDirectoriesOffline, and handleAssignReplicasToDirs (offline-dir-assignment, by a broker that began with
+    an empty disk and has not registered yet): out of the ISR and not elected, as one that is fenced, and it lives on
+    (KIP-858)."""
+    for broker in beside.without_dir:
+        yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
 
 
 def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:

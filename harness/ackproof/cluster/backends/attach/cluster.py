@@ -17,7 +17,7 @@ from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.asked import AskedCluster, answering
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata.choice import metadata_of
@@ -221,7 +221,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         """To the controller where only it takes changes and is known, else to any broker."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
-        return links.get(controller or -1, next(iter(links.values()), None))
+        return links.get(controller or -1) or answering(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics that must not be there yet."""

@@ -1,0 +1,223 @@
+"""Who is asked for a change, and what of it is undone, when brokers and controllers end meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
+from ackproof.base.wait import wait_until
+from ackproof.cluster import admin, queries
+from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.wire import Unreachable
+from ackproof.experiment.triggers import At
+from ackproof.faults import injection
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.life import OVER
+from ackproof.faults.planned import views
+from ackproof.faults.planned.reassignments import Reassign, Reassignment
+from ackproof.faults.processes import KillInjection
+from ackproof.plan.cases import cases, load
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Note, Timeline, read_timeline
+from fake_nodes import FakeCluster, FakeNode
+
+PLACE = TopicPartition("t", 0)
+SHOWN = PartitionState("t", 0, 1, 0, (1, 2, 3), (1, 2, 3))
+FAULTS = """\
+name: t
+topics: {orders: {}}
+workload: {duration: 1s}
+faults:
+  - kill: {target: broker(1)}
+    at: 0ms
+    restart_after: 1ms
+  - pause: {target: broker(2)}
+    at: 0ms
+    for: 300ms
+"""
+
+
+@dataclass
+class Cluster:
+    """Brokers that answer while they are among `nodes`."""
+
+    nodes: dict[int, str]
+
+    def topic_state(self, topics: object) -> dict[TopicPartition, PartitionState]:
+        return {PLACE: SHOWN}
+
+    def running_links(self) -> dict[int, str]:
+        return self.nodes
+
+    spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=False))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    def shortly(look: Any, **words: Any) -> Any:
+        return wait_until(look, **{**words, "timeout_s": 0.2, "interval_s": 0.005})
+
+    for module in (views, injection):
+        monkeypatch.setattr(module, "wait_until", shortly)
+    monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))
+    monkeypatch.setattr(queries, "partitions", lambda link, topics: {PLACE: SHOWN})
+    monkeypatch.setattr(admin, "reassign", lambda link, moves: None)
+    monkeypatch.setattr(admin, "reassignments", lambda link: {})
+    return Cluster({1: "1", 2: "2", 3: "3"})
+
+
+def _context(cluster: Cluster) -> FaultContext:
+    return FaultContext(cast(Any, cluster), threading.Event(), holds=Holds())
+
+
+def _move(cluster: Cluster, throttle: int | None = None) -> Reassignment:
+    fault = Reassign(number=1, trigger=At(0.0), partition=PLACE, to=(2, 1, 3), throttle=throttle)
+    return Reassignment(fault, Aim(), _context(cluster))
+
+
+def _refuse(why: str) -> None:
+    raise Unreachable(why)
+
+
+class WithZooKeeper(Cluster):
+    """Only its controller takes changes, and that is broker 3 until another takes its place."""
+
+    spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=True, session="session"))
+    named = 3
+
+    def controller(self) -> int:
+        return self.named
+
+
+@pytest.fixture
+def controlled(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> WithZooKeeper:
+    monkeypatch.setattr(views, "longest_time_out", lambda spec, name: 200)
+    return WithZooKeeper(cluster.nodes)
+
+
+def _end_the_controller(cluster: WithZooKeeper, after_s: float = 0.05) -> None:
+    """A ZooKeeper session later broker 1 is the controller."""
+    del cluster.nodes[3]
+    threading.Timer(after_s, setattr, (cluster, "named", 1)).start()
+
+
+def test_a_controller_that_died_is_awaited_by_who_asks_for_a_change(controlled: WithZooKeeper) -> None:
+    move = _move(controlled)
+    _end_the_controller(controlled)
+    assert "asked broker 1" in move.inject()
+
+
+def test_nobody_who_could_be_asked_is_no_end_of_a_move(controlled: WithZooKeeper) -> None:
+    move = _move(controlled)
+    move.inject()
+    _end_the_controller(controlled)
+    assert move.heal() == "it is through"
+
+
+def test_a_controller_that_nobody_replaces_is_told_within_the_bound(controlled: WithZooKeeper) -> None:
+    del controlled.nodes[3]
+    with pytest.raises(FaultNotConfirmed, match=r"waited .* for a broker that takes changes"):
+        views.views(_context(controlled))
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
+    """What was asked of all brokers' settings."""
+    asked: list[dict[str, str | None]] = []
+    monkeypatch.setattr(
+        admin,
+        "alter_config",
+        lambda link, changes: asked.append(changes[admin.Owner(admin.Whose.BROKER, "")]),
+    )
+    return asked
+
+
+LIFTED = dict.fromkeys(("leader.replication.throttled.rate", "follower.replication.throttled.rate"))
+
+
+def test_a_throttle_is_lifted_where_the_move_could_not_be_asked_for(
+    cluster: Cluster, changes: list[dict[str, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "reassign", lambda link, moves: _refuse("the node closed the connection"))
+    move = _move(cluster, 1000)
+    with pytest.raises(FaultNotConfirmed):
+        move.inject()
+    move.heal()
+    assert changes == [dict.fromkeys(LIFTED, "1000"), LIFTED]
+
+
+def test_a_throttle_is_lifted_where_the_move_does_not_end(
+    cluster: Cluster, changes: list[dict[str, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "reassignments", lambda link: {PLACE: None})
+    move = _move(cluster, 1000)
+    move.inject()
+    with pytest.raises(FaultNotConfirmed, match="to be through"):
+        move.heal()
+    assert changes[-1] == LIFTED
+    assert move.put_back() == ""
+
+
+def test_a_throttle_is_lifted_when_the_run_is_stopped(
+    cluster: Cluster, changes: list[dict[str, str | None]]
+) -> None:
+    move = _move(cluster, 1000)
+    move.inject()
+    move.context.stop.set()
+    with pytest.raises(Interrupted):
+        move.heal()
+    assert changes[-1] == LIFTED
+
+
+def test_a_throttle_that_nobody_could_lift_is_lifted_at_the_end(
+    cluster: Cluster, changes: list[dict[str, str | None]]
+) -> None:
+    move = _move(cluster, 1000)
+    move.inject()
+    gone = dict(cluster.nodes)
+    cluster.nodes.clear()
+    with pytest.raises(FaultNotConfirmed):
+        move.heal()
+    cluster.nodes.update(gone)
+    assert len(changes) == 1
+    assert move.put_back() == "throttle lifted"
+    assert changes[-1] == LIFTED
+    assert move.put_back() == ""
+
+
+def test_what_could_not_heal_is_put_back_when_all_faults_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, told = tmp_path / "e.yaml", tmp_path / "timeline.jsonl"
+    file.write_text(FAULTS, encoding="utf-8")
+    timeline = Timeline(told, RunClock.start())
+    context = FaultContext(FakeCluster({1: FakeNode(1), 2: FakeNode(2)}), Flag(), holds=Holds())  # type: ignore[arg-type]
+    driver = FaultDriver(cases(load(file))[0], context, cast(Any, None), timeline, lambda *_: (2,))
+    there: list[bool] = []
+
+    def heal(injection: KillInjection) -> str:
+        raise AckproofError("nobody could be asked")
+
+    def put_back(injection: KillInjection) -> str:
+        there.append(driver.stages()[2] in OVER)
+        return "throttle lifted"
+
+    monkeypatch.setattr(KillInjection, "heal", heal)
+    monkeypatch.setattr(KillInjection, "put_back", put_back)
+    driver.start()
+    driver.heal_all()
+    driver.heal_all()
+    timeline.close()
+    assert there == [True]
+    notes = [event.what.note for event in read_timeline(told)[0] if isinstance(event.what, Note)]
+    assert notes == ["fault 1: throttle lifted"]
