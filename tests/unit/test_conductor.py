@@ -36,7 +36,15 @@ WHOLE = [
     *("phase start", "cluster started", "topics created"),
     *("phase load", "sampler started", "workload started", "pulse started", "driver started"),
     *("no more states", "phase heal", "all healed", "the next case may start"),
-    *("phase drain", "workload stopped", "phase read", "final read", "logs looked at", "metadata log read"),
+    *(
+        "phase drain",
+        "workload stopped",
+        "phase read",
+        "seen to recover",
+        "final read",
+        "logs looked at",
+        "metadata log read",
+    ),
     "phase end",
 ]
 ENDED = (
@@ -71,6 +79,7 @@ class Musicians:
             ("FaultDriver", self._driver),
             ("final_read", self._final_read),
             ("ends_of", lambda cluster: None),
+            ("recover", self._recover),
             ("write_metadata_log", lambda *_: self.told.append("metadata log read")),
             ("seal", lambda *_: self.told.append("sealed")),
             ("end_children", lambda _: SimpleNamespace(left=())),
@@ -124,6 +133,10 @@ class Musicians:
             no_more_states=self._says("no more states"),
             heal_all=self._says("all healed"),
         )()
+
+    def _recover(self, _: object, __: object, order: FinalReadOrder, *___: object) -> FinalReadOrder:
+        self.told.append("seen to recover")
+        return order
 
     def _final_read(self, order: FinalReadOrder, *_: object, stop: threading.Event) -> None:
         self.order = order

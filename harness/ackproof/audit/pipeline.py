@@ -30,6 +30,7 @@ from ackproof.audit.units import (
     do_whole,
     unreadable_parts,
 )
+from ackproof.audit.unrecovered import add_unrecovered
 from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.ledgers.directory import Ledger, Rejected, examine
 from ackproof.ledgers.load import Mistrusted, UnreadablePart
@@ -301,9 +302,13 @@ def _conclude(one: _Ready) -> None:
     reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
     try:
         _add_deleted(one)
+        add_unrecovered(job.outputs, one.counted)
         file = results.document(one.counted, reasons, one.ledger.digests)
         sums = sums_of(one.windows, one.ledger, one.counted.counts[SPARED])
         file = results.publish(job.outputs, one.counted, file.model_copy(update={"deleted": sums}))
+    except BadInput as error:
+        job.fail(BAD_INPUT, str(error))
+        return
     except OSError as error:
         job.fail(INCOMPLETE, f"{job.directory}: the results cannot be written ({error.strerror or error})")
         return

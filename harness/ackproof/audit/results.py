@@ -19,7 +19,7 @@ from ackproof.audit.outputs import Outputs
 from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Counted
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.arrow import numbers, repeated
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import SERIES_FILE, CaseDir
@@ -46,10 +46,15 @@ class AuditResult:
 
 
 def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """`audit.json`. Every class that this version looks for has a count, if only 0."""
+    """`audit.json`. Every class that this version looks for has a count, if only 0; those of liveness
+    where the run was watched."""
     totals = counted.totals
     return AuditFile(
-        counts={anomaly.value: counted.counts[anomaly] for anomaly in Anomaly},
+        counts={
+            anomaly.value: counted.counts[anomaly]
+            for anomaly in Anomaly
+            if anomaly not in LIVENESS or anomaly in counted.counts
+        },
         records=RecordCounts.model_validate(asdict(totals)),
         counted=dict(digests),
         complete=not reasons,

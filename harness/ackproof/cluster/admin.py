@@ -239,3 +239,34 @@ def add_voter(connection: Connection, voter: Voter) -> None:
     )
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
     check(f"addition of controller {voter.node}", answer.error_code, answer.error_message)
+
+
+@dataclass(frozen=True)
+class ActiveProducer:
+    """A producer that the leader of a partition remembers. `transaction_from` -1: it has no open transaction there."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction_from: int
+
+
+def producers_at(connection: Connection, place: TopicPartition) -> list[ActiveProducer]:
+    """What the leader of a partition remembers of its producers."""
+    question = Question("DescribeProducers", 0, topics=[(place.topic, [place.partition])])
+    found = []
+    for topic in connection.ask(question, timeout_s=ASK_S).topics:
+        for row in topic.partitions:
+            check(f"producers of {place}", row.error_code, row.error_message)
+            found += [
+                ActiveProducer(one.producer_id, one.producer_epoch, one.current_txn_start_offset)
+                for one in row.active_producers
+            ]
+    return found
+
+
+def transactions_of(connection: Connection, producer_id: int) -> list[str]:
+    """The states of the transactional ids with this producer id that the asked broker coordinates."""
+    question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
+    answer = connection.ask(question, timeout_s=ASK_S)
+    check("list of transactions", answer.error_code)
+    return [str(row.transaction_state) for row in answer.transaction_states]

@@ -104,14 +104,19 @@ _KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
         "replica.lag.time.max.ms": 30_000,
         "broker.session.timeout.ms": 9_000,
         "zookeeper.session.timeout.ms": 18_000,
+        "replica.socket.timeout.ms": 30_000,
+        "request.timeout.ms": 30_000,
+        "controller.quorum.election.timeout.ms": 1_000,
+        "controller.quorum.fetch.timeout.ms": 2_000,
+        "unclean.leader.election.interval.ms": 300_000,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10_000,
     }
 )
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for others than
-    replica.lag.time.max.ms, broker.session.timeout.ms and zookeeper.session.timeout.ms.
-    """
+    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for one whose default is
+    not known here."""
     return min(_time_outs(spec, name))
 
 

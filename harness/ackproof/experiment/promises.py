@@ -124,6 +124,8 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
     match row.ruled_by:
         case RuledBy.NO_SETTING:
             return Ruling(Chance.IMPOSSIBLE, "no configuration permits it")
+        case RuledBy.LIVENESS:
+            return Ruling(Chance.IMPOSSIBLE, "once all has healed the cluster recovers by itself")
         case RuledBy.INFORMATION:
             return Ruling(Chance.POSSIBLE, "an indeterminate attempt may be present: for information")
         case RuledBy.REMOVAL:

@@ -298,6 +298,18 @@ class WorkloadSpec(Spec):
     )
 
 
+Liveness: TypeAlias = Literal[
+    "leaderless",
+    "stuck-replica",
+    "stuck-reassignment",
+    "stuck-producer",
+    "stuck-reader",
+    "hanging-transaction",
+    "no-controller",
+]
+"""The classes of what does not recover (`rundir.anomalies.LIVENESS`)."""
+
+
 class EvidenceSpec(Spec):
     """What a run must show before it is judged."""
 
@@ -313,6 +325,12 @@ class EvidenceSpec(Spec):
     node_deaths: Flag = Field(False, description="Nodes may die by themselves.")
     settle_timeout: Duration = Field(
         60.0, gt=0, description="How long the cluster may take to settle before the final read."
+    )
+
+    recovery: dict[Liveness, Annotated[Duration, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="How long after the last healing each may take, by the class that it is counted as else. By "
+        "default as the cluster's own time-outs say: `ackproof plan` shows it.",
     )
 
     @field_validator("max_indeterminate", mode="before")

@@ -26,6 +26,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
+from ackproof.rundir.recovery import RecoveryFile
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
@@ -43,6 +44,8 @@ class Facts(Evidence):
     final_read: FinalReadFile | None
     expired_as_lost: pc.Expression | None = None
     """Findings of an audit of an older version that say lost or vanished of what expired."""
+    recovery: RecoveryFile | None = None
+    """What had not recovered; None where nobody watched (older versions, the model)."""
 
     @classmethod
     def of(cls, run: CaseDir) -> Facts:
@@ -64,6 +67,7 @@ class Facts(Evidence):
             replay=ConformanceFile.load(run.conformance_json),
             prediction=PredictionFile.load(run.prediction_json),
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
+            recovery=RecoveryFile.load(run.recovery) if run.recovery.exists() else None,
         )
         gone = any(facts.audit.counts.get(anomaly) for anomaly in GONE)
         return with_the_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts

@@ -9,6 +9,7 @@ from typing import Final
 from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
+from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.life import UNABLE
@@ -118,6 +119,9 @@ def describe(case: Case) -> list[str]:
         lines += [f"  fault {step}", *(f"    {line}" for line in fault.course)]
     lines += [] if case.faults else ["  no faults"]
     lines += [f"  expected: {bounds}" for bounds in _expected(case)]
+    if not experiment.ground.simulated:
+        within = (f"{name} {duration_text(bound)}" for name, bound in recovery_bounds(experiment).items())
+        lines.append(f"  stuck after: {', '.join(within)}")
     return lines
 
 

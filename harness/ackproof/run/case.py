@@ -45,6 +45,7 @@ from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
 from ackproof.run.gauges import Gauges
 from ackproof.run.phases import CaseOptions, Phase, Watcher
+from ackproof.run.recovery import recover
 from ackproof.run.soak import soak
 from ackproof.run.space import check_room
 from ackproof.run.windows import Soaker, rotation_of
@@ -324,6 +325,7 @@ class CaseRun:
             transactions=self.spec.workload.producers.transaction_size is not None,
         )
         self._save_case((*workload.clients, *order.clients))
+        order = recover(cluster, self.spec, order, self.run, self.stop)
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
         if self.soaker is not None:
             self.soaker.finish(found)

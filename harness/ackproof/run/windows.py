@@ -194,7 +194,7 @@ class Soaker(Watcher):
         (outcome,) = read_by_processes(
             self._order,
             starts,
-            goals,
+            [goals],
             self._timeline.clock,
             replace(self._tag, case_dir=folder.path),
             self._stop,

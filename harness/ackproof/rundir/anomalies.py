@@ -36,6 +36,13 @@ class Anomaly(StrEnum):
     EXPIRED = "expired"
     COMPACTED = "compacted"
     DELETED = "deleted"
+    LEADERLESS = "leaderless"
+    STUCK_REPLICA = "stuck-replica"
+    STUCK_REASSIGNMENT = "stuck-reassignment"
+    STUCK_PRODUCER = "stuck-producer"
+    STUCK_READER = "stuck-reader"
+    HANGING_TRANSACTION = "hanging-transaction"
+    NO_CONTROLLER = "no-controller"
 
 
 class Unit(StrEnum):
@@ -46,6 +53,10 @@ class Unit(StrEnum):
     OFFSET = "offset of a partition"
     READ = "read"
     TRANSACTION = "transaction"
+    PARTITION = "partition"
+    REPLICA = "replica of a partition"
+    CLIENT = "client"
+    CLUSTER = "cluster"
 
 
 class RuledBy(StrEnum):
@@ -54,6 +65,7 @@ class RuledBy(StrEnum):
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
     RETRIES = "forbidden unless a retry is possible"
     ORDER = "idempotence, acks and retries"
+    LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
     REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"
@@ -67,6 +79,7 @@ class Concern(StrEnum):
     READING = "a reader is handed every record, going forward"
     TRANSACTIONS = "all of a transaction or nothing"
     """Only records of transactions can show these."""
+    LIVENESS = "all of it recovers within its bound after the last healing"
     NOTHING = "none"
 
 
@@ -83,6 +96,7 @@ REMOVED: Final = (Anomaly.EXPIRED, Anomaly.COMPACTED, Anomaly.DELETED)
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 _OF_AN_OFFSET: Final = ("offset", "detail")
+_OF_A_CLIENT: Final = ("producer", "detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,11 @@ class AnomalyClass:
     def always_forbidden(self) -> bool:
         """Whether no configuration permits it, so that no expectation can either."""
         return self.ruled_by is RuledBy.NO_SETTING
+
+    @property
+    def of_liveness(self) -> bool:
+        """Whether it says that something did not recover, which only a run that was watched can tell."""
+        return self.ruled_by is RuledBy.LIVENESS
 
     @property
     def of_absence(self) -> bool:
@@ -279,6 +298,100 @@ _GRAVEST_FIRST: Final = (
         wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
     ),
     AnomalyClass(
+        name=Anomaly.NO_CONTROLLER,
+        unit=Unit.CLUSTER,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="cluster without a controller",
+        plural="clusters without a controller",
+        short="a majority of the controllers runs, and none is active",
+        wording="After the last healing no controller is active within the bound, although a majority of them runs.",
+        columns=("detail",),
+    ),
+    AnomalyClass(
+        name=Anomaly.LEADERLESS,
+        unit=Unit.PARTITION,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="leaderless partition",
+        short="has no leader, and gets none",
+        wording="After the last healing the partition has no leader within the bound.",
+        columns=("detail",),
+    ),
+    AnomalyClass(
+        name=Anomaly.HANGING_TRANSACTION,
+        unit=Unit.PARTITION,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="partition with a hanging transaction",
+        plural="partitions with a hanging transaction",
+        short="its last stable offset stays behind the high watermark, and no coordinator will end that transaction",
+        wording=(
+            "All producers are closed, the last stable offset stays behind the high watermark for the bound, and the "
+            "coordinator has no open transaction of the producer that holds it, or keeps it in a Prepare state."
+        ),
+        columns=_OF_AN_OFFSET,
+    ),
+    AnomalyClass(
+        name=Anomaly.STUCK_REPLICA,
+        unit=Unit.REPLICA,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="stuck replica",
+        short="its broker runs unfenced, and it does not return to the ISR",
+        wording=(
+            "After the last healing a replica on a broker that runs unfenced is not in the ISR, and its log end did "
+            "not approach the leader's for the bound."
+        ),
+        columns=("detail",),
+    ),
+    AnomalyClass(
+        name=Anomaly.STUCK_REASSIGNMENT,
+        unit=Unit.PARTITION,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="stuck reassignment",
+        short="the controller lists its reassignment, which makes no progress",
+        wording=(
+            "After the last healing the controller lists a reassignment of the partition, and no log end of a replica "
+            "that it adds moved for the bound."
+        ),
+        columns=("detail",),
+    ),
+    AnomalyClass(
+        name=Anomaly.STUCK_PRODUCER,
+        unit=Unit.CLIENT,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="stuck producer",
+        short="gets nothing acknowledged where another producer does",
+        wording=(
+            "After the last healing a producer with records to send gets nothing acknowledged for the bound on a "
+            "partition with a leader and a full ISR, and a probe that was started meanwhile does."
+        ),
+        columns=_OF_A_CLIENT,
+    ),
+    AnomalyClass(
+        name=Anomaly.STUCK_READER,
+        unit=Unit.CLIENT,
+        ruled_by=RuledBy.LIVENESS,
+        concern=Concern.LIVENESS,
+        proves=True,
+        singular="stuck reader",
+        short="is handed nothing where another reader is",
+        wording=(
+            "After the last healing a live reader is handed nothing for the bound on a partition with a leader, and a "
+            "probe at the same isolation that was started meanwhile gets further than it."
+        ),
+        columns=("detail",),
+    ),
+    AnomalyClass(
         name=Anomaly.SURFACED,
         ruled_by=RuledBy.INFORMATION,
         concern=Concern.NOTHING,
@@ -321,6 +434,7 @@ _GRAVEST_FIRST: Final = (
 )
 
 _ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
+LIVENESS: Final = tuple(name for name in Anomaly if _ROWS[name].of_liveness)
 TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({name: _ROWS[name] for name in Anomaly})
 """The rows by name, in the order of `Anomaly`. A newer version's findings may name classes that are not in it."""
 
@@ -347,7 +461,8 @@ def markdown() -> str:
         "# Classes of anomalies",
         "",
         "Generated by `python -m ackproof.rundir.anomalies`; a test holds both equal. The gravest stand first, as",
-        "reports and `ackproof explain` tell them. The audit counts every class in every run; whether it is forbidden",
+        "reports and `ackproof explain` tell them. The audit counts every class in every run, those of liveness from",
+        "what the run saw of its recovery ([what never comes back](liveness.md)); whether it is forbidden",
         "is the judge's question. A class that proves itself is FAIL, where it is forbidden, even if the evidence of",
         "the run is not whole.",
         "",

@@ -79,6 +79,8 @@ class CaseDir:
     """What each broker said and served when it was asked by itself; only where the experiment asks for it."""
     final_read = _At("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
+    recovery = _At("observed/recovery.json")
+    """What had not recovered when the run was over, and what the cluster said of it."""
     replicas = _At("observed/replicas.json")
     """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
     replica_batches = _At("observed/replicas.parquet")

@@ -6,7 +6,8 @@ down start, end and epoch; let processes of its own read from start until their 
 there are transactions others at read_committed; ask again. It is complete if every partition settled, was read
 to its end by each, and stands as it stood.
 
-What did not settle is read all the same, as far as it can be: what is present there is evidence even so.
+What did not settle is read all the same, as far as it can be: what is present there is evidence even so. Nobody waits
+for what will not come (`run.recovery`): an ISR that stays short, a leader, the end of a transaction that hangs.
 """
 
 from __future__ import annotations
@@ -55,14 +56,16 @@ class End:
         numbers = (self.leader, self.epoch, self.start, self.high_watermark, self.last_stable, self.log_end)
         return min(numbers) >= 0
 
-    def unrest(self, isr_size: int) -> str:
-        """Why this is not the state that the final read waits for; '' if it is."""
+    def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
+        """Why this is not the state that the final read waits for; '' if it is. `hanging`: the last stable offset
+        stays where it is."""
         if not self.known:
             return "no answer from a leader"
         awaited = min(isr_size, len(self.replicas) or isr_size)
         if len(self.isr) < awaited:
             return f"ISR is {sorted(self.isr)}, {awaited} replicas are awaited"
-        if not self.high_watermark == self.last_stable == self.log_end:
+        stable = self.high_watermark if hanging else self.last_stable
+        if not self.high_watermark == stable == self.log_end:
             return (
                 f"high watermark {self.high_watermark}, last stable offset {self.last_stable} and "
                 f"log end {self.log_end} differ"
@@ -109,9 +112,9 @@ class _Watch:
     settled: bool = False
     unrest: str = "not looked at yet"
 
-    def see(self, end: End | None, isr_size: int, now_s: float) -> None:
+    def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
         """Take a look into account. `settled` once the same rest was seen twice, `REST_S` apart."""
-        self.unrest = "no answer" if end is None else end.unrest(isr_size)
+        self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
         before, self.end = self.end, end if end is not None else self.end
         if self.unrest or end is None:
             self.since_s, self.settled = 0.0, False
@@ -150,15 +153,20 @@ def final_read(
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
-    goals = tuple(_goal(watches[place]) for place in order.places)
-    outcomes = [read(starts, goals)] if read else read_by_processes(order, starts, goals, clock, tag, stop)
+    goals = [
+        tuple(
+            _goal(watches[place], past_stable=not number and place in order.hanging) for place in order.places
+        )
+        for number in range(len(order.isolations))
+    ]
+    outcomes = [read(starts, goals[0])] if read else read_by_processes(order, starts, goals, clock, tag, stop)
     after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
     found: list[tuple[PartitionRead, ...]] = []
-    for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
+    for who, outcome, ends_at in zip(("", "at read_committed "), outcomes, goals, strict=False):
         reasons += [who + reason for reason in outcome.reasons]
         partitions = [
             _partition(
-                place, watches[place], starts[number], goals[number], after.get(place), outcome, number
+                place, watches[place], starts[number], ends_at[number], after.get(place), outcome, number
             )
             for number, place in enumerate(order.places)
         ]
@@ -207,8 +215,8 @@ def _settle(
         now = time.monotonic()
         seen = ends(order.places)
         for place, watch in watches.items():
-            watch.see(seen.get(place), order.isr_sizes[place.topic], now)
-        return all(watch.settled for watch in watches.values())
+            watch.see(seen.get(place), order.isr_size(place), now, hanging=place in order.hanging)
+        return all(watch.settled for place, watch in watches.items() if place not in order.leaderless)
 
     try:
         wait_until(
@@ -246,10 +254,13 @@ def _start(watch: _Watch) -> int:
     return 0 if watch.end is None else max(0, watch.end.start)
 
 
-def _goal(watch: _Watch) -> int:
-    """The offset to read up to: the log end at rest, else the last stable offset that was seen."""
+def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
+    """The offset to read up to: the log end at rest, else the last stable offset that was seen. Past that one goes who
+    reads at read_uncommitted where it stays behind."""
     if watch.end is None:
         return 0
+    if past_stable:
+        return max(0, watch.end.high_watermark, watch.end.start)
     return max(0, watch.end.last_stable, watch.end.start)
 
 

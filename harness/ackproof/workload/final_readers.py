@@ -52,6 +52,16 @@ class FinalReadOrder:
     read_s: float = 1800.0
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of librdkafka that let the reader in, and are written nowhere."""
+    short: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Partitions whose ISR will not grow any more, with its size now."""
+    leaderless: frozenset[TopicPartition] = frozenset()
+    """Partitions that get no leader: nobody waits for one."""
+    hanging: frozenset[TopicPartition] = frozenset()
+    """Partitions whose last stable offset stays behind the high watermark."""
+
+    def isr_size(self, place: TopicPartition) -> int:
+        """The ISR size that is awaited."""
+        return min(self.isr_sizes[place.topic], self.short.get(place, self.isr_sizes[place.topic]))
 
     @property
     def isolations(self) -> tuple[Isolation, ...]:
@@ -107,14 +117,14 @@ def _processes(sizes: Sequence[int], readers: int) -> int:
 def read_by_processes(
     order: FinalReadOrder,
     starts: tuple[int, ...],
-    goals: tuple[int, ...],
+    goals: Sequence[tuple[int, ...]],
     clock: RunClock,
     tag: RunTag,
     stop: Event | None,
 ) -> list[ReadOutcome]:
-    """Let the readers of the order read, side by side; what each came to."""
+    """Let the readers of the order read, side by side; what each came to. `goals`: the ends of each reader."""
     clients = order.clients
-    sizes = [goal - start for start, goal in zip(starts, goals, strict=True)]
+    sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = dealt(sizes, _processes(sizes, len(clients)))
     launcher = Launcher(tag, order.hidden)
     handles: list[Handle] = []
@@ -135,7 +145,7 @@ def read_by_processes(
                     config=reader_config({}, order.isolations[number], order.bootstrap, process, final=True),
                     committed=number > 0,
                     starts=_of(group, starts),
-                    ends=_of(group, goals),
+                    ends=_of(group, goals[number]),
                     idle_s=order.idle_s,
                     share=share,
                     shares=len(groups),

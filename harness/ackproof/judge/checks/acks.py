@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.judge.facts import Facts, partitions_of
+from ackproof.judge.liveness import blocked
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.reference.explain.rows import ledger_rows
 from ackproof.rundir import storage
@@ -28,7 +29,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if not asked:
         return
     run, case = facts.run, facts.case
-    bins = _acked_bins(run.series)
+    bins, hopeless = _acked_bins(run.series), dict(blocked(facts))
     for place in sorted(targeted_partitions(case, case.faults)):
         starts = bins.get(place, [])
         # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
@@ -38,6 +39,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
             yield lacks(f"nothing was acknowledged on {place} before the first fault")
         if (
             case.experiment.evidence.ack_after_healing
+            and place not in hopeless
             and healed
             and not any(start >= max(healed) for start in starts)
             and not _acked(run, place, pc.field("done_ns") > max(healed))

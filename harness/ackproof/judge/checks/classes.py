@@ -14,10 +14,11 @@ from ackproof.judge.checks.replay import LOSSES
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
+from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.unappended import unappended
 from ackproof.reference.predict.cases import promises_for
-from ackproof.rundir.anomalies import REMOVED, Anomaly, Inversion
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass
@@ -41,6 +42,9 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     experiment = facts.case.experiment
     topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
+        if anomaly in LIVENESS:
+            yield judge_liveness(facts, anomaly, whole)
+            continue
         apart = facts.prediction.apart(anomaly) if whole else ()
         count = whole - facts.count(anomaly, _at(apart)) if apart else whole
         rulings = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.anomalies import REMOVED, Anomaly
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -17,7 +17,8 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if audit.unledgered:
         # A row is in the journal before its record is sent, and the journal outlives its client.
         yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
-    uncounted = [anomaly for anomaly in Anomaly if anomaly not in {*audit.counts, *REMOVED}]
+    wanted = (one for one in Anomaly if one not in LIVENESS or facts.recovery is not None)
+    uncounted = [anomaly for anomaly in wanted if anomaly not in {*audit.counts, *REMOVED}]
     if uncounted:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")
     produced = audit.audited.produced

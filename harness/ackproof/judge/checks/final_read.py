@@ -26,6 +26,10 @@ def check(facts: Facts) -> Iterator[Opinion]:
     unread = sorted(partitions_of(facts.case, facts.case.experiment.topics) - read)
     if unread:
         yield lacks("the final read says nothing of " + ", ".join(map(str, unread)))
+    if facts.recovery is not None and facts.case.experiment.evidence.isr_size is None:
+        yield from (
+            lacks(f"it has not recovered, and is not stuck: {one.why}") for one in facts.recovery.undecided
+        )
     yield from _of_the_readers(facts, final)
     if flaws := facts.audit.final_read.count - _taken_by_markers(facts):
         yield lacks(

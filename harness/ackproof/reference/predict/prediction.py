@@ -27,7 +27,7 @@ from ackproof.reference.predict.answers import (
 )
 from ackproof.reference.predict.cases import CaseBudget, promises_for, rules_name, scope_for
 from ackproof.reference.predict.incidents import unpredictable
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
@@ -166,7 +166,7 @@ def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}
     topics = case.experiment.topic_names()
-    for anomaly in Anomaly:
+    for anomaly in (one for one in Anomaly if one not in LIVENESS):
         for topic in topics:
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue

@@ -1,0 +1,131 @@
+"""What had not recovered when a run was over: forbidden, unless what the run left behind says why it cannot.
+
+Each excuse is a fact of the run, not of the file: a broker that does not run, a log dir that a fault took and that its
+broker no longer serves, a throttle that is in force, an unclean election on that partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.promises import Promises, in_force
+from ackproof.judge.facts import Facts
+from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.documents import ClassJudgement
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.prediction import Chance
+from ackproof.rundir.recovery import Unrecovered
+
+_PROMISES: Final = {
+    Anomaly.LEADERLESS: "an in-sync replica of it runs, and can lead",
+    Anomaly.STUCK_REPLICA: "a replica on a broker that runs fetches until it is in sync",
+    Anomaly.STUCK_REASSIGNMENT: "a reassignment to brokers that run completes",
+    Anomaly.STUCK_PRODUCER: "a producer gets through where another does",
+    Anomaly.STUCK_READER: "a reader is handed what another is",
+    Anomaly.HANGING_TRANSACTION: "a transaction ends when its coordinator ends it, at its time-out at the latest",
+    Anomaly.NO_CONTROLLER: "a majority of the controllers elects one",
+}
+
+
+def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
+    """What is said of one class. Nothing is called stuck on a starved machine."""
+    promise = _PROMISES[Anomaly(anomaly)]
+    found = facts.recovery.of(anomaly) if facts.recovery is not None else ()
+    if not count or facts.recovery is None:
+        return ClassJudgement(anomaly=anomaly, count=count, forbidden=True, why=promise)
+    if why := _starved(facts):
+        why = f"nothing is called stuck: {why}"
+        return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=Chance.UNKNOWN)
+    excuses = {one: excuse(facts, one) for one in found}
+    against = [one for one, why in excuses.items() if not why]
+    bound = f"within {facts.recovery.bounds[anomaly]:g} s"
+    if not against:
+        why = "; ".join(dict.fromkeys(f"{one.seen}: {why}" for one, why in excuses.items()))
+        return ClassJudgement(anomaly=anomaly, count=count, forbidden=False, why=why)
+    why = f"{promise}, {bound}: {'; '.join(one.seen for one in against)}"
+    if len(against) < count:
+        why += f" ({len(against)} of {count} stand against that)"
+    return ClassJudgement(anomaly=anomaly, count=count, forbidden=True, why=why)
+
+
+def excuse(facts: Facts, one: Unrecovered) -> str:
+    """Why settings or faults allow that it does not recover; '' where nothing does."""
+    match one.anomaly:
+        case Anomaly.LEADERLESS:
+            return _of_leaderless(facts, one)
+        case Anomaly.STUCK_REPLICA | Anomaly.STUCK_REASSIGNMENT if one.throttled:
+            return "a replication throttle is in force"
+        case Anomaly.STUCK_REASSIGNMENT if down := sorted(set(one.adding) - set(_running(facts))):
+            return f"broker {down[0]}, to which it moves, does not run"
+        case Anomaly.HANGING_TRANSACTION if _elected_uncleanly(facts, one.place):
+            return (
+                "an unclean election took its marker, which unclean.leader.election.enable allows (KAFKA-20716): "
+                "readers at read_committed stand still there until the transaction is aborted by hand"
+            )
+    return ""
+
+
+def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
+    """Partitions on which nothing can be acknowledged, by what the run saw of its recovery; and why."""
+    if facts.recovery is None:
+        return
+    for one in facts.recovery.unrecovered:
+        if one.topic:
+            yield one.place, one.seen
+    running = set(_running(facts))
+    for place, samples in facts.samples_of.items():
+        if place.topic not in facts.case.experiment.topics or not samples:
+            continue
+        alive = running & set(samples[-1].replicas)
+        least = Promises.of(facts.case.experiment, place.topic).min_insync
+        if facts.case.experiment.workload.producers.acks == "all" and len(alive) < least:
+            yield (
+                place,
+                f"min.insync.replicas is {least}, and {len(alive)} of its replicas are on brokers that run",
+            )
+
+
+def _of_leaderless(facts: Facts, one: Unrecovered) -> str:
+    """Nobody in sync can lead: their brokers do not run, or faults took their disks. Any replica may lead uncleanly."""
+    configs = in_force(facts.case.experiment, one.topic)
+    unclean = all(
+        config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
+    )
+    able = set(one.replicas if unclean or not one.isr else one.isr)
+    at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
+    broken = {node for _, node in facts.aimed_at(at_disks)} & set(one.offline)
+    down = able - set(_running(facts))
+    if not able or able - down - broken:
+        return ""
+    told = [f"broker {node} does not run" for node in sorted(down)]
+    told += [f"a fault took the log dir of broker {node}" for node in sorted((broken & able) - down)]
+    return f"no replica that may lead is there: {', '.join(told)}" + (
+        "" if unclean else ", and unclean.leader.election.enable is off"
+    )
+
+
+def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
+    log = facts.metadata_log
+    return place in log.states and any(clean is False for _, clean in log.elections(place))
+
+
+def _running(facts: Facts) -> tuple[int, ...]:
+    return facts.recovery.running if facts.recovery is not None else ()
+
+
+def _starved(facts: Facts) -> str:
+    """Why this machine says nothing of what takes time: under load, or while the cluster was watched to recover."""
+    seen = calm(facts)
+    if seen is not None and seen.starved:
+        return f"{STARVED}: {seen.starved[0]}"
+    since = facts.phases.get("heal", 0)
+    after = [pulse for pulse in facts.pulses if pulse.t_ns >= since]
+    if any(pulse.late_ms > LATEST_MS for pulse in after):
+        return f"{STARVED}: the harness itself stood still after the load"
+    stolen = [pulse.stolen for pulse in after if pulse.stolen >= 0]
+    if stolen and sum(stolen) / len(stolen) > MOST_STOLEN:
+        return f"{STARVED}: the processors' time went to other machines of the host"
+    return ""

@@ -1,0 +1,373 @@
+"""Whether a cluster recovers once all has healed and the load is over, before its logs are read back.
+
+Looks until every partition has a leader, a full ISR and nothing that is open, or until what lacks it has not moved for
+as long as its class may take (`experiment.recovery`). A healthy cluster takes one look. What is left is written to
+`observed/recovery.json`, with what the cluster says of it; whether it is forbidden is the judge's question.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster import admin, queries
+from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
+from ackproof.cluster.wire import Connection, WireError
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.recovery import recovery_bounds
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.recovery import RecoveryFile, Undecided, Unrecovered
+from ackproof.workload.final_read import End, Ends, ends_of
+from ackproof.workload.final_readers import FinalReadOrder
+
+_LOOK_EVERY_S: Final = 0.2
+_MARGIN_S: Final = 2.0
+_THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_FAILED: Final = r"Partition {place} marked as failed|Error while processing data for partition {place} "
+_LINE: Final = 400
+_PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+@dataclass
+class _Trouble:
+    """Something that lacks what it should have, over several looks. `best`: the furthest that it ever came."""
+
+    found: Unrecovered | Undecided
+    since_s: float
+    best: int
+
+
+def recover(
+    cluster: Cluster,
+    spec: ExperimentSpec,
+    order: FinalReadOrder,
+    run: CaseDir,
+    stop: Event | None = None,
+    clients: Sequence[Unrecovered] = (),
+) -> FinalReadOrder:
+    """Watch the cluster recover and write down what did not, with `clients` that were found stuck under load. The order
+    comes back with what it shall not wait for."""
+    watch = RecoveryWatch(
+        cluster,
+        ends_of(cluster),
+        order.places,
+        recovery_bounds(spec),
+        spec.evidence.settle_timeout,
+        run.nodes,
+    )
+    file = watch.wait(stop, clients)
+    file.save(run.recovery)
+    leaderless, hanging = (
+        frozenset(one.place for one in file.of(name))
+        for name in (Anomaly.LEADERLESS, Anomaly.HANGING_TRANSACTION)
+    )
+    return replace(order, short=watch.short, leaderless=leaderless, hanging=hanging)
+
+
+class RecoveryWatch:
+    """Watches one cluster at rest. `bounds`: seconds by class; `patience_s` bounds the watch as a whole."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ends: Ends,
+        places: Sequence[TopicPartition],
+        bounds: Mapping[str, float],
+        patience_s: float,
+        node_logs: Path,
+    ) -> None:
+        self._cluster = cluster
+        self._ends = ends
+        self._places = places
+        self._topics = tuple(dict.fromkeys(place.topic for place in places))
+        self._bounds = bounds
+        self._patience_s = max(patience_s, max(bounds.values()) + _MARGIN_S)
+        self._node_logs = node_logs
+        self._troubles: dict[tuple[object, ...], _Trouble] = {}
+        self.short: dict[TopicPartition, int] = {}
+        """Partitions whose ISR is not full, with its size, at the last look."""
+
+    def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
+        """Look until all has recovered or is stuck; what is left, with `clients` that were found stuck under load."""
+        began = time.monotonic()
+        with suppress(WaitTimeout):
+            wait_until(
+                lambda: self.look(time.monotonic()),
+                what="the cluster to recover",
+                timeout_s=self._patience_s,
+                interval_s=_LOOK_EVERY_S,
+                stop=stop,
+            )
+        now = time.monotonic()
+        return RecoveryFile(
+            bounds=dict(self._bounds),
+            waited_s=round(now - began, 3),
+            running=tuple(sorted(self._cluster.running_links())),
+            unrecovered=(*clients, *self._stuck(now)),
+            undecided=tuple(self._open(now)),
+        )
+
+    def look(self, now_s: float) -> bool:
+        """Take a look. True once nothing is left that may still recover."""
+        current = {_key(found): (found, mark) for found, mark in self._found()}
+        for key in self._troubles.keys() - current.keys():
+            del self._troubles[key]
+        for key, (found, mark) in current.items():
+            known = self._troubles.get(key)
+            if known is None:
+                self._troubles[key] = _Trouble(found, now_s, mark)
+                continue
+            known.found = found
+            if mark > known.best:
+                known.best, known.since_s = mark, now_s
+        return all(self._is_stuck(trouble, now_s) for trouble in self._troubles.values())
+
+    def _is_stuck(self, trouble: _Trouble, now_s: float) -> bool:
+        found = trouble.found
+        return isinstance(found, Unrecovered) and now_s - trouble.since_s >= self._bounds[found.anomaly]
+
+    def _open(self, now_s: float) -> Iterator[Undecided]:
+        for trouble in self._troubles.values():
+            if isinstance(trouble.found, Undecided):
+                yield trouble.found
+            elif not self._is_stuck(trouble, now_s):
+                for_s = now_s - trouble.since_s
+                why = f"{trouble.found.seen}; it last moved {for_s:.1f} s before the watch ended: slow, not stuck"
+                yield Undecided(topic=trouble.found.topic, partition=trouble.found.partition, why=why)
+
+    # -- what a look finds ------------------------------------------------------------------------------------------
+
+    def _found(self) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+        """All that lacks something, each with how far it has come."""
+        ends = self._ends(self._places)
+        restless = [place for place in self._places if not _at_rest(ends.get(place))]
+        self.short = {
+            place: len(end.isr) for place, end in ends.items() if len(end.isr) < len(set(end.replicas))
+        }
+        without_controller = self._without_controller()
+        if without_controller is not None:
+            yield without_controller, 0
+        states = self._cluster.topic_state(self._topics) if restless else {}
+        unfenced = self._unfenced() if restless else frozenset()
+        for place in restless:
+            yield from self._of_one(place, states.get(place), ends.get(place), unfenced, without_controller)
+        if without_controller is None:
+            yield from self._reassignments()
+
+    def _of_one(
+        self,
+        place: TopicPartition,
+        state: PartitionState | None,
+        end: End | None,
+        unfenced: frozenset[int],
+        without_controller: Unrecovered | None,
+    ) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+        if state is not None and state.leader < 0:
+            seen = f"{place} has no leader; its ISR is {list(state.isr)}, its replicas {list(state.replicas)}"
+            yield _found(Anomaly.LEADERLESS, place, seen, isr=state.isr, replicas=state.replicas), 0
+        elif state is None or end is None or not end.known:
+            why = f"{place}: " + (
+                "no broker tells of it" if state is None else f"leader {state.leader} is silent"
+            )
+            yield Undecided(topic=place.topic, partition=place.partition, why=why), 0
+        else:
+            if without_controller is None:
+                yield from self._behind(place, end, unfenced)
+            yield from _held(place, end)
+
+    def _behind(
+        self, place: TopicPartition, end: End, unfenced: frozenset[int]
+    ) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+        links = self._cluster.running_links()
+        for node in sorted(set(end.replicas) - set(end.isr)):
+            if node not in links:
+                continue
+            if node not in unfenced:
+                why = f"{place}: broker {node} runs and is fenced"
+                yield Undecided(topic=place.topic, partition=place.partition, why=why), 0
+                continue
+            own = _log_end(links[node], place)
+            seen = (
+                f"replica {node} of {place} is not in the ISR {sorted(end.isr)}: its log ends at "
+                f"{own if own >= 0 else 'an unknown offset'}, the leader's at {end.log_end}"
+            )
+            fields = {"node": node, "log_end": own, "leader_end": end.log_end}
+            yield _found(Anomaly.STUCK_REPLICA, place, seen, end.isr, end.replicas, **fields), own
+
+    def _reassignments(self) -> Iterator[tuple[Unrecovered, int]]:
+        listed: Mapping[TopicPartition, admin.Reassignment] = {}
+        with suppress(WireError):
+            if (link := self._cluster.admin_link()) is not None:
+                listed = admin.reassignments(link)
+        links = self._cluster.running_links()
+        for place, one in sorted(listed.items()):
+            if place.topic in self._topics:
+                ends = {node: _log_end(links[node], place) for node in one.adding if node in links}
+                seen = (
+                    f"the reassignment of {place} goes on: adding {list(one.adding)} (log ends "
+                    f"{ends or 'unknown: none of them runs'}), removing {list(one.removing)}"
+                )
+                found = _found(Anomaly.STUCK_REASSIGNMENT, place, seen, (), one.replicas)
+                found = found.model_copy(update={"adding": one.adding})
+                # the fewer it still has to add or remove, the further it has come
+                yield found, sum(ends.values()) - (1 << 50) * len((*one.adding, *one.removing))
+
+    def _without_controller(self) -> Unrecovered | None:
+        nodes = self._cluster.controllers()
+        running = [node.id for node in nodes if node.state() is NodeState.RUNNING]
+        if 2 * len(running) <= len(nodes) or self._cluster.controller() is not None:
+            return None
+        seen = f"controllers {running} of {[node.id for node in nodes]} run, and none is active"
+        return Unrecovered(anomaly=Anomaly.NO_CONTROLLER, seen=seen, for_s=0.0)
+
+    def _unfenced(self) -> frozenset[int]:
+        for link in self._cluster.running_links().values():
+            with suppress(WireError):
+                return queries.brokers(link)
+        return frozenset()
+
+    # -- what the cluster says of what is stuck ---------------------------------------------------------------------
+
+    def _stuck(self, now_s: float) -> Iterator[Unrecovered]:
+        for trouble in list(self._troubles.values()):
+            found = trouble.found
+            if not isinstance(found, Unrecovered) or not self._is_stuck(trouble, now_s):
+                continue
+            try:
+                more = self._evidence(found)
+                why = "" if more is not None else "its coordinator still has that transaction open"
+            except WireError as error:
+                more, why = None, f"not explained: {error}"
+            if more is None:
+                why = f"{found.seen}; {why}"
+                trouble.found = Undecided(topic=found.topic, partition=found.partition, why=why)
+                continue
+            yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
+
+    def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
+        """Further fields; None: it is not what it looked like."""
+        match found.anomaly:
+            case Anomaly.LEADERLESS:
+                return {"offline": self._offline(found)}
+            case Anomaly.STUCK_REPLICA:
+                reason = self._own_words(found.node, found.place)
+                seen = found.seen + (f"; its broker says: {reason}" if reason else "")
+                return {"throttled": self._throttled(found), "reason": reason, "seen": seen}
+            case Anomaly.STUCK_REASSIGNMENT:
+                return {"throttled": self._throttled(found)}
+            case Anomaly.HANGING_TRANSACTION:
+                return self._holder(found)
+        return {}
+
+    def _offline(self, found: Unrecovered) -> tuple[int, ...]:
+        links, offline = self._cluster.running_links(), []
+        for node in set(found.replicas) & links.keys():
+            with suppress(WireError):
+                if not any(found.place in held for held in admin.log_dirs(links[node]).values()):
+                    offline.append(node)
+        return tuple(sorted(offline))
+
+    def _throttled(self, found: Unrecovered) -> bool:
+        """Whether a rate is in force on any replica, and the topic names replicas that it holds for."""
+        links = self._cluster.running_links()
+        link = next(iter(links.values()))
+        named = admin.describe_config(link, admin.Owner(admin.Whose.TOPIC, found.topic), _THROTTLED)
+        if not any(setting.value for setting in named.values()):
+            return False
+        for node in set(found.replicas) & links.keys():
+            rates = admin.describe_config(links[node], admin.Owner(admin.Whose.BROKER, str(node)), _RATES)
+            if any(setting.value and int(setting.value) < 1 << 62 for setting in rates.values()):
+                return True
+        return False
+
+    def _own_words(self, node: int, place: TopicPartition) -> str:
+        """The last line of a broker's log that says that it gave a partition up; '' where none does."""
+        failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
+        said = ""
+        for path in sorted(
+            (self._node_logs / str(node)).glob("server.log*"), key=lambda one: one.stat().st_mtime
+        ):
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                said = next(reversed([line for line in lines if failed.search(line)]), said)
+        return said.strip()[:_LINE]
+
+    def _holder(self, found: Unrecovered) -> dict[str, object] | None:
+        """The producer that holds the last stable offset, as the leader says, and its transaction's state."""
+        links = self._cluster.running_links()
+        leader = self._cluster.topic_state([found.topic])[found.place].leader
+        opened = [one for one in admin.producers_at(links[leader], found.place) if one.transaction_from >= 0]
+        holder = min(opened, key=lambda one: one.transaction_from, default=None)
+        if holder is None:
+            return {}
+        # Each must answer: who is silent, or still loads, may have it open.
+        states = [one for link in links.values() for one in admin.transactions_of(link, holder.producer_id)]
+        if "Ongoing" in states:
+            return None
+        state = next((one for one in states if one in _PREPARES), next(iter(states), ""))
+        seen = (
+            f"{found.seen}; the leader remembers an open transaction of producer id {holder.producer_id} (epoch "
+            f"{holder.producer_epoch}) from offset {holder.transaction_from}; the coordinator says "
+            f"{state or 'that it knows none'}"
+        )
+        return {"producer_id": holder.producer_id, "coordinator": state, "seen": seen}
+
+
+def _at_rest(end: End | None) -> bool:
+    return end is not None and end.known and not end.unrest(len(set(end.replicas)))
+
+
+def _held(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+    if end.last_stable < end.high_watermark:
+        seen = f"{place}: the last stable offset {end.last_stable} is behind the high watermark {end.high_watermark}"
+        marks = {"last_stable": end.last_stable, "high_watermark": end.high_watermark}
+        yield (
+            _found(Anomaly.HANGING_TRANSACTION, place, seen, end.isr, end.replicas, **marks),
+            end.last_stable,
+        )
+    elif end.high_watermark < end.log_end:
+        why = f"{place}: the high watermark {end.high_watermark} is behind the leader's log end {end.log_end}"
+        yield Undecided(topic=place.topic, partition=place.partition, why=why), end.high_watermark
+
+
+def _found(
+    anomaly: Anomaly,
+    place: TopicPartition,
+    seen: str,
+    isr: Sequence[int],
+    replicas: Sequence[int],
+    **numbers: int,
+) -> Unrecovered:
+    return Unrecovered(
+        anomaly=anomaly,
+        topic=place.topic,
+        partition=place.partition,
+        seen=seen,
+        for_s=0.0,
+        isr=tuple(isr),
+        replicas=tuple(replicas),
+        **numbers,
+    )
+
+
+def _key(found: Unrecovered | Undecided) -> tuple[object, ...]:
+    if isinstance(found, Undecided):
+        return "", found.topic, found.partition
+    return found.anomaly, found.topic, found.partition, found.node
+
+
+def _log_end(link: Connection, place: TopicPartition) -> int:
+    """A replica's own log end, -1 where its broker does not tell."""
+    with suppress(WireError):
+        return queries.read_offsets(link.ask(queries.ask_log_ends([place]))).get(place, -1)
+    return -1

@@ -1,0 +1,183 @@
+"""Classes of liveness: when what does not recover is forbidden, and what excuses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.judge.facts import Facts
+from ackproof.judge.liveness import blocked, excuse, judge_liveness
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.documents import FinalReadFile, VerdictFile
+from ackproof.rundir.metadata import LogEnded, write_metadata
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.recovery import RecoveryFile, Undecided, Unrecovered
+
+from .conftest import EXPERIMENT, MakeRun, decided
+
+BOUNDS = dict.fromkeys((name.value for name in LIVENESS), 10.0)
+UNCLEAN = "{min.insync.replicas: 2, unclean.leader.election.enable: 'true'}"
+
+
+def stuck(anomaly: str, **more: Any) -> Unrecovered:
+    fields = {"topic": "orders", "partition": 0, "seen": "as planted", "for_s": 11.0, "isr": (1, 2), **more}
+    return Unrecovered(anomaly=anomaly, **{"replicas": (1, 2, 3), **fields})
+
+
+def judged(
+    make_run: MakeRun, *found: Unrecovered, running: tuple[int, ...] = (1, 2, 3), **more: Any
+) -> VerdictFile:
+    counts = {name: sum(one.anomaly == name for one in found) for name in {one.anomaly for one in found}}
+    run = make_run(**{**more, **counts})
+    undecided = tuple(more.pop("undecided", ()))
+    RecoveryFile(bounds=BOUNDS, waited_s=11, running=running, unrecovered=found, undecided=undecided).save(
+        run.recovery
+    )
+    return judge_case(run)
+
+
+def of(verdict: VerdictFile, anomaly: str) -> Any:
+    return next(one for one in verdict.classes if one.anomaly == anomaly)
+
+
+@pytest.mark.parametrize("anomaly", LIVENESS)
+def test_what_never_comes_back_is_a_fail_with_its_reason(make_run: MakeRun, anomaly: Anomaly) -> None:
+    verdict = judged(make_run, stuck(anomaly.value))
+    assert verdict.verdict is Verdict.FAIL
+    assert "within 10 s: as planted" in verdict.reasons[0]
+
+
+def test_it_is_a_fail_where_evidence_lacks_beside(make_run: MakeRun) -> None:
+    final = FinalReadFile(complete=False, reasons=("orders/0: no answer",))
+    assert judged(make_run, stuck("leaderless"), final=final).verdict is Verdict.FAIL
+
+
+def test_nothing_is_awaited_of_a_partition_that_a_class_names(make_run: MakeRun) -> None:
+    throttled = stuck("stuck-replica", throttled=True)
+    assert judged(make_run, throttled, acked_bins=(0,)).verdict is Verdict.PASS
+
+
+def test_an_acknowledgement_is_owed_where_no_class_says_why_not(make_run: MakeRun) -> None:
+    assert judged(make_run, acked_bins=(0,)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_throttle_in_force_excuses_a_replica(make_run: MakeRun) -> None:
+    verdict = judged(make_run, stuck("stuck-replica", throttled=True))
+    assert verdict.verdict is Verdict.PASS
+    assert of(verdict, "stuck-replica").forbidden is False
+    assert "a replication throttle is in force" in of(verdict, "stuck-replica").why
+
+
+def test_an_excuse_for_one_is_none_for_another(make_run: MakeRun) -> None:
+    verdict = judged(make_run, stuck("stuck-replica", throttled=True), stuck("stuck-replica", node=2))
+    assert verdict.verdict is Verdict.FAIL
+    assert "(1 of 2 stand against that)" in of(verdict, "stuck-replica").why
+
+
+@pytest.mark.parametrize(
+    ("running", "more", "config", "excused"),
+    [
+        ((1, 2, 3), {}, "", False),
+        ((3,), {}, "", True),
+        ((2, 3), {}, "", False),
+        ((1, 2, 3), {"offline": (1, 2)}, "", False),
+        ((1, 2, 3), {"isr": ()}, "", False),
+        ((3,), {}, UNCLEAN, False),
+        ((), {}, UNCLEAN, True),
+    ],
+    ids=[
+        "all run",
+        "none in sync runs",
+        "one in sync runs",
+        "no fault took the disks",
+        "nobody in sync",
+        "any may lead",
+        "none runs",
+    ],
+)
+def test_a_partition_without_a_leader_is_excused_where_nobody_may_lead(
+    make_run: MakeRun, running: tuple[int, ...], more: dict[str, Any], config: str, *, excused: bool
+) -> None:
+    experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="")
+    if config:
+        experiment = experiment.replace("{min.insync.replicas: 2}", config)
+    verdict = judged(make_run, stuck("leaderless", **more), running=running, experiment=experiment)
+    assert of(verdict, "leaderless").forbidden is not excused
+
+
+def test_a_log_dir_that_a_fault_took_excuses_only_where_its_broker_does_not_serve_it(
+    make_run: MakeRun,
+) -> None:
+    experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
+        "kill: {target: leader(orders/0)}", "empty_disk: {target: leader(orders/0)}"
+    )
+    gone = stuck("leaderless", isr=(2,), offline=(2,))
+    assert of(judged(make_run, gone, experiment=experiment), "leaderless").forbidden is False
+
+
+def test_a_log_dir_that_is_served_excuses_nothing(make_run: MakeRun) -> None:
+    experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
+        "kill: {target: leader(orders/0)}", "empty_disk: {target: leader(orders/0)}"
+    )
+    there = stuck("leaderless", isr=(2,))
+    assert of(judged(make_run, there, experiment=experiment), "leaderless").forbidden is True
+
+
+def test_a_reassignment_to_a_broker_that_is_down_is_excused(make_run: MakeRun) -> None:
+    verdict = judged(make_run, stuck("stuck-reassignment", adding=(3,)), running=(1, 2))
+    assert of(verdict, "stuck-reassignment").forbidden is False
+
+
+@pytest.mark.parametrize("leader", [1, 3])
+def test_a_transaction_may_hang_behind_an_unclean_election_alone(make_run: MakeRun, leader: int) -> None:
+    run = make_run(**{"hanging-transaction": 1})
+    first = decided(1).model_copy(update={"isr": (1, 2)})
+    then = decided(2, offset=51).model_copy(update={"leader": leader, "isr": (leader,)})
+    ended = LogEnded(offset=52, epoch=1, timestamp_ms=0, records=2)
+    write_metadata(run.metadata_log, [first, then, ended])
+    assert bool(excuse(Facts.of(run), stuck("hanging-transaction"))) is (leader == 3)
+
+
+def test_nothing_is_called_stuck_on_a_starved_machine(make_run: MakeRun) -> None:
+    run = make_run(**{"stuck-replica": 1})
+    RecoveryFile(bounds=BOUNDS, waited_s=11, unrecovered=(stuck("stuck-replica"),)).save(run.recovery)
+    facts = Facts.of(run)
+    assert judge_liveness(facts, "stuck-replica", 1).forbidden is True
+    shares = dict.fromkeys(("busy", "stolen", "cpu_pressure", "io_pressure", "memory_pressure"), 0.0)
+    late = Pulse(t_ns=10**15, late_ms=3000.0, sent=0, acked=0, looks=10, **shares)
+    run.pulse.write_text(late.model_dump_json() + "\n")
+    said = judge_liveness(Facts.of(run), "stuck-replica", 1)
+    assert said.forbidden is None
+    assert said.why.startswith("nothing is called stuck: the machine was starved")
+
+
+def test_what_is_slow_is_no_pass_and_no_fail(make_run: MakeRun) -> None:
+    run = make_run()
+    undecided = (Undecided(topic="orders", partition=0, why="orders/0 moves on"),)
+    RecoveryFile(bounds=BOUNDS, waited_s=60, running=(1, 2, 3), undecided=undecided).save(run.recovery)
+    verdict = judge_case(run)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert verdict.reasons == ("it has not recovered, and is not stuck: orders/0 moves on",)
+
+
+def test_a_partition_whose_minimum_is_not_reached_by_the_living_owes_no_acknowledgement(
+    make_run: MakeRun,
+) -> None:
+    run = make_run()
+    RecoveryFile(bounds=BOUNDS, waited_s=0, running=(1,)).save(run.recovery)
+    assert dict(blocked(Facts.of(run))) == {
+        TopicPartition("orders", 0): "min.insync.replicas is 2, and 1 of its replicas are on brokers that run"
+    }
+    RecoveryFile(bounds=BOUNDS, waited_s=0, running=(1, 3)).save(run.recovery)
+    assert dict(blocked(Facts.of(run))) == {}
+
+
+def test_a_run_that_nobody_watched_is_judged_as_before(make_run: MakeRun) -> None:
+    run = make_run(audit={"counts": {name: 0 for name in Anomaly if name not in LIVENESS}})
+    verdict = judge_case(run)
+    assert verdict.verdict is Verdict.PASS
+    assert not {one.anomaly for one in verdict.classes} & set(LIVENESS)

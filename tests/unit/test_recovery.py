@@ -1,0 +1,276 @@
+"""A cluster that is watched to recover, made by hand: what is stuck, what is slow, and what is in health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackproof.cluster.admin import ActiveProducer, Reassignment, Setting
+from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.wire import WireError
+from ackproof.run import recovery
+from ackproof.run.recovery import RecoveryWatch
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.recovery import RecoveryFile
+from ackproof.workload.final_read import End
+
+PLACE = TopicPartition("orders", 0)
+WELL = End(
+    leader=1,
+    epoch=1,
+    isr=(1, 2, 3),
+    start=0,
+    high_watermark=90,
+    last_stable=90,
+    log_end=90,
+    replicas=(1, 2, 3),
+)
+BOUND_S = 10.0
+
+
+@dataclass
+class Ground:
+    """What brokers and controllers say, and what the harness asks them with."""
+
+    folder: Path
+    end: End | None = WELL
+    leader: int = 1
+    isr: tuple[int, ...] = (1, 2, 3)
+    running: Sequence[int] = (1, 2, 3)
+    unfenced: Sequence[int] = (1, 2, 3)
+    controllers: Mapping[int, NodeState] = field(default_factory=lambda: {101: NodeState.RUNNING})
+    active: int | None = 101
+    log_ends: dict[int, int] = field(default_factory=dict)
+    moves: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    held: dict[int, bool] = field(default_factory=dict)
+    rate: str = ""
+    producers: list[ActiveProducer] = field(default_factory=list)
+    transactions: list[str] | None = field(default_factory=list)
+
+    def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def listed(_: object, __: int) -> list[str]:
+            if self.transactions is None:
+                raise WireError("no answer")
+            return self.transactions
+
+        def described(_: object, owner: Any, names: Sequence[str]) -> dict[str, Setting]:
+            return {name: Setting("*" if owner.name == "orders" else self.rate, own=True) for name in names}
+
+        for name, said in (
+            ("reassignments", lambda _: self.moves),
+            ("log_dirs", lambda link: {"/d": {PLACE} if self.held.get(link, True) else set()}),
+            ("describe_config", described),
+            ("producers_at", lambda *_: self.producers),
+            ("transactions_of", listed),
+        ):
+            monkeypatch.setattr(recovery.admin, name, said)
+        monkeypatch.setattr(recovery.queries, "brokers", lambda _: frozenset(self.unfenced))
+        monkeypatch.setattr(recovery, "_log_end", lambda link, _: self.log_ends.get(link, -1))
+
+    def watch(self) -> RecoveryWatch:
+        cluster = SimpleNamespace(
+            controllers=lambda: [
+                SimpleNamespace(id=node, state=lambda state=state: state)
+                for node, state in self.controllers.items()
+            ],
+            controller=lambda: self.active,
+            running_links=lambda: {node: node for node in self.running},
+            admin_link=lambda: 1,
+            topic_state=lambda _: {
+                PLACE: PartitionState("orders", 0, self.leader, 1, (1, 2, 3), self.isr),
+            },
+        )
+        ends = lambda _: {} if self.end is None else {PLACE: self.end}  # noqa: E731
+        return RecoveryWatch(
+            cluster,  # type: ignore[arg-type]
+            ends,
+            (PLACE,),
+            dict.fromkeys(LIVENESS, BOUND_S),
+            60.0,
+            self.folder,
+        )
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
+    made = Ground(tmp_path)
+    made.plant(monkeypatch)
+    return made
+
+
+def watched(
+    ground: Ground, change: Callable[[float], None] = lambda _: None, until_s: float = BOUND_S
+) -> RecoveryFile:
+    """Look once a second; what is left then."""
+    watch, now = ground.watch(), 0.0
+    while now <= until_s:
+        change(now)
+        watch.look(now)
+        now += 1.0
+    return RecoveryFile(
+        bounds={},
+        waited_s=0.0,
+        unrecovered=tuple(watch._stuck(now - 1)),
+        undecided=tuple(watch._open(now - 1)),
+    )
+
+
+def _short(ground: Ground) -> None:
+    ground.end, ground.log_ends = replace(WELL, isr=(1, 2)), {3: 40}
+
+
+def _leaderless(ground: Ground) -> None:
+    ground.end, ground.leader, ground.isr = None, -1, (1,)
+
+
+def _hanging(ground: Ground) -> None:
+    ground.end = replace(WELL, last_stable=50)
+    ground.producers = [ActiveProducer(8, 0, -1), ActiveProducer(7, 3, 50)]
+
+
+def _moving(ground: Ground) -> None:
+    ground.moves, ground.log_ends = {PLACE: Reassignment((1, 2, 3, 4), (4,), (3,))}, {4: 10}
+    ground.running = (1, 2, 3, 4)
+
+
+def _alone(ground: Ground) -> None:
+    ground.active = None
+
+
+PLANTED: dict[Anomaly, Callable[[Ground], None]] = {
+    Anomaly.STUCK_REPLICA: _short,
+    Anomaly.LEADERLESS: _leaderless,
+    Anomaly.HANGING_TRANSACTION: _hanging,
+    Anomaly.STUCK_REASSIGNMENT: _moving,
+    Anomaly.NO_CONTROLLER: _alone,
+}
+
+
+def test_a_cluster_in_health_takes_one_look(ground: Ground) -> None:
+    assert ground.watch().look(0.0)
+    assert watched(ground, until_s=0.0) == RecoveryFile(bounds={}, waited_s=0.0)
+
+
+@pytest.mark.parametrize("anomaly", PLANTED)
+def test_what_does_not_move_for_its_bound_is_stuck_and_no_sooner(ground: Ground, anomaly: Anomaly) -> None:
+    PLANTED[anomaly](ground)
+    early = watched(ground, until_s=BOUND_S - 1)
+    assert early.unrecovered == ()
+    (undecided,) = early.undecided
+    assert "slow, not stuck" in undecided.why
+    found = watched(ground)
+    assert [one.anomaly for one in found.unrecovered] == [anomaly]
+    assert found.undecided == ()
+    assert found.unrecovered[0].for_s == BOUND_S
+
+
+@pytest.mark.parametrize("anomaly", PLANTED)
+def test_what_recovers_at_last_is_not_named(ground: Ground, anomaly: Anomaly) -> None:
+    PLANTED[anomaly](ground)
+
+    def heal(now: float) -> None:
+        if now == BOUND_S:
+            ground.end, ground.leader, ground.active, ground.moves = WELL, 1, 101, {}
+
+    assert watched(ground, heal) == RecoveryFile(bounds={}, waited_s=0.0)
+
+
+def test_a_replica_that_approaches_is_slow(ground: Ground) -> None:
+    _short(ground)
+    found = watched(ground, lambda now: ground.log_ends.update({3: 40 + int(now)}), until_s=3 * BOUND_S)
+    assert found.unrecovered == ()
+    assert "its log ends at 70, the leader's at 90" in found.undecided[0].why
+
+
+def test_a_replica_that_goes_in_circles_is_stuck(ground: Ground) -> None:
+    """It is truncated and fetches again: it never comes further than it was."""
+    _short(ground)
+    found = watched(ground, lambda now: ground.log_ends.update({3: 30 + int(now) % 3}), until_s=2 * BOUND_S)
+    assert [one.anomaly for one in found.unrecovered] == [Anomaly.STUCK_REPLICA]
+
+
+def test_a_replica_whose_broker_is_down_is_not_awaited_and_one_that_is_fenced_is_told(ground: Ground) -> None:
+    _short(ground)
+    ground.running = (1, 2)
+    assert watched(ground) == RecoveryFile(bounds={}, waited_s=0.0)
+    ground.running, ground.unfenced = (1, 2, 3), (1, 2)
+    found = watched(ground)
+    assert [one.why for one in found.undecided] == ["orders/0: broker 3 runs and is fenced"]
+    assert found.unrecovered == ()
+
+
+def test_the_size_of_an_isr_that_stays_short_is_told(ground: Ground) -> None:
+    _short(ground)
+    watch = ground.watch()
+    watch.look(0.0)
+    assert watch.short == {PLACE: 2}
+
+
+def test_the_brokers_own_words_and_a_throttle(ground: Ground) -> None:
+    _short(ground)
+    (ground.folder / "3").mkdir()
+    line = "[2026-01-01] WARN [ReplicaFetcher] Partition orders-0 marked as failed"
+    (ground.folder / "3" / "server.log").write_text(
+        f"{line}\nPartition orders-01 marked as failed\nanother\n"
+    )
+    (one,) = watched(ground).unrecovered
+    assert one.reason == line
+    assert not one.throttled
+    ground.rate = "1000"
+    assert watched(ground).unrecovered[0].throttled
+    ground.rate = str((1 << 63) - 1)
+    assert not watched(ground).unrecovered[0].throttled, "Kafka's default: no limit"
+
+
+def test_a_log_dir_that_its_broker_no_longer_serves_is_told(ground: Ground) -> None:
+    _leaderless(ground)
+    ground.held = {1: False}
+    assert watched(ground).unrecovered[0].offline == (1,)
+
+
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [([], ""), (["CompleteCommit"], "CompleteCommit"), (["Empty", "PrepareAbort"], "PrepareAbort")],
+)
+def test_a_transaction_hangs_where_no_coordinator_will_end_it(
+    ground: Ground, states: list[str], says: str
+) -> None:
+    _hanging(ground)
+    ground.transactions = states
+    (one,) = watched(ground).unrecovered
+    assert (one.producer_id, one.coordinator, one.last_stable) == (7, says, 50)
+
+
+@pytest.mark.parametrize("states", [["Ongoing"], None], ids=["open", "nobody answers"])
+def test_a_transaction_that_may_still_end_does_not_hang(ground: Ground, states: list[str] | None) -> None:
+    _hanging(ground)
+    ground.transactions = states
+    found = watched(ground)
+    assert found.unrecovered == ()
+    assert (
+        "not explained: no answer" if states is None else "still has that transaction open"
+    ) in found.undecided[0].why
+
+
+def test_a_quorum_without_a_majority_is_not_asked_for_a_controller(ground: Ground) -> None:
+    _alone(ground)
+    ground.controllers = {101: NodeState.RUNNING, 102: NodeState.GONE}
+    assert watched(ground).unrecovered == ()
+
+
+def test_without_a_controller_no_replica_is_blamed(ground: Ground) -> None:
+    _short(ground)
+    _alone(ground)
+    assert [one.anomaly for one in watched(ground).unrecovered] == [Anomaly.NO_CONTROLLER]
+
+
+def test_a_reassignment_that_copies_is_slow(ground: Ground) -> None:
+    _moving(ground)
+    found = watched(ground, lambda now: ground.log_ends.update({4: int(now)}), until_s=2 * BOUND_S)
+    assert found.unrecovered == ()
