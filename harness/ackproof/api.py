@@ -327,9 +327,7 @@ def audit(
     from ackproof.audit import run as audit_all
     from ackproof.judge import work_out_removals
 
-    folders = [storage.located(directory) for directory in directories]
-    for folder in folders:
-        work_out_removals(CaseDir(folder))
+    work_out_removals(folders := [storage.located(directory) for directory in directories])
     return audit_all(folders, master=master, remote=remote, conf=conf, spark=spark, progress=progress)
 
 

@@ -237,7 +237,7 @@ def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     for names, group in groups.items():
         runs = [run for cell in group for run in cell.judged]
         told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
-        yield Clause(_who(group, matrix), f"had {joined(told)}, which were removed as asked for", "plain")
+        yield Clause(_who(group, matrix), f"had {joined(told)} removed, as was asked for", "plain")
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:

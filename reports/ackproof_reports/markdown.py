@@ -69,7 +69,7 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             lines += [f"- {plain(fact.title)}: {plain(text)}" for text in (*given, error) if text]
     if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
         told_of = [f"- {plain(fact.title)}: {plain(text)}" for fact, text in permitted if text]
-        lines += ["", "### Why losses pass", "", *told_of] if told_of else []
+        lines += ["", "### Why what is gone passes", "", *told_of] if told_of else []
     if starved := [(fact, why) for fact in facts for why in fact.case.starved]:
         lines += ["", "### Starved: what takes time says nothing of Kafka", ""]
         lines += [f"- {plain(fact.title)}: {plain(why)}" for fact, why in starved]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import gravity
+from ackproof.rundir.anomalies import REMOVED, gravity
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
@@ -319,7 +319,9 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
             if classes
             else "the audit finds nothing wrong with it"
         )
-    if known.replay is not None and not held:
+    removed = {row["detail"]: None for row in known.classes[who] if row["class"] in REMOVED}
+    yield from (f"what removed it: {why}" for why in removed if why)
+    if known.replay is not None and not held and not removed:
         yield from dict.fromkeys(_causes(known.replay, who, attempts, reads))
 
 

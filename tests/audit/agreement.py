@@ -20,6 +20,7 @@ CLASSES = (
     *("lost", "overwritten", "duplicate", "resurrected", "surfaced", "phantom", "misrouted", "corrupted"),
     *("displaced", "reordered", "vanished", "conflict", "skipped", "rewound"),
     *("aborted-read", "torn-transaction", "early-read"),
+    *("expired", "compacted", "deleted"),
 )
 
 WAYS = {

@@ -9,10 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit.units import Limits
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.removals import EVER, Removal, write_removals
 
 from .ledgers import findings_of, write_case, write_ledger
 from .local import audited
-from .rows import committed, committed_live, read, sent, transaction
+from .rows import committed, committed_live, live, read, sent, transaction
 
 COMMITTED, ABORTED, UNKNOWN, FENCED = range(4)
 THREE = [sent(0, txn=0), sent(1, txn=0), sent(2, txn=0)]
@@ -321,3 +323,40 @@ def test_a_torn_part_of_the_table_is_set_aside(count, keep) -> None:
     assert count.result.code == 2
     assert "torn or unreadable, not counted" in count.result.reasons[0]
     assert "says nothing of the transactions of 3 produced rows" in count.result.reasons[-1]
+
+
+def _removed(start: int, **more: int):
+    """Retention let the log begin there."""
+    removal = Removal("t", 0, log_start=start, expired_until_ns=EVER, expired_why="retention.ms 1", **more)
+    return lambda directory: write_removals(CaseDir(directory), [removal])
+
+
+@pytest.mark.parametrize("start", [2, 3])
+def test_a_transaction_is_not_torn_by_retention(count, start: int) -> None:
+    """The segment that was deleted ended in its middle, or behind it."""
+    reads = [read(2), committed(2, read_ns=9)] if start == 2 else []
+    assert count(THREE, reads, [transaction(0, COMMITTED)], change=_removed(start)) == {"expired": start}
+    assert {row["detail"] for row in count.findings} == {"retention.ms 1"}
+
+
+def test_more_had_expired_when_the_reader_at_read_committed_began(count) -> None:
+    reads = [*ALL, committed(2, read_ns=9)]
+    assert count(THREE, reads, [transaction(0, COMMITTED)], change=_removed(0, committed_start=2)) == {}
+
+
+def test_a_transaction_that_lacks_a_record_above_the_start_is_torn(count) -> None:
+    reads = [read(2), committed(2, read_ns=9)]
+    expected = {"expired": 1, "lost": 1, "torn-transaction": 1}
+    assert count(THREE, reads, [transaction(0, COMMITTED)], change=_removed(1)) == expected
+
+
+def test_what_is_not_old_enough_is_lost_below_the_start_too(count) -> None:
+    removal = Removal("t", 0, log_start=2, expired_until_ns=500, expired_why="retention.ms 1")
+    reads = [read(2), committed(2, read_ns=9), live(0), live(1)]
+    counts = count(
+        THREE,
+        reads,
+        [transaction(0, COMMITTED)],
+        change=lambda directory: write_removals(CaseDir(directory), [removal]),
+    )
+    assert counts == {"expired": 1, "lost": 1, "vanished": 1, "torn-transaction": 1}

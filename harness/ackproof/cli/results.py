@@ -36,13 +36,11 @@ def audit(
     from ackproof import audit as room
     from ackproof.console import Console
     from ackproof.judge import work_out_removals
-    from ackproof.rundir.layout import CaseDir
 
     settings = spark_settings(master, remote, conf)
     console = Console(machine=machine)
     ledgers = [one for directory in directories for one in _ledgers(directory)]
-    for ledger in ledgers:
-        work_out_removals(CaseDir(ledger))
+    work_out_removals(ledgers)
     with console.telling("auditing") as tell:
         results = room.run(ledgers, master=master, remote=remote, conf=settings, progress=tell)
     for result in results:

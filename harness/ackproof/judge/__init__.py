@@ -7,7 +7,9 @@ a run (rundir), replaying and predicting (reference), how a verdict looks (repor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import BatchFile, VerdictFile
@@ -46,14 +48,15 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     return verdict
 
 
-def work_out_removals(run: CaseDir) -> None:
-    """Write what may have removed records of a run that is about to be audited. A folder without a case gets none."""
+def work_out_removals(runs: Iterable[Path]) -> None:
+    """Write what may have removed records of runs that are about to be audited. Folders without a case get none."""
     from ackproof.judge.removal import work_out_removals as write  # Arrow
 
-    with suppress(
-        BadInput, OSError
-    ):  # the audit says what it cannot read or write, the judge what a run lacks
-        write(run)
+    for run in runs:
+        with suppress(
+            BadInput, OSError
+        ):  # the audit says what it cannot read or write, the judge what a run lacks
+            write(CaseDir(run))
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:

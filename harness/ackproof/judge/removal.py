@@ -22,7 +22,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import InForce, settings_in_force
 from ackproof.faults.clocks import ClockJump
-from ackproof.judge.retention import retention
+from ackproof.faults.planned.set_config import SetConfig
+from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.evidence import Evidence
 from ackproof.reference.explain.rows import ledger_rows
@@ -117,9 +118,22 @@ class _Partition:
         for one in settings_in_force(self._spec, self._place.topic):
             life = None if one.fault is None else lives.get(one.fault)
             if one.fault is None:
-                yield _Period(one, -math.inf, self._last)
+                yield from (_Period(one, begin, end) for begin, end in self._unchanged())
             elif life is not None:
                 yield _Period(one, life.asked, self._last if life.over is None else life.over)
+
+    def _unchanged(self) -> Iterator[tuple[float, float]]:
+        """When no fault had set another policy or retention of the topic on all brokers."""
+        begin = -math.inf
+        for fault in self._spec.faults:
+            life = self._evidence.faults.get(fault.number)
+            if not isinstance(fault, SetConfig) or fault.broker is not None or life is None:
+                continue
+            if life.confirmed is not None and fault.may_set(self._spec, self._place.topic).keys() & SETTINGS:
+                yield begin, life.confirmed
+                begin = self._last if life.healed is None else life.healed
+        if begin < self._last:
+            yield begin, self._last
 
     def _clocks(self) -> Iterator[_Clock]:
         """Every broker may delete or lead: a follower's log begins where its leader's does, and it may be its heir."""

@@ -17,6 +17,8 @@ _MS: Final = {
 }
 """The first of these that is given counts; the factor makes it milliseconds."""
 _BYTES: Final = ("retention.bytes", "log.retention.bytes")
+SETTINGS: Final = frozenset({"cleanup.policy", "log.cleanup.policy", *_MS, *_BYTES})
+"""What decides which records are removed."""
 _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 

@@ -121,6 +121,11 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
             found.report(tombstones, "without keys there is nothing to delete")
         for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
             where: Path = ("topics", name, "config", "cleanup.policy")
+            changes = [
+                one for one in spec.faults if "compact" in one.may_set(spec, name).get("cleanup.policy", "")
+            ]
+            if found.node(where) is None and changes:
+                where = ("faults", changes[0].number - 1)
             found.report(
                 where, "a compacted topic takes no record without a key: give workload.producers.keys"
             )

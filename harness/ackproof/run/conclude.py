@@ -117,8 +117,7 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
-    for run in new:
-        work_out_removals(run)
+    work_out_removals(run.path for run in new)
     step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
     results = audit.run([run.path for run in new], progress=step)
     return {

@@ -136,7 +136,7 @@ class AnomalyClass:
     @property
     def of_absence(self) -> bool:
         """Whether it says that something is not there, which only a final read can tell."""
-        return self.ruled_by is RuledBy.LOSS and not self.proves
+        return self.ruled_by is RuledBy.REMOVAL or (self.ruled_by is RuledBy.LOSS and not self.proves)
 
     @property
     def transactional(self) -> bool:

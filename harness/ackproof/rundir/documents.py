@@ -272,13 +272,9 @@ class VerdictFile(Document):
     @property
     def permitted(self) -> str:
         """Why what is gone in a PASS is right, in a sentence; "" where nothing is gone, or it is no PASS."""
-        if self.verdict is not Verdict.PASS:
-            return ""
-        seen = {one.anomaly: one for one in self.classes if one.count}
-        lost = seen.get(Anomaly.LOST)
-        told = [f"{lost.count:,} lost, as these settings may: {lost.why}"] if lost is not None else []
-        told += [f"{seen[name].count:,} {name}: {seen[name].why}" for name in REMOVED if name in seen]
-        return "; ".join(told)
+        gone = [one for one in self.classes if one.count and one.anomaly in (Anomaly.LOST, *REMOVED)]
+        told = (f"{one.count:,} {one.anomaly}, as these settings may: {one.why}" for one in gone)
+        return "; ".join(told) if self.verdict is Verdict.PASS else ""
 
 
 class BatchCase(Document):

@@ -71,7 +71,7 @@ class PluginSession:
         """Audit one directory with the Spark of this session."""
         with own_warnings():
             self.with_spark()
-            work_out_removals(CaseDir(directory))
+            work_out_removals([directory])
             (result,) = audit.run([directory])
         return result
 

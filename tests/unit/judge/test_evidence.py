@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.judge.checks import resets
-from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Says
 from ackproof.rundir.anomalies import REMOVED, TABLE
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.recovery import RecoveryFile
-from ackproof.rundir.timeline import ClientReset, EventKind
+from ackproof.rundir.timeline import EventKind
 
 from .conftest import EXPERIMENT, HEALTHY, WHOLE, MakeRun, Predicted, attempt, life
-from .test_coherent_watching import event
 
 TWO_PARTITIONS = """\
 name: t
@@ -404,16 +399,3 @@ def test_what_nobody_looked_for_is_not_forbidden_by_the_settings_alone(
     )
     prediction.file = PredictionFile(classes=(rot,), observed=True)
     assert judge_case(make_run(lost=3)).verdict is verdict
-
-
-def test_a_reader_that_was_sent_on_past_records_is_told_of(make_run: MakeRun) -> None:
-    facts = Facts.of(make_run())
-    reset = ClientReset(assignment=1, position=10, start=40, end=100, goes_on=40)
-    cut = ClientReset(assignment=2, position=90, start=40, end=80, goes_on=70)
-    happened = tuple(event(one, 0.9, client="r0", topic="orders", partition=0) for one in (reset, cut))
-    (told,) = resets.check(replace(facts, events=happened))
-    assert (told.says, told.text) == (
-        Says.NOT_JUDGED,
-        "reader r0 was at offset 10 of orders/0 at 0.9 s, and the log began at 40 by then: it went on at 40 and was "
-        "never handed what stood at 30 offsets between",
-    )

@@ -250,6 +250,22 @@ def test_policies_that_change(facts: Facts) -> None:
     assert _one(facts, off).compacted_until_ns == -1
 
 
+def test_a_policy_of_the_file_that_is_taken_away(facts: Facts) -> None:
+    """What stands in the file is not in force while a fault says otherwise."""
+    change = SetConfig.model_construct(
+        number=1,
+        trigger=After(0),
+        topic="orders",
+        broker=None,
+        config={"cleanup.policy": "delete"},
+        hold=None,
+    )
+    case = _faulty(facts.case, change, **{"cleanup.policy": "compact"})
+    changed = _life(facts, 10, None)
+    changed.__dict__["faults"] = {1: replace(changed.faults[1], confirmed=11 * SECOND)}
+    assert _one(changed, case).compacted_until_ns == 11 * SECOND
+
+
 def test_a_deleted_topic(facts: Facts) -> None:
     again = Recreate.model_construct(number=1, trigger=After(0), topic="orders", hold=None)
     found = _one(_life(facts, 10, 16), _faulty(facts.case, again))

@@ -27,12 +27,9 @@ from ackproof.reference.explain.rows import AckedRows, Bools, acked_rows, timest
 from ackproof.reference.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof.reference.replay.lives import Life, learns_ns
 from ackproof.reference.replay.observed import SLACK_NS, Observed
-from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.conformance import Unexplained
 from ackproof.rundir.partition import TopicPartition
 
-_REMOVED = [number for number, anomaly in enumerate(LOSSES) if anomaly in REMOVED]
-"""What a setting or an administrator removed needs no step of the protocol."""
 _EARLY_MS, _LATE_MS = -2, 1
 """A record's timestamp beside its send, cut to milliseconds."""
 
@@ -91,12 +88,11 @@ class _Place:
         told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
         gone, kept = self._settled(rows, told)
         lost, must = rows.found != PRESENT, gone & ~kept
-        removed = np.isin(rows.found, _REMOVED)
         account.must_be_gone += int((must | told.expired).sum())
         account.either_way += int((gone & kept).sum())
         account.count("explained", rows.found[gone | told.expired])
         rot = self._observed.rotted(self.era.place)
-        self._unexplained(rows, lost & ~gone & ~told.expired & ~removed, rot)
+        self._unexplained(rows, rows.missing & ~gone & ~told.expired, rot)
         present = must & ~lost & (not rot)
         account.present += int(present.sum())
         self._examples(rows, present & ~went, "a later leader cut its epoch below it, and it is there")
@@ -114,8 +110,7 @@ class _Place:
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
         """Lost, and no step takes it: where files on disk rotted that may have been the rot."""
         every = self.every
-        gone = (every.found != PRESENT) & ~np.isin(every.found, _REMOVED)
-        without = gone & (every.offset < 0) & ~self.by_interval
+        without = every.missing & (every.offset < 0) & ~self.by_interval
         what = "unexplained"
         if rot and (unexplained.any() or without.any()):
             what = "not_replayed"

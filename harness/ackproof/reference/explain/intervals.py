@@ -18,7 +18,6 @@ import numpy as np
 from ackproof.experiment.fault import FaultSpec
 from ackproof.reference.explain.epochs import NEVER, KeptLog, LeaderEpoch, leader_epochs
 from ackproof.reference.explain.rows import AckedRows, Bools, Ints
-from ackproof.reference.replay.account import PRESENT
 from ackproof.reference.replay.lives import Life, learns_ns
 from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.conformance import Interval
@@ -192,11 +191,11 @@ def intervals(
     """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
     explained = np.zeros(len(rows), np.bool_)
     found: list[Interval] = []
-    for producer in np.unique(rows.producer[(rows.found != PRESENT) & (rows.offset < 0)]).tolist():
+    for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():
         at = np.flatnonzero(rows.producer == producer)
         at = at[np.argsort(rows.seq[at], kind="stable")]
         mine = rows.take(at)
-        missing = (mine.found != PRESENT) & (mine.offset < 0)
+        missing = mine.missing & (mine.offset < 0)
         survivors = _Survivors.around(mine, missing)
         taken = [(one.what, one.takes(producer, mine, survivors)) for one in around]
         meets = np.logical_or.reduce([np.zeros(len(mine), np.bool_), *(which for _, which in taken)])

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ackproof.reference.replay.account import LOSSES, PRESENT
 from ackproof.rundir import storage
+from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
@@ -24,6 +25,7 @@ from ackproof.rundir.schema import CONSUMED, FINDINGS, TRANSACTIONS
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _SEQ_BITS: Final = 40
+_REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in REMOVED]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,12 @@ class AckedRows:
 
     def __len__(self) -> int:
         return len(self.seq)
+
+    @property
+    def missing(self) -> Bools:
+        """Which are gone, and not because a setting or an administrator removed them: that takes no step."""
+        gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
+        return gone
 
     def take(self, which: Bools | Ints) -> AckedRows:
         """Some of them."""

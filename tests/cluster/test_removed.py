@@ -1,0 +1,88 @@
+"""What retention, compaction and a wrong clock remove from real brokers is named, and is not lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+
+pytestmark = pytest.mark.cluster
+
+SOON = "log.retention.check.interval.ms: 500, log.initial.task.delay.ms: 500, log.cleaner.backoff.ms: 500"
+BY_SIZE = f"""\
+name: transactions-that-retention-cuts
+cluster: {{brokers: 1, controllers: 1, config: {{{SOON}}}}}
+topics:
+  orders:
+    replication_factor: 1
+    config: {{min.insync.replicas: 1, segment.bytes: 1048576, retention.bytes: 2097152}}
+workload:
+  producers: {{acks: all, idempotence: true, transaction_size: 100, rate: 1000/s, value_size: 1kB}}
+  duration: 8s
+faults:
+  - set: {{topic: orders, config: {{flush.messages: "1000"}}}}
+    when: acked >= 4000
+expect:
+  - {{lost: 0, torn-transaction: 0, expired: "> 0"}}
+"""
+BY_CLOCK = f"""\
+name: a-clock-ahead-of-retention
+cluster: {{brokers: 3, controllers: 1, config: {{log.retention.hours: 12, {SOON}}}}}
+topics: {{orders: {{assignment: [[1, 2, 3]], config: {{min.insync.replicas: 2}}}}}}
+workload:
+  producers: {{acks: all, rate: 300/s}}
+  consumers: {{live: 1}}
+  duration: 24s
+matrix:
+  clock:
+    - {{name: within, "faults[1].clock_jump.by": 10h}}
+    - {{name: beyond, "faults[1].clock_jump.by": 14h}}
+faults:
+  - clock_jump: {{target: leader(orders/0), by: 10h}}
+    when: acked >= 500
+    for: 12s
+expect:
+  - {{given: {{by: 10h}}, lost: 0, expired: 0}}
+  - {{given: {{by: 14h}}, lost: 0, expired: "> 0"}}
+"""
+FOR_A_WHILE = f"""\
+name: compact-for-a-while
+cluster: {{brokers: 3, controllers: 1, config: {{{SOON}}}}}
+topics:
+  orders:
+    assignment: [[1, 2, 3]]
+    config: {{min.insync.replicas: 2, segment.ms: 1000, min.cleanable.dirty.ratio: 0.01}}
+workload:
+  producers: {{acks: all, idempotence: true, rate: 500/s, keys: 50}}
+  consumers: {{live: 1}}
+  duration: 20s
+faults:
+  - set: {{topic: orders, config: {{cleanup.policy: compact}}}}
+    when: acked >= 1000
+    for: 8s
+expect:
+  - {{lost: 0, compacted: "> 0"}}
+"""
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        pytest.param(BY_SIZE, id="retention.bytes"),
+        pytest.param(BY_CLOCK, id="a clock", marks=pytest.mark.nightly),
+        pytest.param(FOR_A_WHILE, id="compaction", marks=pytest.mark.nightly),
+    ],
+)
+def test_what_was_removed_is_not_lost(tmp_path: Path, experiment: str) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(experiment, encoding="utf-8")
+    words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", tmp_path / "runs")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    batch = BatchFile.load(BatchDir((tmp_path / "runs" / "latest").resolve()).batch_json)
+    assert {case.verdict for case in batch.cases} == {Verdict.PASS}, done.stdout + done.stderr
