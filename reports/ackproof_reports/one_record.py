@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import REMOVED, gravity
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, gravity
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
@@ -110,7 +110,7 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
     """The first finding of this class, else of the gravest there is. Raises `BadInput` where there is none."""
     files = _findings(run)
     classes = set(_table(files, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
-    for name in [anomaly] if anomaly else sorted(classes, key=gravity):
+    for name in [anomaly] if anomaly else sorted(classes - set(LIVENESS), key=gravity):
         if name in classes:
             rows = _table(files, FINDINGS, pc.field("class") == name)
             order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]
@@ -223,7 +223,7 @@ def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
     early = [moment.t_ns for moment in (*_sent(attempts), *_read(live))]
     begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
     events = [event for event in known.events if begin <= event.t_ns <= end and _near(event, places)]
-    told = [*moments, *(Moment(event.t_ns, _event(event)) for event in events[:MOST_EVENTS])]
+    told = [*moments, *(Moment(event.t_ns, tell_event(event)) for event in events[:MOST_EVENTS])]
     facts = list(_facts(run, known, who))
     if len(events) > MOST_EVENTS:
         facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
@@ -284,7 +284,8 @@ def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
     return event.fault is not None or event.kind in {EventKind.NODE_DIED, EventKind.NODE_STARTED}
 
 
-def _event(event: Event) -> str:
+def tell_event(event: Event) -> str:
+    """Return what an event of the timeline says, as the story of a record has it."""
     done = {
         EventKind.FAULT_ASKED: "",
         EventKind.FAULT_CONFIRMED: " bit",

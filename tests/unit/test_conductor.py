@@ -80,6 +80,8 @@ class Musicians:
             ("final_read", self._final_read),
             ("ends_of", lambda cluster: None),
             ("recover", self._recover),
+            ("ClientWatch", self._of("clients", mark=lambda _: None, heal=lambda _: None)),
+            ("await_clients", lambda *_: []),
             ("write_metadata_log", lambda *_: self.told.append("metadata log read")),
             ("seal", lambda *_: self.told.append("sealed")),
             ("end_children", lambda _: SimpleNamespace(left=())),
@@ -253,6 +255,7 @@ def _run_of(workload: object, cluster: object = None, **evidence: bool) -> tuple
         watcher=SimpleNamespace(live=lambda *_: None),
         timeline=SimpleNamespace(add=lambda what: notes.append(what.note if isinstance(what, Note) else "?")),
         workload=workload,
+        clients=SimpleNamespace(mark=lambda _: None),
         run=SimpleNamespace(path=Path.cwd()),
     )
     return run, notes

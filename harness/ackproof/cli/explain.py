@@ -36,9 +36,11 @@ def explain(
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
+    from ackproof.rundir.anomalies import LIVENESS
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.outcome import Verdict
     from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
+    from ackproof_reports.unrecovered import tell_unrecovered
 
     if sum(map(bool, (records, spot, anomaly))) > 1:
         raise BadInput("--record, --at and --class each name records: give one of them")
@@ -46,12 +48,15 @@ def explain(
     judged = VerdictFile.load(run.verdict_json) if run.verdict_json.exists() else None
     if judged is not None and not (records or spot or anomaly):
         anomaly = next((one.anomaly for one in judged.classes if one.forbidden and one.count), None)
+    console = Console()
+    if anomaly in LIVENESS:
+        console.lines([f"{run.path}", *tell_unrecovered(run, anomaly)])
+        return 0
     if records:
         wanted = [RecordId.parse(text) for text in records]
     else:
         found = Spot.parse(spot) if spot else first_found(run, anomaly)
         wanted = [found] if isinstance(found, RecordId) else at(run, found)
-    console = Console()
     console.line(f"{run.path}")
     if judged is not None and judged.verdict is not Verdict.PASS:
         console.lines(f"{judged.verdict}: {reason}" for reason in judged.reasons)

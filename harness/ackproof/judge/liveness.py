@@ -6,7 +6,7 @@ broker no longer serves, a throttle that is in force, an unclean election on tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from ackproof.experiment.backends import Ability
@@ -20,7 +20,7 @@ from ackproof.rundir.prediction import Chance
 from ackproof.rundir.recovery import Unrecovered
 
 _PROMISES: Final = {
-    Anomaly.LEADERLESS: "an in-sync replica of it runs, and can lead",
+    Anomaly.LEADERLESS: "no fault of this run keeps all its in-sync replicas from leading",
     Anomaly.STUCK_REPLICA: "a replica on a broker that runs fetches until it is in sync",
     Anomaly.STUCK_REASSIGNMENT: "a reassignment to brokers that run completes",
     Anomaly.STUCK_PRODUCER: "a producer gets through where another does",
@@ -36,10 +36,10 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
     found = facts.recovery.of(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=True, why=promise)
-    if why := _starved(facts):
+    if why := machine_is_starved(facts):
         why = f"nothing is called stuck: {why}"
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=Chance.UNKNOWN)
-    excuses = {one: excuse(facts, one) for one in found}
+    excuses = {one: excuse(facts, one, facts.recovery.running) for one in found}
     against = [one for one, why in excuses.items() if not why]
     bound = f"within {facts.recovery.bounds[anomaly]:g} s"
     if not against:
@@ -51,14 +51,14 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
     return ClassJudgement(anomaly=anomaly, count=count, forbidden=True, why=why)
 
 
-def excuse(facts: Facts, one: Unrecovered) -> str:
-    """Why settings or faults allow that it does not recover; '' where nothing does."""
+def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
+    """Why settings or faults allow that it does not recover; '' where nothing does. `running`: the brokers that ran."""
     match one.anomaly:
         case Anomaly.LEADERLESS:
-            return _of_leaderless(facts, one)
+            return _of_leaderless(facts, one, running)
         case Anomaly.STUCK_REPLICA | Anomaly.STUCK_REASSIGNMENT if one.throttled:
             return "a replication throttle is in force"
-        case Anomaly.STUCK_REASSIGNMENT if down := sorted(set(one.adding) - set(_running(facts))):
+        case Anomaly.STUCK_REASSIGNMENT if down := sorted(set(one.adding).difference(running)):
             return f"broker {down[0]}, to which it moves, does not run"
         case Anomaly.HANGING_TRANSACTION if _elected_uncleanly(facts, one.place):
             return (
@@ -75,7 +75,7 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
     for one in facts.recovery.unrecovered:
         if one.topic:
             yield one.place, one.seen
-    running = set(_running(facts))
+    running = set(facts.recovery.running)
     for place, samples in facts.samples_of.items():
         if place.topic not in facts.case.experiment.topics or not samples:
             continue
@@ -88,7 +88,7 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
             )
 
 
-def _of_leaderless(facts: Facts, one: Unrecovered) -> str:
+def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
     """Nobody in sync can lead: their brokers do not run, or faults took their disks. Any replica may lead uncleanly."""
     configs = in_force(facts.case.experiment, one.topic)
     unclean = all(
@@ -97,7 +97,7 @@ def _of_leaderless(facts: Facts, one: Unrecovered) -> str:
     able = set(one.replicas if unclean or not one.isr else one.isr)
     at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
     broken = {node for _, node in facts.aimed_at(at_disks)} & set(one.offline)
-    down = able - set(_running(facts))
+    down = able.difference(running)
     if not able or able - down - broken:
         return ""
     told = [f"broker {node} does not run" for node in sorted(down)]
@@ -112,12 +112,8 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
     return place in log.states and any(clean is False for _, clean in log.elections(place))
 
 
-def _running(facts: Facts) -> tuple[int, ...]:
-    return facts.recovery.running if facts.recovery is not None else ()
-
-
-def _starved(facts: Facts) -> str:
-    """Why this machine says nothing of what takes time: under load, or while the cluster was watched to recover."""
+def machine_is_starved(facts: Facts) -> str:
+    """Say why this machine tells nothing of what takes time, under load or after it; '' where it does."""
     seen = calm(facts)
     if seen is not None and seen.starved:
         return f"{STARVED}: {seen.starved[0]}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +26,7 @@ from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.aim import holders
@@ -43,8 +43,9 @@ from ackproof.observe.scraper import Scraper
 from ackproof.observe.watcher import Watcher as Observer
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
+from ackproof.run.client_recovery import ClientWatch, await_clients
 from ackproof.run.gauges import Gauges
-from ackproof.run.phases import CaseOptions, Phase, Watcher
+from ackproof.run.phases import CaseOptions, Phase, Watcher, trace_of
 from ackproof.run.recovery import recover
 from ackproof.run.soak import soak
 from ackproof.run.space import check_room
@@ -53,6 +54,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.recovery import Unrecovered
 from ackproof.rundir.registry import register
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
@@ -70,13 +72,6 @@ def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -
     with CaseRun(case, run, options, watcher) as one:
         one.prepare()
         one.go()
-
-
-def _trace(error: BaseException) -> str:
-    """The traceback of a crash; '' for what is raised on purpose."""
-    if isinstance(error, (AckproofError, KeyboardInterrupt)):
-        return ""
-    return "".join(traceback.format_exception(error))
 
 
 class CaseRun:
@@ -101,6 +96,7 @@ class CaseRun:
         self.tag = RunTag(self.run_id, Path(options.batch), run.path)
         self.cluster: RunningCluster | None = None
         self.workload: Workload | None = None
+        self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseTaker | None = None
         self.scraper: Scraper | None = None
@@ -110,6 +106,7 @@ class CaseRun:
         self.soaker: Soaker | None = None
         self.environment: dict[str, str] = {}
         self._through = False
+        self._stuck: Sequence[Unrecovered] = ()
 
     def __enter__(self) -> Self:
         self.run.path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +121,7 @@ class CaseRun:
             with self.timeline:
                 if error is not None:
                     what = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-                    self.timeline.add(RunFailed(error=str(error) or what, traceback=_trace(error)))
+                    self.timeline.add(RunFailed(error=str(error) or what, traceback=trace_of(error)))
                 self.end_everything()
                 if self._through:
                     self.timeline.add(RunEnded())
@@ -160,10 +157,12 @@ class CaseRun:
             self.askers.append(self.scraper)
             self.scraper.start()
         self._phase(Phase.LOAD)
-        workload, driver = self._load(cluster)
+        workload, driver, clients = self._load(cluster)
         self._phase(Phase.HEAL)
         driver.heal_all()
+        clients.heal(time.monotonic())
         self._load_after_healing(workload)
+        self._stuck = await_clients(clients, self._watch)
         self.options.healed()
         self._phase(Phase.DRAIN)
         self._drain(workload)
@@ -181,7 +180,7 @@ class CaseRun:
         if hook is not None:
             hook(self)
 
-    def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
+    def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver, ClientWatch]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
         if self.spec.observe.brokers:
@@ -200,6 +199,7 @@ class CaseRun:
             rotation=rotation_of(self.spec),
         )
         self.workload.start()
+        self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
@@ -226,7 +226,7 @@ class CaseRun:
         self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
         driver.no_more_states()
         self._watch(lambda: not driver.pending, 600.0)
-        return self.workload, self.driver
+        return self.workload, self.driver, self.clients
 
     def _watch_machine(self, workload: Workload, sampler: Sampler) -> PulseTaker:
         pulse = PulseTaker(
@@ -286,8 +286,8 @@ class CaseRun:
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
         """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
-        cluster, workload, sampler = self.cluster, self.workload, self.sampler
-        if cluster is None or workload is None or sampler is None:
+        cluster, workload, sampler, clients = self.cluster, self.workload, self.sampler, self.clients
+        if cluster is None or workload is None or sampler is None or clients is None:
             raise AckproofError("there is no load to watch")
         shown = 0.0
 
@@ -303,6 +303,7 @@ class CaseRun:
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
+                clients.mark(now)
                 check_room(self.run.path)
                 self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
             return done()
@@ -311,21 +312,20 @@ class CaseRun:
 
     def _read(self, cluster: RunningCluster, workload: Workload) -> None:
         """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
-        evidence = self.spec.evidence
         order = FinalReadOrder(
             places=workload.places,
             isr_sizes={
-                name: evidence.isr_size or topic.replication_factor
+                name: self.spec.evidence.isr_size or topic.replication_factor
                 for name, topic in self.spec.topics.items()
             },
             reader=workload.readers,
             bootstrap=cluster.bootstrap,
-            settle_s=evidence.settle_timeout,
+            settle_s=self.spec.evidence.settle_timeout,
             hidden=self._hidden,
             transactions=self.spec.workload.producers.transaction_size is not None,
         )
         self._save_case((*workload.clients, *order.clients))
-        order = recover(cluster, self.spec, order, self.run, self.stop)
+        order = recover(cluster, self.spec, order, self.run, self.stop, self._stuck)
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
         if self.soaker is not None:
             self.soaker.finish(found)

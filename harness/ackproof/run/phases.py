@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from ackproof.base.errors import AckproofError
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.install import Installation
 from ackproof.rundir.timeline import Event
@@ -34,6 +36,13 @@ class Watcher(Protocol):
 
     def live(self, acked: int, read: int, isr: str) -> None:
         """A look at the running case, a few times a second."""
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of a crash; '' for what is raised on purpose."""
+    if isinstance(error, (AckproofError, KeyboardInterrupt)):
+        return ""
+    return "".join(traceback.format_exception(error))
 
 
 Hook: TypeAlias = "Callable[[CaseRun], None]"

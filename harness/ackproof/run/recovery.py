@@ -7,6 +7,7 @@ as long as its class may take (`experiment.recovery`). A healthy cluster takes o
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from ackproof.experiment.recovery import recovery_bounds
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import RecoveryFile, Undecided, Unrecovered
+from ackproof.rundir.recovery import RecoveryFile, Unrecovered
 from ackproof.workload.final_read import End, Ends, ends_of
 from ackproof.workload.final_readers import FinalReadOrder
 
@@ -41,9 +42,10 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that lacks what it should have, over several looks. `best`: the furthest that it ever came."""
+    """Something that lacks what it should have, over several looks; without a class none speaks of it. `best`: the
+    furthest that it ever came."""
 
-    found: Unrecovered | Undecided
+    found: Unrecovered
     since_s: float
     best: int
 
@@ -120,7 +122,10 @@ class RecoveryWatch:
 
     def look(self, now_s: float) -> bool:
         """Take a look. True once nothing is left that may still recover."""
-        current = {_key(found): (found, mark) for found, mark in self._found()}
+        current = {
+            (found.anomaly, found.topic, found.partition, found.node): (found, mark)
+            for found, mark in self._found()
+        }
         for key in self._troubles.keys() - current.keys():
             del self._troubles[key]
         for key, (found, mark) in current.items():
@@ -134,21 +139,20 @@ class RecoveryWatch:
         return all(self._is_stuck(trouble, now_s) for trouble in self._troubles.values())
 
     def _is_stuck(self, trouble: _Trouble, now_s: float) -> bool:
-        found = trouble.found
-        return isinstance(found, Unrecovered) and now_s - trouble.since_s >= self._bounds[found.anomaly]
+        bound = self._bounds.get(trouble.found.anomaly, math.inf)
+        return now_s - trouble.since_s >= bound
 
-    def _open(self, now_s: float) -> Iterator[Undecided]:
+    def _open(self, now_s: float) -> Iterator[str]:
         for trouble in self._troubles.values():
-            if isinstance(trouble.found, Undecided):
-                yield trouble.found
+            found, for_s = trouble.found, now_s - trouble.since_s
+            if not found.anomaly:
+                yield found.seen
             elif not self._is_stuck(trouble, now_s):
-                for_s = now_s - trouble.since_s
-                why = f"{trouble.found.seen}; it last moved {for_s:.1f} s before the watch ended: slow, not stuck"
-                yield Undecided(topic=trouble.found.topic, partition=trouble.found.partition, why=why)
+                yield f"{found.seen}; it last moved {for_s:.1f} s before the watch ended: slow, not stuck"
 
     # -- what a look finds ------------------------------------------------------------------------------------------
 
-    def _found(self) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+    def _found(self) -> Iterator[tuple[Unrecovered, int]]:
         """All that lacks something, each with how far it has come."""
         ends = self._ends(self._places)
         restless = [place for place in self._places if not _at_rest(ends.get(place))]
@@ -172,7 +176,7 @@ class RecoveryWatch:
         end: End | None,
         unfenced: frozenset[int],
         without_controller: Unrecovered | None,
-    ) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+    ) -> Iterator[tuple[Unrecovered, int]]:
         if state is not None and state.leader < 0:
             seen = f"{place} has no leader; its ISR is {list(state.isr)}, its replicas {list(state.replicas)}"
             yield _found(Anomaly.LEADERLESS, place, seen, isr=state.isr, replicas=state.replicas), 0
@@ -180,7 +184,7 @@ class RecoveryWatch:
             why = f"{place}: " + (
                 "no broker tells of it" if state is None else f"leader {state.leader} is silent"
             )
-            yield Undecided(topic=place.topic, partition=place.partition, why=why), 0
+            yield _found("", place, why), 0
         else:
             if without_controller is None:
                 yield from self._behind(place, end, unfenced)
@@ -188,14 +192,15 @@ class RecoveryWatch:
 
     def _behind(
         self, place: TopicPartition, end: End, unfenced: frozenset[int]
-    ) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+    ) -> Iterator[tuple[Unrecovered, int]]:
         links = self._cluster.running_links()
         for node in sorted(set(end.replicas) - set(end.isr)):
             if node not in links:
+                self.short.pop(place, None)  # whose broker does not run is awaited as ever: all were to be up
                 continue
             if node not in unfenced:
                 why = f"{place}: broker {node} runs and is fenced"
-                yield Undecided(topic=place.topic, partition=place.partition, why=why), 0
+                yield _found("", place, why), 0
                 continue
             own = _log_end(links[node], place)
             seen = (
@@ -242,7 +247,7 @@ class RecoveryWatch:
     def _stuck(self, now_s: float) -> Iterator[Unrecovered]:
         for trouble in list(self._troubles.values()):
             found = trouble.found
-            if not isinstance(found, Unrecovered) or not self._is_stuck(trouble, now_s):
+            if not self._is_stuck(trouble, now_s):
                 continue
             try:
                 more = self._evidence(found)
@@ -250,8 +255,7 @@ class RecoveryWatch:
             except WireError as error:
                 more, why = None, f"not explained: {error}"
             if more is None:
-                why = f"{found.seen}; {why}"
-                trouble.found = Undecided(topic=found.topic, partition=found.partition, why=why)
+                trouble.found = found.model_copy(update={"anomaly": "", "seen": f"{found.seen}; {why}"})
                 continue
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
@@ -259,7 +263,11 @@ class RecoveryWatch:
         """Further fields; None: it is not what it looked like."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
-                return {"offline": self._offline(found)}
+                offline = self._offline(found)
+                seen = found.seen + (
+                    f"; brokers {list(offline)} run, and have it in none of their log dirs" if offline else ""
+                )
+                return {"offline": offline, "seen": seen}
             case Anomaly.STUCK_REPLICA:
                 reason = self._own_words(found.node, found.place)
                 seen = found.seen + (f"; its broker says: {reason}" if reason else "")
@@ -327,7 +335,7 @@ def _at_rest(end: End | None) -> bool:
     return end is not None and end.known and not end.unrest(len(set(end.replicas)))
 
 
-def _held(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered | Undecided, int]]:
+def _held(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered, int]]:
     if end.last_stable < end.high_watermark:
         seen = f"{place}: the last stable offset {end.last_stable} is behind the high watermark {end.high_watermark}"
         marks = {"last_stable": end.last_stable, "high_watermark": end.high_watermark}
@@ -337,15 +345,15 @@ def _held(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered | Undec
         )
     elif end.high_watermark < end.log_end:
         why = f"{place}: the high watermark {end.high_watermark} is behind the leader's log end {end.log_end}"
-        yield Undecided(topic=place.topic, partition=place.partition, why=why), end.high_watermark
+        yield _found("", place, why), end.high_watermark
 
 
 def _found(
-    anomaly: Anomaly,
+    anomaly: str,
     place: TopicPartition,
     seen: str,
-    isr: Sequence[int],
-    replicas: Sequence[int],
+    isr: Sequence[int] = (),
+    replicas: Sequence[int] = (),
     **numbers: int,
 ) -> Unrecovered:
     return Unrecovered(
@@ -358,12 +366,6 @@ def _found(
         replicas=tuple(replicas),
         **numbers,
     )
-
-
-def _key(found: Unrecovered | Undecided) -> tuple[object, ...]:
-    if isinstance(found, Undecided):
-        return "", found.topic, found.partition
-    return found.anomaly, found.topic, found.partition, found.node
 
 
 def _log_end(link: Connection, place: TopicPartition) -> int:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from ackproof.rundir.liveness import LIVENESS_ROWS
+
 
 class Anomaly(StrEnum):
     """The names of the classes, in the order in which `audit.json` counts them."""
@@ -96,7 +98,6 @@ REMOVED: Final = (Anomaly.EXPIRED, Anomaly.COMPACTED, Anomaly.DELETED)
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 _OF_AN_OFFSET: Final = ("offset", "detail")
-_OF_A_CLIENT: Final = ("producer", "detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,99 +298,20 @@ _GRAVEST_FIRST: Final = (
         short="a consumer was handed what is not behind what it had",
         wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
     ),
-    AnomalyClass(
-        name=Anomaly.NO_CONTROLLER,
-        unit=Unit.CLUSTER,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="cluster without a controller",
-        plural="clusters without a controller",
-        short="a majority of the controllers runs, and none is active",
-        wording="After the last healing no controller is active within the bound, although a majority of them runs.",
-        columns=("detail",),
-    ),
-    AnomalyClass(
-        name=Anomaly.LEADERLESS,
-        unit=Unit.PARTITION,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="leaderless partition",
-        short="has no leader, and gets none",
-        wording="After the last healing the partition has no leader within the bound.",
-        columns=("detail",),
-    ),
-    AnomalyClass(
-        name=Anomaly.HANGING_TRANSACTION,
-        unit=Unit.PARTITION,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="partition with a hanging transaction",
-        plural="partitions with a hanging transaction",
-        short="its last stable offset stays behind the high watermark, and no coordinator will end that transaction",
-        wording=(
-            "All producers are closed, the last stable offset stays behind the high watermark for the bound, and the "
-            "coordinator has no open transaction of the producer that holds it, or keeps it in a Prepare state."
-        ),
-        columns=_OF_AN_OFFSET,
-    ),
-    AnomalyClass(
-        name=Anomaly.STUCK_REPLICA,
-        unit=Unit.REPLICA,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="stuck replica",
-        short="its broker runs unfenced, and it does not return to the ISR",
-        wording=(
-            "After the last healing a replica on a broker that runs unfenced is not in the ISR, and its log end did "
-            "not approach the leader's for the bound."
-        ),
-        columns=("detail",),
-    ),
-    AnomalyClass(
-        name=Anomaly.STUCK_REASSIGNMENT,
-        unit=Unit.PARTITION,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="stuck reassignment",
-        short="the controller lists its reassignment, which makes no progress",
-        wording=(
-            "After the last healing the controller lists a reassignment of the partition, and no log end of a replica "
-            "that it adds moved for the bound."
-        ),
-        columns=("detail",),
-    ),
-    AnomalyClass(
-        name=Anomaly.STUCK_PRODUCER,
-        unit=Unit.CLIENT,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="stuck producer",
-        short="gets nothing acknowledged where another producer does",
-        wording=(
-            "After the last healing a producer with records to send gets nothing acknowledged for the bound on a "
-            "partition with a leader and a full ISR, and a probe that was started meanwhile does."
-        ),
-        columns=_OF_A_CLIENT,
-    ),
-    AnomalyClass(
-        name=Anomaly.STUCK_READER,
-        unit=Unit.CLIENT,
-        ruled_by=RuledBy.LIVENESS,
-        concern=Concern.LIVENESS,
-        proves=True,
-        singular="stuck reader",
-        short="is handed nothing where another reader is",
-        wording=(
-            "After the last healing a live reader is handed nothing for the bound on a partition with a leader, and a "
-            "probe at the same isolation that was started meanwhile gets further than it."
-        ),
-        columns=("detail",),
+    *(
+        AnomalyClass(
+            name=Anomaly(row.name),
+            unit=Unit[row.unit],
+            ruled_by=RuledBy.LIVENESS,
+            concern=Concern.LIVENESS,
+            proves=True,
+            singular=row.singular,
+            plural=row.plural,
+            short=row.short,
+            wording=row.wording,
+            columns=row.columns,
+        )
+        for row in LIVENESS_ROWS
     ),
     AnomalyClass(
         name=Anomaly.SURFACED,

@@ -5,7 +5,6 @@ Only a run that was watched has one: those of older versions, and runs of the mo
 
 from __future__ import annotations
 
-from ackproof.rundir.anomalies import counted
 from ackproof.rundir.documents import Document
 from ackproof.rundir.partition import TopicPartition
 
@@ -51,14 +50,6 @@ class Unrecovered(Document):
         return TopicPartition(self.topic, self.partition)
 
 
-class Undecided(Document):
-    """What had not recovered, and is not called stuck: it still moved, or no class speaks of it."""
-
-    topic: str
-    partition: int
-    why: str
-
-
 class RecoveryFile(Document):
     """`bounds`: how long each class had, in seconds. `running`: the brokers that ran when the watch ended."""
 
@@ -66,16 +57,9 @@ class RecoveryFile(Document):
     waited_s: float
     running: tuple[int, ...] = ()
     unrecovered: tuple[Unrecovered, ...] = ()
-    undecided: tuple[Undecided, ...] = ()
+    undecided: tuple[str, ...] = ()
+    """What had not recovered, and is not called stuck: it still moved, or no class speaks of it."""
 
     def of(self, anomaly: str) -> tuple[Unrecovered, ...]:
         """Those of one class."""
         return tuple(one for one in self.unrecovered if one.anomaly == anomaly)
-
-    def places(self) -> frozenset[TopicPartition]:
-        """The partitions that a class names."""
-        return frozenset(one.place for one in self.unrecovered if one.topic)
-
-    def __str__(self) -> str:
-        names = dict.fromkeys(one.anomaly for one in self.unrecovered)
-        return ", ".join(counted(len(self.of(name)), name) for name in names) or "all recovered"

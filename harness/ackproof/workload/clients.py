@@ -45,8 +45,7 @@ class Workload:
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
     round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
     librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get. `on_demand`: after
-    a first record for each place producers send what they are asked for (`ask_for_record`), until they are free
-    (`free`).
+    a first record for each place producers send what they are asked for (`ask_for_record`), until `free`.
     """
 
     def __init__(
@@ -188,11 +187,12 @@ class Workload:
 
     def replace(self, client_id: str) -> str:
         """Start another client in the place of one that is gone. Its id."""
+        return self.start_another(self._by_id[client_id].client.kind, client_id)
+
+    def start_another(self, kind: str, after: str | None = None) -> str:
+        """Start a further client, in the place of the one with the id `after` if there was one. Its id."""
         with self._lock:
-            gone = self._by_id[client_id]
-            is_producer = gone.client.kind == "producer"
-            other = self._start_producer(client_id) if is_producer else self._start_reader(client_id)
-            return other.client.id
+            return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
     def take_over(self, client_id: str) -> str:
         """Start another producer with the transactional id of one that goes on, and that is fenced by it. Its id."""

@@ -309,8 +309,7 @@ def test_an_incomplete_audit_without_a_reason(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("anomaly", sorted(TABLE.keys() - set(REMOVED)))
 def test_a_class_that_was_not_counted(make_run: MakeRun, anomaly: str) -> None:
-    counts = {name: 0 for name in TABLE if name != anomaly}
-    run = make_run(audit={"counts": counts})
+    run = make_run(audit={"counts": {name: 0 for name in TABLE if name != anomaly}})
     RecoveryFile(bounds={}, waited_s=0, running=(1, 2, 3)).save(run.recovery)
     lacks(run, f"the audit did not look for {anomaly}")
 

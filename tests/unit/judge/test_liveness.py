@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import blocked, excuse, judge_liveness
@@ -15,7 +16,8 @@ from ackproof.rundir.metadata import LogEnded, write_metadata
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.pulse import Pulse
-from ackproof.rundir.recovery import RecoveryFile, Undecided, Unrecovered
+from ackproof.rundir.recovery import RecoveryFile, Unrecovered
+from ackproof_reports.unrecovered import tell_unrecovered
 
 from .conftest import EXPERIMENT, MakeRun, decided
 
@@ -139,7 +141,7 @@ def test_a_transaction_may_hang_behind_an_unclean_election_alone(make_run: MakeR
     then = decided(2, offset=51).model_copy(update={"leader": leader, "isr": (leader,)})
     ended = LogEnded(offset=52, epoch=1, timestamp_ms=0, records=2)
     write_metadata(run.metadata_log, [first, then, ended])
-    assert bool(excuse(Facts.of(run), stuck("hanging-transaction"))) is (leader == 3)
+    assert bool(excuse(Facts.of(run), stuck("hanging-transaction"), ())) is (leader == 3)
 
 
 def test_nothing_is_called_stuck_on_a_starved_machine(make_run: MakeRun) -> None:
@@ -157,7 +159,7 @@ def test_nothing_is_called_stuck_on_a_starved_machine(make_run: MakeRun) -> None
 
 def test_what_is_slow_is_no_pass_and_no_fail(make_run: MakeRun) -> None:
     run = make_run()
-    undecided = (Undecided(topic="orders", partition=0, why="orders/0 moves on"),)
+    undecided = ("orders/0 moves on",)
     RecoveryFile(bounds=BOUNDS, waited_s=60, running=(1, 2, 3), undecided=undecided).save(run.recovery)
     verdict = judge_case(run)
     assert verdict.verdict is Verdict.INCONCLUSIVE
@@ -181,3 +183,29 @@ def test_a_run_that_nobody_watched_is_judged_as_before(make_run: MakeRun) -> Non
     verdict = judge_case(run)
     assert verdict.verdict is Verdict.PASS
     assert not {one.anomaly for one in verdict.classes} & set(LIVENESS)
+
+
+def test_an_expectation_bounds_it_and_holds_nothing_against_a_run_that_nobody_watched(
+    make_run: MakeRun,
+) -> None:
+    throttled = stuck("stuck-replica", throttled=True)
+    verdict = judged(make_run, throttled, expect="expect: [{stuck-replica: 0}]")
+    assert verdict.reasons == ("expected stuck-replica 0, counted 1",)
+
+
+def test_an_expectation_on_a_run_that_nobody_watched_stays_open(make_run: MakeRun) -> None:
+    counts = {name: 0 for name in Anomaly if name not in LIVENESS}
+    verdict = judge_case(make_run(audit={"counts": counts}, expect="expect: [{stuck-replica: 0}]"))
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert verdict.reasons == ("expected something of stuck-replica, and nobody watched this run recover",)
+
+
+def test_the_story_of_what_did_not_recover(make_run: MakeRun) -> None:
+    run = make_run(**{"stuck-replica": 1})
+    RecoveryFile(bounds=BOUNDS, waited_s=11, unrecovered=(stuck("stuck-replica"),)).save(run.recovery)
+    lines = list(tell_unrecovered(run, "stuck-replica"))
+    assert lines[0] == "stuck-replica (its broker runs unfenced, and it does not return to the ISR)"
+    assert any("fault 1 healed" in line for line in lines)
+    assert lines[-2:] == ["  as planted", "  nothing of it moved for 11.0 s; its bound is 10 s"]
+    with pytest.raises(BadInput, match="no finding of class leaderless"):
+        list(tell_unrecovered(run, "leaderless"))

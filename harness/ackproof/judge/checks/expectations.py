@@ -12,12 +12,13 @@ from functools import partial
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
+from ackproof.judge.liveness import machine_is_starved
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.starved import calm, of_starved
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import is_count
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.prediction import Chance
@@ -29,7 +30,15 @@ def check(facts: Facts) -> Iterator[Opinion]:
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
+        if anomaly in LIVENESS and (why := machine_is_starved(facts)):
+            yield stays_open(f"{text}: {why}")
+            continue
         yield breaks(text, proven=proves_itself(anomaly))
+    for anomaly in sorted(
+        {name for expect in facts.case.experiment.expect for name in expect.counts} - counts.keys()
+    ):
+        if anomaly in LIVENESS:
+            yield stays_open(f"expected something of {anomaly}, and nobody watched this run recover")
     for anomaly, bound in _bounds(facts, counts):
         if counts[anomaly] < bound.lowest:
             text = f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"

@@ -28,7 +28,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield lacks("the final read says nothing of " + ", ".join(map(str, unread)))
     if facts.recovery is not None and facts.case.experiment.evidence.isr_size is None:
         yield from (
-            lacks(f"it has not recovered, and is not stuck: {one.why}") for one in facts.recovery.undecided
+            lacks(f"it has not recovered, and is not stuck: {why}") for why in facts.recovery.undecided
         )
     yield from _of_the_readers(facts, final)
     if flaws := facts.audit.final_read.count - _taken_by_markers(facts):

@@ -1,0 +1,217 @@
+"""Whether producers and readers come back once all has healed, while the load still goes on.
+
+One that gets nothing where the cluster is in health is suspected. A probe, another client of the same kind, is started
+beside it; it is stuck if the probe gets what it does not. In health this takes one look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import process_state
+from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.faults.life import AFTER_HEALING_BOUND_S
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.recovery import Unrecovered
+from ackproof.workload.clients import Workload
+
+_SNAPSHOT_EVERY_S: Final = 2.0
+_ASK_EVERY_S: Final = 1.0
+_PROBE_AT: Final = 0.5
+"""Of the bound: then a probe is started."""
+_PROBE_S: Final = 15.0
+"""How much longer than the bound a probe may take."""
+_FEWEST_SENT: Final = 3
+"""Records that a producer should have sent since then, before it is missed that it sent none."""
+_CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_READER}
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """The counters of all clients at one moment."""
+
+    at_s: float
+    sent: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    acked: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Suspect:
+    """A client that gets nothing on a partition. `since_s`: from when on the partition was in health."""
+
+    since_s: float
+    stuck: bool = False
+    given_up: bool = False
+
+
+Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
+"""Lets the load go on until something is true, for so many seconds at most. Raises `WaitTimeout`."""
+
+
+def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
+    """Let the load go on until each client got something after the healing, or is seen to be stuck: those that are."""
+    with suppress(WaitTimeout):
+        wait(lambda: clients.done(time.monotonic()), clients.patience_s)
+    return clients.stuck(time.monotonic())
+
+
+class ClientWatch:
+    """Watches the clients of one run. `mark` is called while the load goes on, `heal` once, `done` until it is true."""
+
+    def __init__(
+        self, workload: Workload, cluster: Cluster, spec: ExperimentSpec, bounds: Mapping[str, float]
+    ) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._spec = spec
+        self._bounds = bounds
+        self._off = spec.soak is not None or any(fault.SENDS for fault in spec.faults)
+        """A soak has windows of its own; where steps send records nobody else does."""
+        self._older = self._newest = _Snapshot(time.monotonic())
+        self._suspects: dict[tuple[str, TopicPartition], _Suspect] = {}
+        self._probes: dict[str, str] = {}
+        self._asked_s = 0.0
+
+    @property
+    def patience_s(self) -> float:
+        """How long `done` may take at most."""
+        return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
+
+    def mark(self, now_s: float) -> None:
+        """Remember what clients had by now; every 2 s is enough."""
+        if not self._off and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
+            self._older, self._newest = self._newest, self._snapshot(now_s)
+
+    def heal(self, now_s: float) -> None:
+        """From now on everything is whole. Without faults it was so for some seconds already."""
+        if self._spec.faults and not self._off:
+            self._older = self._snapshot(now_s)
+
+    def done(self, now_s: float) -> bool:
+        """Whether each client got something since, or is known to be stuck, or can be no further looked at."""
+        if self._off:
+            return True
+        lagging = self._lagging(now_s)
+        self._suspects = {key: self._suspects.get(key) or _Suspect(now_s) for key in lagging}
+        if not lagging:
+            return True
+        if now_s - self._asked_s >= _ASK_EVERY_S:
+            self._asked_s = now_s
+            self._ask(now_s)
+        return all(one.stuck or one.given_up for one in self._suspects.values())
+
+    def stuck(self, now_s: float) -> list[Unrecovered]:
+        """One for each client that is stuck on any partition."""
+        places: dict[str, list[TopicPartition]] = defaultdict(list)
+        for (client, place), suspect in self._suspects.items():
+            if suspect.stuck:
+                places[client].append(place)
+        return [self._told(client, sorted(each), now_s) for client, each in sorted(places.items())]
+
+    # -- looks ------------------------------------------------------------------------------------------------------
+
+    def _clients(self) -> dict[str, str]:
+        """The clients that run and that no other has taken the place of, probes aside: their kinds by id."""
+        running, workload = self._workload.running(), self._workload
+        return {
+            client.id: client.kind
+            for client in workload.clients
+            if client.id in running
+            and client.id not in self._probes.values()
+            and workload.successor(client.id) == client.id
+        }
+
+    def _places(self, kind: str) -> tuple[TopicPartition, ...]:
+        return self._workload.written if kind == "producer" else self._workload.places
+
+    def _snapshot(self, now_s: float) -> _Snapshot:
+        sent, counts = {}, {}
+        acked: dict[TopicPartition, int] = defaultdict(int)
+        for client, kind in self._clients().items():
+            counters = self._workload.counters(client)
+            sent[client] = counters.sent
+            for place, count in zip(self._places(kind), counters.counts, strict=True):
+                counts[client, place] = count
+                acked[place] += count if kind == "producer" else 0
+        return _Snapshot(now_s, sent, counts, acked)
+
+    def _lagging(self, now_s: float) -> list[tuple[str, TopicPartition]]:
+        """Each client that should have got something on a partition since, and did not."""
+        then, now = self._older, self._snapshot(now_s)
+        return [
+            (client, place)
+            for (client, place), count in now.counts.items()
+            if count == then.counts.get((client, place))
+            and (
+                self._should_send(client, then, now)
+                if client in then.sent and self._kind(client) == "producer"
+                else now.acked[place] > then.acked.get(place, 0)
+            )
+        ]
+
+    def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
+        """Whether a producer sent on every partition since, or should have. It goes round all of them."""
+        sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
+        producers = self._spec.workload.producers
+        if producers.rate is None or sent >= 2 * each:
+            return True
+        return not sent and (now.at_s - then.at_s) * producers.rate / producers.count >= _FEWEST_SENT
+
+    def _kind(self, client: str) -> str:
+        return next(one.kind for one in self._workload.clients if one.id == client)
+
+    def _ask(self, now_s: float) -> None:
+        states = self._cluster.topic_state(dict.fromkeys(place.topic for _, place in self._suspects))
+        for (client, place), suspect in self._suspects.items():
+            state, kind = states.get(place), self._kind(client)
+            if state is None or state.leader < 0 or len(state.isr) < len(set(state.replicas)):
+                suspect.since_s = now_s
+                since_healing_s = now_s - self._older.at_s
+                suspect.given_up = not self._spec.faults or since_healing_s >= AFTER_HEALING_BOUND_S
+                continue
+            bound, waited = self._bounds[_CLASS[kind]], now_s - suspect.since_s
+            if waited >= _PROBE_AT * bound and kind not in self._probes:
+                self._probes[kind] = self._workload.start_another(kind)
+            if waited >= bound:
+                suspect.stuck = self._ahead(kind, client, place)
+                suspect.given_up = waited >= bound + _PROBE_S
+
+    def _ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
+        """Whether the probe got what the client does not: a reader begins at the beginning, as each does."""
+        return self._count(self._probes[kind], kind, place) > (
+            self._count(client, kind, place) if kind == "reader" else 0
+        )
+
+    def _count(self, client: str, kind: str, place: TopicPartition) -> int:
+        return int(self._workload.counters(client).counts[self._places(kind).index(place)])
+
+    def _told(self, client: str, places: list[TopicPartition], now_s: float) -> Unrecovered:
+        kind, probe = self._kind(client), self._probes[self._kind(client)]
+        process = self._workload.running().get(client)
+        stopped = process is not None and process_state(process.pid, process.started) == "stopped"
+        for_s = now_s - min(self._suspects[client, place].since_s for place in places)
+        got = "got nothing acknowledged" if kind == "producer" else "was handed nothing"
+        seen = (
+            f"{kind} {client} {got} on {', '.join(map(str, places))} for {for_s:.1f} s, and the probe {probe} "
+            f"meanwhile {self._count(probe, kind, places[0])} records on {places[0]}"
+            + ("; its process stands still (SIGSTOP)" if stopped else "")
+        )
+        return Unrecovered(
+            anomaly=_CLASS[kind],
+            topic=places[0].topic,
+            partition=places[0].partition,
+            client=client,
+            number=int(client[1:]),
+            seen=seen,
+            for_s=round(for_s, 3),
+            stopped=stopped,
+        )

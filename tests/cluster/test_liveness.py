@@ -1,0 +1,155 @@
+"""What never comes back, on real brokers and real clients: planted, named, and judged; and in health, not named."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.base.wait import wait_until
+from ackproof.cluster.install import Installation
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Phase
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.recovery import RecoveryFile
+
+from .conftest import NEWEST
+from .helpers import partition_of
+from .lies.on_brokers import cluster_of
+from .lies.stage import Judged, Stage
+
+pytestmark = pytest.mark.cluster
+HEALTHY = """\
+cluster: {brokers: 2, controllers: 1}
+topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 1}}}
+workload:
+  producers: {count: 2, acks: all, idempotence: true, rate: 400/s, delivery_timeout: 3s}
+  consumers: {live: 1}
+  duration: 1s
+"""
+STUCK = "evidence: {recovery: {stuck-producer: 4s, stuck-reader: 4s}}\n"
+FAULT = """\
+faults:
+  - pause_client: {client: producer(0)}
+    at: 200ms
+    for: 300ms
+"""
+LOSES_A_LOG_DIR = """\
+cluster: {brokers: 1, controllers: 1, log_dirs: 2}
+topics: {orders: {partitions: 1, replication_factor: 1}}
+workload:
+  producers: {count: 1, acks: all, rate: 400/s, delivery_timeout: 3s}
+  duration: 1s
+evidence: {recovery: {leaderless: 4s}}
+"""
+HANGING = """\
+cluster:
+  brokers: 3
+  controllers: 1
+  config:
+    broker.session.timeout.ms: 2000
+    replica.lag.time.max.ms: 1500
+    unclean.leader.election.interval.ms: 1000
+    transaction.abort.timed.out.transaction.cleanup.interval.ms: 1000
+topics:
+  orders:
+    assignment: [[1, 2], [1, 2], [3, 1], [3, 1]]
+    config: {min.insync.replicas: 1, unclean.leader.election.enable: "true"}
+workload:
+  producers: {count: 1, acks: all, idempotence: true, rate: 1/s, transaction_size: 2, transaction_timeout: 5s}
+  duration: 20s
+faults:
+  - pause: {target: broker(2)}          # between the first record of a transaction and its marker
+    when: acked(orders/0) >= 2
+    for: 12s
+  - kill_client: {client: producer(0)}  # once that transaction is over, and the next has begun elsewhere
+    when: acked(orders/2) >= 2
+  - kill: {target: broker(1)}
+    after: {fault: 2, by: 100ms}
+    restart_after: 12s
+evidence: {ack_after_healing: false, recovery: {hanging-transaction: 12s}}
+seed: 2   # its producer begins with partition 0
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    yield Stage(tmp_path_factory.mktemp("liveness"), installs(NEWEST))
+
+
+def judged(stage: Stage, name: str) -> Judged:
+    return stage.judge()[name]
+
+
+def _stop(client: str) -> Callable[[CaseRun], None]:
+    """SIGSTOP from outside: the harness knows nothing of it."""
+
+    def stop(running: CaseRun) -> None:
+        assert running.workload is not None
+        os.kill(running.workload.running()[client].pid, signal.SIGSTOP)
+
+    return stop
+
+
+def _lose_log_dir(running: CaseRun) -> None:
+    """The log dir of a partition fails, which no fault of the plan did: its checkpoint cannot be written any more."""
+    cluster = cluster_of(running)
+    for path in cluster.node(1).disk.log_dirs:
+        if (path / "orders-0").exists():
+            checkpoint = path / "replication-offset-checkpoint"
+            checkpoint.unlink(missing_ok=True)
+            (checkpoint / "in the way").mkdir(parents=True)
+    wait_until(
+        lambda: partition_of(cluster, "orders").leader < 0,
+        what="the broker to give up its log dir",
+        timeout_s=60,
+    )
+
+
+def test_a_partition_whose_only_log_dir_is_lost(stage: Stage) -> None:
+    stage.play("leaderless", LOSES_A_LOG_DIR, {Phase.HEAL: _lose_log_dir})
+    one = judged(stage, "leaderless")
+    assert one.verdict.verdict is Verdict.FAIL, one.reasons
+    assert (
+        "leaderless: 1, and no fault of this run keeps all its in-sync replicas from leading" in one.reasons
+    )
+    assert "brokers [1] run, and have it in none of their log dirs" in one.reasons
+
+
+def test_a_producer_and_a_reader_that_stand_still(stage: Stage) -> None:
+    def both(running: CaseRun) -> None:
+        _stop("p1")(running)
+        _stop("r0")(running)
+
+    stage.play("stopped", HEALTHY + FAULT + STUCK, {Phase.HEAL: both})
+    one = judged(stage, "stopped")
+    assert one.verdict.verdict is Verdict.FAIL, one.reasons
+    assert (
+        "stuck-producer: 1, and a producer gets through where another does, within 4 s: producer p1"
+        in one.reasons
+    )
+    assert "stuck-reader: 1" in one.reasons
+    assert one.reasons.count("its process stands still (SIGSTOP)") == 2
+
+
+def test_a_run_in_health_names_nothing_and_waits_for_nothing(stage: Stage) -> None:
+    stage.play("healthy", HEALTHY + FAULT)
+    one = judged(stage, "healthy")
+    assert one.verdict.verdict is Verdict.PASS, one.reasons
+    seen = RecoveryFile.load(one.run.recovery)
+    assert (seen.unrecovered, seen.undecided) == ((), ())
+    assert seen.waited_s < 5
+
+
+@pytest.mark.nightly
+def test_a_transaction_whose_marker_an_unclean_election_took(stage: Stage) -> None:
+    stage.play("hanging", HANGING)
+    one = judged(stage, "hanging")
+    assert one.audit.counts["hanging-transaction"] >= 1, RecoveryFile.load(one.run.recovery)
+    (said,) = [each for each in one.verdict.classes if each.anomaly == "hanging-transaction"]
+    assert said.forbidden is False
+    assert "KAFKA-20716" in said.why

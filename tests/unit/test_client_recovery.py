@@ -1,0 +1,164 @@
+"""Clients that are watched under load, made by hand: stuck, slow, in health, and where the cluster is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from ackproof.cluster.protocol import PartitionState
+from ackproof.run import client_recovery
+from ackproof.run.client_recovery import ClientWatch
+from ackproof.rundir.anomalies import LIVENESS
+from ackproof.rundir.documents import Client
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.recovery import Unrecovered
+
+PLACES = (TopicPartition("t", 0), TopicPartition("t", 1))
+BOUND_S = 20.0
+
+
+@dataclass
+class Load:
+    """Clients and their counters; each look is a second in which every client that is well gets a record a place."""
+
+    spec_faults: tuple[object, ...] = ("a kill",)
+    rate: float | None = 100.0
+    isr: tuple[int, ...] = (1, 2, 3)
+    silent: set[tuple[str, int]] = field(default_factory=set)
+    unsent: set[str] = field(default_factory=set)
+    counts: dict[str, list[int]] = field(default_factory=lambda: {"p0": [9, 9], "p1": [9, 9], "r0": [18, 18]})
+    sent: dict[str, int] = field(default_factory=dict)
+    probes: list[str] = field(default_factory=list)
+    succeeded: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        return tuple(Client(id=name, kind="producer" if name[0] == "p" else "reader") for name in self.counts)
+
+    written = places = PLACES
+
+    def running(self) -> dict[str, object]:
+        return {name: SimpleNamespace(pid=1, started=0) for name in self.counts}
+
+    def successor(self, client: str) -> str:
+        return self.succeeded.get(client, client)
+
+    def counters(self, client: str) -> object:
+        return SimpleNamespace(sent=self.sent.get(client, 0), counts=self.counts[client])
+
+    def start_another(self, kind: str) -> str:
+        name = f"{kind[0]}{7 + len(self.probes)}"
+        self.probes.append(name)
+        self.counts[name] = [0, 0]
+        return name
+
+    def topic_state(self, _: object) -> dict[TopicPartition, PartitionState]:
+        return {place: PartitionState("t", place.partition, 1, 1, (1, 2, 3), self.isr) for place in PLACES}
+
+    def second(self) -> None:
+        for name, counts in self.counts.items():
+            if name not in self.unsent:
+                self.sent[name] = self.sent.get(name, 0) + 100
+            for number in range(len(PLACES)):
+                if (name, number) not in self.silent:
+                    counts[number] += 9
+
+    def watch(self) -> ClientWatch:
+        producers = SimpleNamespace(rate=self.rate, count=2)
+        spec = SimpleNamespace(soak=None, faults=(), workload=SimpleNamespace(producers=producers))
+        made = ClientWatch(self, self, spec, dict.fromkeys(LIVENESS, BOUND_S))  # type: ignore[arg-type]
+        spec.faults = self.spec_faults
+        return made
+
+
+@pytest.fixture(autouse=True)
+def _process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_recovery, "process_state", lambda *_: "running")
+
+
+def watched(load: Load, until_s: int = 40, *, mends_s: int = 1000) -> tuple[list[Unrecovered], int]:
+    """Who is stuck, and after how many seconds nothing was left to wait for."""
+    watch = load.watch()
+    watch.heal(0.0)
+    for second in range(1, until_s):
+        if second == mends_s:
+            load.silent.clear()
+        load.second()
+        if watch.done(float(second)):
+            return watch.stuck(float(second)), second
+    return watch.stuck(float(until_s)), until_s
+
+
+def test_in_health_it_takes_one_look_and_no_probe() -> None:
+    load = Load()
+    assert watched(load) == ([], 1)
+    assert load.probes == []
+
+
+def test_a_producer_that_gets_nothing_on_one_partition_is_stuck_and_no_sooner() -> None:
+    load = Load(silent={("p1", 1)})
+    found, after_s = watched(load)
+    (one,) = found
+    assert (one.anomaly, one.client, one.number, one.place) == ("stuck-producer", "p1", 1, PLACES[1])
+    assert "the probe p7 meanwhile" in one.seen
+    assert after_s == BOUND_S + 1
+
+
+def test_a_producer_that_stands_still_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_recovery, "process_state", lambda *_: "stopped")
+    load = Load(silent={("p1", 0), ("p1", 1)}, unsent={"p1"})
+    (one,), _ = watched(load)
+    assert one.stopped
+    assert "on t/0, t/1" in one.seen
+    assert one.seen.endswith("its process stands still (SIGSTOP)")
+
+
+def test_a_reader_is_stuck_once_a_probe_got_further() -> None:
+    load = Load(silent={("r0", 0), ("r0", 1)})
+    (one,), _ = watched(load)
+    assert (one.anomaly, one.client) == ("stuck-reader", "r0")
+
+
+def test_who_is_slow_is_not_stuck() -> None:
+    load = Load(silent={("p1", 1), ("r0", 0)})
+    found, after_s = watched(load, mends_s=int(BOUND_S))
+    assert (found, after_s) == ([], int(BOUND_S))
+
+
+def test_where_a_probe_gets_nothing_either_the_client_is_not_to_blame() -> None:
+    load = Load(silent={("p1", 1), ("p7", 1)})
+    found, after_s = watched(load, 60)
+    assert found == []
+    assert after_s < 60, "and nobody waits for ever"
+
+
+def test_where_the_isr_is_short_no_client_is_blamed() -> None:
+    load = Load(silent={("p1", 1)}, isr=(1, 2))
+    found, after_s = watched(load, 60)
+    assert (found, load.probes) == ([], [])
+    assert after_s == client_recovery.AFTER_HEALING_BOUND_S
+
+
+def test_a_producer_of_few_records_is_not_missed_too_soon() -> None:
+    load = Load(silent={("p1", 1)}, unsent={"p1"}, rate=0.1)
+    assert watched(load) == ([], 1)
+
+
+def test_who_was_taken_over_is_not_awaited() -> None:
+    load = Load(silent={("p1", 1)}, succeeded={"p1": "p2"})
+    assert watched(load) == ([], 1)
+
+
+def test_without_faults_what_clients_got_in_the_last_seconds_counts() -> None:
+    load = Load(spec_faults=(), silent={("p1", 1)})
+    watch = load.watch()
+    begun = watch._newest.at_s
+    for second in range(1, 7):
+        load.second()
+        watch.mark(begun + second)
+    assert not watch.done(begun + 6)
+    load.silent.clear()
+    load.second()
+    assert watch.done(begun + 7)
