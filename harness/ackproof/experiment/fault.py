@@ -202,6 +202,11 @@ class FaultSpec(Spec):
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         return {}
 
+    @property
+    def clock_shift(self) -> float:
+        """By how many seconds it sets the clocks of its nodes forwards; back is negative."""
+        return 0.0
+
     def rots(self, place: TopicPartition) -> bool:
         """Whether it takes from this partition's log what the protocol counts on: its end, as a loss of power does, or
         a part in its middle, of which no protocol says what comes of it."""

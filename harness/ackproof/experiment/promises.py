@@ -4,23 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Holds
 from ackproof_reference.chance import Chance
+
+ID_EXPIRY: Final = "producer.id.expiration.ms"
+_ID_EXPIRY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True)
 class Ruling:
     """What is said of one class on one topic, and why: impossible is forbidden, possible allowed, unknown not judged.
 
-    `predicted`: what the prediction says, None without one.
+    `predicted`: what the prediction says, None without one. `excuses`: why single findings are allowed all the same.
     """
 
     chance: Chance
     why: str
     predicted: Chance | None = None
+    excuses: tuple[Excuse, ...] = ()
+
+    @property
+    def foreseen(self) -> Chance:
+        """What may be seen: what is forbidden but for an excuse may. That clients give records up is not foreseen."""
+        return Chance.POSSIBLE if self._foreseen else self.chance
+
+    @property
+    def foretold(self) -> str:
+        """Why, for a prediction."""
+        return "; ".join((self.why, *(f"but for those that {excuse}" for excuse in self._foreseen)))
+
+    @property
+    def _foreseen(self) -> list[Excuse]:
+        return [excuse for excuse in self.excuses if excuse is not Excuse.PRODUCER_EPOCH]
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,8 @@ class Promises:
     """The topic is deleted on the way, as the experiment asks."""
     transactional: bool = False
     """Whether producers write in transactions."""
+    forgets_ids: str = ""
+    """How a leader may forget a producer id that is still in use; empty: it may not."""
 
     @classmethod
     def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
@@ -58,6 +79,7 @@ class Promises:
             ),
             dropped=any(fault.drops(topic) for fault in spec.faults),
             transactional=producers.transaction_size is not None,
+            forgets_ids=_forgets_ids(spec, configs),
         )
 
     @property
@@ -114,6 +136,27 @@ def may_compact(spec: ExperimentSpec, topic: str) -> bool:
     return topic in spec.topics and any("compact" in one.policies for one in settings_in_force(spec, topic))
 
 
+def id_expiry_ms(config: Mapping[str, str]) -> int:
+    """After how long a leader with these settings forgets a producer id that appends nothing."""
+    return int(config.get(ID_EXPIRY, _ID_EXPIRY_MS))
+
+
+def clock_lead_s(spec: ExperimentSpec) -> float:
+    """How far a broker's clock may be ahead of the producers' at any time of this case, in seconds: jumps add up."""
+    return sum(max(0.0, fault.clock_shift) for fault in spec.faults)
+
+
+def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
+    """A batch that comes again is at most as old as its delivery timeout, and as long as a fault held it."""
+    lead = clock_lead_s(spec)
+    held = max((fault.hold or 0.0 for fault in spec.faults), default=0.0)
+    shortest = min(map(id_expiry_ms, configs), default=_ID_EXPIRY_MS)
+    if shortest > (spec.workload.producers.delivery_timeout + held + lead) * 1000:
+        return ""
+    ahead = f", and a broker's clock up to {lead:g} s ahead" if lead else ""
+    return f"{ID_EXPIRY} is {shortest}{ahead}"
+
+
 def rule(anomaly: str, promises: Promises) -> Ruling:
     """What the settings alone say of a class."""
     row = TABLE.get(anomaly)
@@ -131,30 +174,36 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
         case RuledBy.REMOVAL:
             return Ruling(Chance.POSSIBLE, "counted only where a setting or a request explains it")
         case RuledBy.RETRIES:
-            return _unless_retried(promises, row.kept_by_idempotence)
+            return _guaranteed(anomaly, promises)
         case RuledBy.ORDER:
-            return _reordered(promises, row.kept_by_idempotence)
+            return _reordered(promises)
         case RuledBy.LOSS:
             return _loss(promises, anomaly)
 
 
-def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
-    if promises.retry_possible:
-        return Ruling(Chance.POSSIBLE, "a retry is possible: idempotence off and retries > 0")
-    why = idempotent if promises.idempotence else "retries = 0: nothing is sent twice"
-    return Ruling(Chance.IMPOSSIBLE, why)
+def _guaranteed(anomaly: str, promises: Promises) -> Ruling:
+    """What the client library guarantees."""
+    row = LIBRARIES[LIBRDKAFKA].guarantee(
+        anomaly,
+        idempotence=promises.idempotence,
+        retries=promises.retry_possible,
+        acks=promises.acks,
+    )
+    if row.holds is Holds.NO:
+        return Ruling(Chance.POSSIBLE, row.words)
+    never = set()
+    if not promises.forgets_ids:
+        never.add(Excuse.FORGOTTEN_ID)
+    if promises.durable and anomaly == Anomaly.DISPLACED:
+        never.add(Excuse.SENT_AGAIN)  # another copy may be there; the acknowledged one may not go
+    excuses = tuple(excuse for excuse in row.excuses if excuse not in never)
+    return Ruling(Chance.IMPOSSIBLE, row.words, excuses=excuses)
 
 
-def _reordered(promises: Promises, idempotent: str) -> Ruling:
-    if promises.idempotence:
-        return Ruling(Chance.IMPOSSIBLE, idempotent)
-    if promises.acks == "0":
-        return Ruling(Chance.POSSIBLE, "acks=0: nothing tells the producer of a failed request")
-    # One request in flight keeps no order either: librdkafka builds the next one while it waits (2.16.1,
-    # rdkafka_broker.c, rd_kafka_toppar_producer_serve), and what is refused then comes behind it (its issue 1092).
-    if promises.retry_possible:
-        return Ruling(Chance.POSSIBLE, "retries without idempotence: what was sent since comes first")
-    return Ruling(Chance.IMPOSSIBLE, "retries = 0: acknowledged records keep their order")
+def _reordered(promises: Promises) -> Ruling:
+    if promises.idempotence and promises.forgets_ids:
+        return Ruling(Chance.UNKNOWN, f"{promises.forgets_ids}: what that does to the order is not judged")
+    return _guaranteed(Anomaly.REORDERED, promises)
 
 
 def _loss(promises: Promises, anomaly: str) -> Ruling:

@@ -54,6 +54,10 @@ class ClockJump(NodeFault):
             raise wrong(f"a jump of {shift_text(value)} cannot be witnessed; at least 1s")
         return value
 
+    @property
+    def clock_shift(self) -> float:
+        return self.by
+
     def __str__(self) -> str:
         return f"{super().__str__()} by {shift_text(self.by)}"
 

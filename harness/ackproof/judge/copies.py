@@ -25,7 +25,6 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 
-WHY = "sent again by the client in a new producer epoch: no broker can know those for copies"
 _UNKNOWN = (-1, -1)
 _REPORTED_NS: Final = 1_000_000_000
 """Within so long a client has reported what came of all that it gave up at once."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import may_compact
-from ackproof.judge.copies import sent_again
+from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, removals, with_the_expired_apart
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
@@ -22,6 +22,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
+from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
@@ -144,10 +145,9 @@ class Facts(Evidence):
         ]
 
     @cached_property
-    def sent_again(self) -> int:
-        """How many `duplicate` findings no broker could have known for copies: see `copies`."""
-        idempotent = self.case.experiment.workload.producers.idempotence
-        return sent_again(self.run) if idempotent and self.audit.counts.get(Anomaly.DUPLICATE) else 0
+    def excused(self) -> Mapping[str, Mapping[Excuse, int]]:
+        """How many findings of each class a client or a setting explains."""
+        return excused(self)
 
 
 def partitions_of(case: Case, topics: Iterable[str]) -> set[TopicPartition]:

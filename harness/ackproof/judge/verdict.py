@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks import (
     acks,
     counting,
@@ -62,6 +63,7 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
     if BACKENDS[facts.backend].simulated:
         yield not_judged(OF_THE_MODEL)
     yield from map(not_judged, facts.case.assumptions)
+    yield from map(not_judged, unjudged(facts.case))
     for reason in facts.prediction.not_predicted:
         yield not_judged(f"predictions: {reason}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.units import duration_text
@@ -10,9 +11,11 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.setting_effects import unknown_setting
 from ackproof.experiment.triggers import After, At, When
 from ackproof.faults.command import CommandFault
 from ackproof.faults.links.of_links import OfLinks
+from ackproof.faults.planned.set_config import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.plan.diagnostics import Problems
 
@@ -30,6 +33,7 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
     for path, build in builds:
         if build.assumption:
             found.warn(path, build.assumption)
+    _look_at_settings(spec, found)
     whole = max([spec.workload.duration, *(_ends(spec, fault) for fault in spec.faults)])
     for fault in spec.faults:
         entry: Path = ("faults", fault.number - 1)
@@ -55,6 +59,27 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
 def _adds_partitions(command: CommandFault) -> bool:
     words = " ".join(command.inject).replace("=", " ").split()
     return {"--alter", "--partitions"} <= set(words)  # of kafka-topics.sh
+
+
+def _look_at_settings(spec: ExperimentSpec, found: Problems) -> None:
+    """Warn of settings of brokers that the release does not have: they are passed over without a word."""
+    if not spec.cluster.kafka.is_known or spec.ground.foreign:
+        return
+    cluster: Path = ("cluster",)
+    places: list[tuple[Path, Mapping[str, str]]] = [((*cluster, "config"), spec.cluster.config)]
+    places += [
+        ((*cluster, "broker_config", str(broker)), config)
+        for broker, config in spec.cluster.broker_config.items()
+    ]
+    places += [
+        (("faults", fault.number - 1, fault.kind, "config"), fault.config)
+        for fault in spec.faults
+        if isinstance(fault, SetConfig) and fault.topic is None
+    ]
+    for path, config in places:
+        for name in config:
+            if why := unknown_setting(name, spec.cluster.kafka.version):
+                found.warn((*path, name), why, key=True)
 
 
 def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Problems) -> None:

@@ -65,9 +65,9 @@ class RuledBy(StrEnum):
     """Which kind of rule says whether a configuration forbids a class, in the order in which they are told."""
 
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
-    RETRIES = "forbidden unless a retry is possible"
-    ORDER = "idempotence, acks and retries"
     LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
+    RETRIES = "what the client library [guarantees](clients.md)"
+    ORDER = "idempotence, acks and retries: what the client library [guarantees](clients.md)"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
     REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"
@@ -117,8 +117,6 @@ class AnomalyClass:
     """Where it is not the singular with an s."""
     proves: bool = False
     """Whether one specimen proves itself: forbidden, it is FAIL even where the evidence is not whole."""
-    kept_by_idempotence: str = ""
-    """What an idempotent producer promises against it."""
     live: bool = False
     """Whether only live readers see it."""
     columns: tuple[str, ...] = _WHOLE
@@ -254,7 +252,6 @@ _GRAVEST_FIRST: Final = (
         plural="duplicate copies",
         short="there more than once",
         wording="An intact copy of one identity beyond the first, wherever it is found.",
-        kept_by_idempotence="an idempotent producer writes no copies",
     ),
     AnomalyClass(
         name=Anomaly.DISPLACED,
@@ -262,7 +259,6 @@ _GRAVEST_FIRST: Final = (
         singular="displaced record",
         short="acknowledged at an offset where it is not",
         wording="It was acknowledged with an offset and is present, but no copy of it is at that offset.",
-        kept_by_idempotence="the acknowledged offset holds what was acknowledged",
     ),
     AnomalyClass(
         name=Anomaly.REORDERED,
@@ -274,7 +270,6 @@ _GRAVEST_FIRST: Final = (
             "Of the present records of one producer in one partition, each at its lowest offset, one sent later "
             "stands before it."
         ),
-        kept_by_idempotence="an idempotent producer keeps its order",
     ),
     AnomalyClass(
         name=Anomaly.SKIPPED,

@@ -1,4 +1,4 @@
-"""What became of a produce attempt: the one table (docs/architecture.md, Principles), and the words that document it.
+"""What became of a produce attempt (docs/architecture.md, Principles), by the table of `rundir.guarantees`.
 
 An attempt is *failed* only if nobody can ever read its record: the client library refused it before any send, or
 the broker answered with a code that is thrown only before the append and no send before that one can have been
@@ -13,26 +13,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, ErrorRow
 from ackproof.rundir.outcome import Outcome
 
 NO_ERROR: Final = 0
 
 
-class BeforeAppend(NamedTuple):
-    """A broker's code that is thrown only before the append. `why` says where in Kafka."""
-
-    code: int
-    name: str
-    why: str
-
-
-BEFORE_APPEND: Final = (
-    BeforeAppend(19, "NOT_ENOUGH_REPLICAS", "the leader counts its ISR before it appends an acks=all batch"),
-    BeforeAppend(10, "MSG_SIZE_TOO_LARGE", "a batch above max.message.bytes is refused by the validation"),
-    BeforeAppend(18, "RECORD_LIST_TOO_LARGE", "a batch above segment.bytes is refused by the validation"),
-    BeforeAppend(87, "INVALID_RECORD", "a batch with a record that fails the validation is refused whole"),
-    BeforeAppend(29, "TOPIC_AUTHORIZATION_FAILED", "the request is refused before the log is looked at"),
-    BeforeAppend(21, "INVALID_REQUIRED_ACKS", "the request is refused before the log is looked at"),
+BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
+    row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
 )
 """The only codes of a broker that make an attempt `failed`, and that without retries and idempotence only."""
 

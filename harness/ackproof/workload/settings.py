@@ -36,6 +36,7 @@ HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
+_SOCKET_TIMEOUT_MS: Final = 60_000
 _JITTER: Final = 0.2
 """librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
 
@@ -70,10 +71,9 @@ def hidden() -> dict[str, ConfigValue]:
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
     """The age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
 
-    With retries > 0 or idempotence it can. With retries=0 librdkafka (2.16, rdkafka_request.c,
-    rd_kafka_handle_Produce_error) still sends again, uncounted, after NOT_LEADER_OR_FOLLOWER,
-    UNKNOWN_TOPIC_OR_PARTITION and other codes that make it refresh its metadata, and the first of these can come
-    after an append. But never before retry.backoff.ms, less a fifth of jitter (rd_kafka_retry_msgq).
+    With retries > 0 or idempotence it can. With retries=0 librdkafka still sends again, uncounted, after the errors
+    that `rundir.guarantees` says, some of which can come after an append. But never before retry.backoff.ms, less a
+    fifth of jitter (rd_kafka_retry_msgq).
     """
     idempotent = str(config["enable.idempotence"]).lower() == "true"
     if idempotent or str(config.get("retries", "")) != "0":
@@ -86,6 +86,11 @@ def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
 def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
     """How long a record may be tried, in seconds."""
     return float(config["message.timeout.ms"]) / 1000
+
+
+def socket_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """How long a request may wait to be sent or answered, in seconds."""
+    return float(config.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS)) / 1000
 
 
 @dataclass(frozen=True, kw_only=True)

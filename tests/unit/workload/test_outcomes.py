@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 import ackproof.workload
 from ackproof.rundir.delivery import BEFORE_APPEND, markdown, reported
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Resend
 from ackproof.rundir.outcome import Outcome
 
 DEFINITE = {
@@ -229,3 +230,16 @@ def test_a_fatal_error_ends_the_producer_and_a_new_one_takes_its_place(kafka, lo
     resets = [event for event in load.events() if event.kind == "client-reset"]
     assert [event.client for event in resets] == ["p0"]
     assert resets[0].detail["reason"]
+
+
+def test_the_table_says_which_errors_librdkafka_sends_again_after_without_retries(kafka, load) -> None:
+    """Each error once, one record at a time: what is not reported with it was sent again."""
+    errors = [row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.code != 29]
+    load = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
+    kafka.fail(PRODUCE, [row.code for row in errors])
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 3, "three acks after the errors")
+    load.workload.stop()
+    reported_codes = {row["error"] for row in load.produced().to_pylist()} - {0}
+    counted = {row.code for row in errors if row.resend is not Resend.UNCOUNTED}
+    assert reported_codes == counted

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.promises import Promises, Ruling
 from ackproof.judge.checks.replay import LOSSES
-from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
 from ackproof.judge.liveness import judge_liveness
@@ -20,6 +19,7 @@ from ackproof.judge.unappended import unappended
 from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
+from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass
 from ackproof_reference.chance import GRAVEST_FIRST
@@ -121,16 +121,29 @@ def _forbidden(
     """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
-    if anomaly == Anomaly.DUPLICATE and (excused := min(facts.sent_again, against)):
-        against -= excused
-        why += f"; {excused} were {SENT_AGAIN}"
-    if against != count:
+    excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}
+    excused = min(sum(excuses.values()), against)
+    against -= excused
+    told = "; ".join(f"{number} {text}" for text, number in excuses.items())
+    if excused and not against:
+        why = told
+    elif excused:
+        why += f"; {told}"
+    if (against and against != count) or (not excused and against != count):
         why += f" ({against} of {count} stand against that)"
     if anomaly == Anomaly.LOST:
         why += unappended(facts)
     return ClassJudgement(
         anomaly=anomaly, count=count, forbidden=against > 0, why=why, predicted=first.predicted or ""
     )
+
+
+def _excuses(facts: Facts, anomaly: str, ruling: Ruling, promises: Iterable[Promises]) -> Mapping[str, int]:
+    """How many findings each excuse of the ruling explains, by its words."""
+    found = facts.excused.get(anomaly, {})
+    forgets = next((one.forgets_ids for one in promises if one.forgets_ids), "")
+    words = {Excuse.FORGOTTEN_ID: f"{Excuse.FORGOTTEN_ID} ({forgets})"}
+    return {words.get(one, one.value): found[one] for one in ruling.excuses if found.get(one)}
 
 
 def _said(

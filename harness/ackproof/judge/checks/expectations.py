@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.liveness import machine_is_starved
@@ -21,12 +20,14 @@ from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import ExpectationJudged
+from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.prediction import Chance
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Upper bounds of counts first."""
-    counts, again = facts.audit.counts, facts.sent_again
+    counts = facts.audit.counts
+    again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
@@ -47,7 +48,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
             yield stays_open(text + more)
     if again:
         for _, text in _broken_upper_bounds(facts, counts):
-            yield stays_open(f"{text}: {again} were {SENT_AGAIN}")
+            yield stays_open(f"{text}: {again} {Excuse.PRODUCER_EPOCH}")
     measures = [one for one in facts.answers if not is_count(str(one[0]))]
     still = calm(facts) if any(ask.quantity.takes_time for ask, _, _ in measures) else None
     starved = still.starved if still is not None else ()

@@ -171,7 +171,7 @@ def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue
             said = rule(anomaly, promises_for(case, topic))
-            one = PredictedClass(anomaly=anomaly, chance=said.chance, why=said.why, explored=False)
+            one = PredictedClass(anomaly=anomaly, chance=said.foreseen, why=said.foretold, explored=False)
             added.setdefault(one, []).append(topic)
     whole = (
         one if len(names) == len(topics) else one.model_copy(update={"topics": tuple(names)})

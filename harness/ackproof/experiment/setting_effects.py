@@ -1,0 +1,188 @@
+"""What each setting of Kafka affects: durability, duplicates, order, visibility, availability, or no promise.
+
+`setting_effects.txt` says it, by patterns; `kafka_settings.tsv` lists the settings that the known releases have
+(`python tools/kafka_settings.py`). `python -m ackproof.experiment.setting_effects` prints `docs/settings.md`; a test
+holds both equal, and fails for a setting that has no row.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.releases import KNOWN_FEATURES, LINES, numbers
+from ackproof.experiment.settings import Scope, refusal
+
+NAMES: Final = Path(__file__).with_name("kafka_settings.tsv")
+_EFFECTS: Final = Path(__file__).with_name("setting_effects.txt")
+
+
+_OF_PLUGINS: Final = ("config.providers.", "rsm.config.", "rlmm.config.")
+"""How the names of settings begin that no ConfigDef lists."""
+
+
+class Effect(StrEnum):
+    """What a setting can weaken."""
+
+    DURABILITY = "durability"
+    DUPLICATES = "duplicates"
+    ORDER = "order"
+    VISIBILITY = "visibility"
+    AVAILABILITY = "availability"
+
+
+class SettingRow(NamedTuple):
+    """What settings of these names affect. `judged`: what takes that into account; '' nothing does."""
+
+    patterns: tuple[str, ...]
+    effects: tuple[Effect, ...]
+    judged: str
+    what: str
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether a verdict does not take into account what it affects."""
+        return bool(self.effects) and not self.judged
+
+
+class KafkaSetting(NamedTuple):
+    """A setting of brokers or topics: the lines of releases that have it ('' as `last`: it is still there)."""
+
+    scope: Scope
+    name: str
+    first: str
+    last: str
+    default: str
+
+    def is_in(self, version: str) -> bool:
+        """Whether a release has it; one that is newer than all known ones as the newest of these."""
+        line = min(numbers(version)[:2], LINES[-1].number)
+        return numbers(self.first) <= line and (not self.last or line <= numbers(self.last))
+
+
+@cache
+def rows() -> tuple[SettingRow, ...]:
+    """The table, in its order."""
+    found = []
+    for line in _EFFECTS.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            names, effects, judged, what = (cell.strip() for cell in line.split("|"))
+            kinds = () if effects == "none" else tuple(map(Effect, effects.split(", ")))
+            found.append(SettingRow(tuple(names.split(", ")), kinds, judged.removeprefix("-"), what))
+    return tuple(found)
+
+
+@cache
+def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
+    """Every setting of the known releases."""
+    lines = (line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()[1:])
+    found = [KafkaSetting(Scope(scope), *rest) for scope, *rest in lines]
+    return {(one.scope, one.name): one for one in found}
+
+
+@cache
+def row_of(name: str) -> SettingRow | None:
+    """What is said of a setting or feature; None: nothing."""
+    return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
+
+
+def unknown_setting(name: str, version: str) -> str:
+    """Why brokers of this release pass over a setting of theirs, with what was meant; '' where they know it."""
+    known = {one.name: one for (scope, _), one in kafka_settings().items() if scope is Scope.BROKER}
+    setting = known.get(name)
+    if name.startswith(_OF_PLUGINS) or (setting is not None and setting.is_in(version)):
+        return ""
+    near = nearest(name, [one.name for one in known.values() if one.is_in(version)], cutoff=0.8)
+    meant = f" (did you mean '{near}'?)" if near else ""
+    return f"Kafka {version} has no broker setting '{name}': brokers pass over it{meant}"
+
+
+def unjudged(case: Case) -> Iterator[str]:
+    """Of what this case sets, the effects that no verdict takes into account, a sentence each."""
+    spec = case.experiment
+    version, unknown = spec.cluster.kafka.version, not spec.cluster.kafka.is_known
+    slow = []
+    for scope, name, value in dict.fromkeys(_given(spec, case)):
+        row, setting = row_of(name), None if scope is None else kafka_settings().get((scope, name))
+        if scope is Scope.BROKER and not unknown and (why := unknown_setting(name, version)):
+            yield f"{name}={value}: {why}"
+        elif setting is None and row is None:
+            yield f"{name}={value}: nobody has said what this setting affects"
+        elif row is None or not row.unjudged or (setting is not None and setting.default == value):
+            continue
+        elif row.effects == (Effect.AVAILABILITY,):
+            slow.append(f"{name}={value}")
+        else:
+            yield f"{name}={value}: what it does to {' and '.join(row.effects)} ({row.what})"
+    if slow:
+        yield f"what these do to availability, beyond what is expected of measures: {', '.join(slow)}"
+
+
+def _given(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
+    """Scope, name and value of all that a case sets of nodes, topics and features (which have no scope)."""
+    for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
+        yield from ((Scope.BROKER, name, value) for name, value in config.items())
+    for topic, asked in spec.topics.items():
+        yield from ((Scope.TOPIC, name, value) for name, value in asked.config.items())
+        for fault in case.faults:
+            for name, value in fault.may_set(spec, topic).items():
+                yield (Scope.TOPIC if (Scope.TOPIC, name) in kafka_settings() else Scope.BROKER, name, value)
+    yield from ((None, name, str(level)) for name, level in spec.cluster.features.items())
+
+
+_INTRODUCTION: Final = """\
+# What each setting affects
+
+Generated by `python -m ackproof.experiment.setting_effects` from `setting_effects.txt`; a test holds both equal. Every
+setting of brokers and topics, and every feature, of Kafka {line} and of the known lines before it has one row.
+
+*Judged by* says what takes a setting into account. `prediction`: the reference implementation; `forbidden`: which
+classes of anomalies are forbidden, and so what may be expected; `replay`: which steps are legal; `retention`,
+`compaction`: which records may be gone. Where it is empty, a verdict says that the effect of the setting is not judged,
+unless the experiment gives Kafka's default. A setting that the release does not have is a warning of `ackproof
+validate`, and not judged either: brokers pass over it.
+"""
+
+
+def markdown() -> str:
+    """`docs/settings.md`."""
+    lines = [_INTRODUCTION.format(line=LINES[-1])]
+    for title, rows_of_title in _sections():
+        lines += [f"## {title}", "", "| settings | affects | judged by | what it does |", "|---|---|---|---|"]
+        lines += [
+            f"| {', '.join(f'`{name}`' for name in names)} | {effects} | {judged} | {what} |"
+            for names, effects, judged, what in rows_of_title
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _sections() -> Iterator[tuple[str, list[tuple[list[str], str, str, str]]]]:
+    told: dict[SettingRow, list[str]] = {row: [] for row in rows()}
+    refused: dict[str, list[str]] = {}
+    names = [*((one.scope, one.name) for one in kafka_settings().values())]
+    for scope, name in [*names, *((None, name) for name in KNOWN_FEATURES)]:
+        why, row = None if scope is None else refusal(scope, name), row_of(name)
+        if why is not None:
+            refused.setdefault(why.partition(": ")[2], []).append(name)
+        elif row is not None and name not in told[row]:
+            told[row].append(name)
+    every = [(found, ", ".join(row.effects), row.judged, row.what) for row, found in told.items()]
+    yield "Settings that affect a promise", [one for one in every if one[1]]
+    yield (
+        "Settings without an effect on a promise",
+        [(one[0], "none", "", one[3]) for one in every if not one[1]],
+    )
+    yield "Settings that are refused", [(found, "refused", "", why) for why, found in refused.items()]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

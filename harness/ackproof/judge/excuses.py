@@ -1,0 +1,244 @@
+"""Which findings are what a client library or a setting does: the excuses of `rundir.guarantees`, record by record.
+
+Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
+leaders that were observed, the clocks that faults set. Without it nothing is excused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ackproof.experiment.promises import id_expiry_ms, in_force
+from ackproof.faults.clocks import ClockJump
+from ackproof.judge.copies import sent_again
+from ackproof.reference.explain.rows import final_rows
+from ackproof.rundir import storage
+from ackproof.rundir.anomalies import Anomaly, Inversion
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Resend
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import FINDINGS, PRODUCED
+from ackproof.workload.config import producer_config
+from ackproof.workload.settings import resend_after_s, socket_timeout_s
+
+if TYPE_CHECKING:
+    from ackproof.experiment.case import Case
+    from ackproof.judge.facts import Facts
+
+_CHECK_INTERVAL: Final = "producer.id.expiration.check.interval.ms"
+_CHECK_INTERVAL_MS: Final = 600_000
+_SLACK_MS: Final = 60_000
+"""A broker may have started so long before the run's first moment."""
+_REFRESHING: Final = {
+    row.name for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.resend is Resend.UNCOUNTED
+}
+
+Key = tuple[int, int]
+"""Producer and seq."""
+
+
+class Attempt(NamedTuple):
+    """When a record was sent and reported, in ns; `done_ns` -1: never."""
+
+    sent_ns: int
+    done_ns: int
+
+    def lasted_s(self) -> float:
+        """How long it took; one that was never reported ever."""
+        return np.inf if self.done_ns < 0 else (self.done_ns - self.sent_ns) / 1e9
+
+
+class Batch(NamedTuple):
+    """What a batch header says."""
+
+    last_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    max_timestamp_ms: int
+
+
+def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
+    """Of each class, how many of its findings are excused, and why."""
+    producers, counts = facts.case.experiment.workload.producers, facts.audit.counts
+    if producers.idempotence:
+        if not counts.get(Anomaly.DUPLICATE):
+            return {}
+        found = {Excuse.PRODUCER_EPOCH: sent_again(facts.run), Excuse.FORGOTTEN_ID: _forgotten(facts)}
+        return {Anomaly.DUPLICATE: found}
+    if producers.retries != 0 or producers.acks == "0":
+        return {}
+    found_again: dict[str, Mapping[Excuse, int]] = {
+        anomaly: {Excuse.SENT_AGAIN: _sent_again(facts, anomaly)}
+        for anomaly in (Anomaly.REORDERED, Anomaly.DISPLACED)
+        if counts.get(anomaly)
+    }
+    copies = {Excuse.NEW_LEADER: _by_a_new_leader(facts)} if counts.get(Anomaly.DUPLICATE) else {}
+    return {**found_again, Anomaly.DUPLICATE: copies}
+
+
+def _by_a_new_leader(facts: Facts) -> int:
+    """Copies of one record in leader epochs of their own; it was on its way long enough to be sent again."""
+    least_s, count = _resend_after_s(facts.case), 0
+    for place, copies in _findings(facts, Anomaly.DUPLICATE).items():
+        attempts, log = _attempts(facts, place, copies), _Log(facts, place)
+        for key, offsets in _offsets(facts, place, copies).items():
+            epochs = {batch.leader_epoch for batch in map(log.at, offsets) if batch is not None}
+            if key in attempts and attempts[key].lasted_s() >= least_s:
+                count += min(copies[key], max(0, len(epochs) - 1))
+    return count
+
+
+def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
+    """Those that were on their way long enough, if the leader changed, or the request can have waited in the client."""
+    least_s = _resend_after_s(facts.case)
+    waits_s = socket_timeout_s(producer_config(facts.case.experiment.workload.producers, "", ""))
+    count = 0
+    for place, found in _findings(facts, anomaly).items():
+        changed = len({sample.leader_epoch for sample in facts.samples_of.get(place, ())} - {-1}) > 1
+        reached = 0.0 if changed or _answered_by_a_fault(facts) else waits_s
+        attempts = _attempts(facts, place, found)
+        count += sum(
+            number
+            for key, number in found.items()
+            if key in attempts and attempts[key].lasted_s() >= max(least_s, reached)
+        )
+    return count
+
+
+def _answered_by_a_fault(facts: Facts) -> bool:
+    """Whether a fault of the case gave an error after which the client looks for another leader."""
+    return any(getattr(fault, "error", None) in _REFRESHING for fault in facts.case.faults)
+
+
+def _forgotten(facts: Facts) -> int:
+    """Copies that came when their producer id had appended nothing for as long as leaders remember it."""
+    spec, count = facts.case.experiment, 0
+    for place, copies in _findings(facts, Anomaly.DUPLICATE).items():
+        configs = in_force(spec, place.topic)
+        expiry_ms = min(map(id_expiry_ms, configs))
+        check_ms = min(int(config.get(_CHECK_INTERVAL, _CHECK_INTERVAL_MS)) for config in configs)
+        by_leader = any(
+            config.get("message.timestamp.type", config.get("log.message.timestamp.type")) == "LogAppendTime"
+            for config in configs
+        )
+        attempts, log = _attempts(facts, place, copies), _Log(facts, place)
+        for key, offsets in _offsets(facts, place, copies).items():
+            if key not in attempts:
+                continue
+            attempt, first = attempts[key], log.at(offsets[0])
+            ended_ns = attempt.done_ns if attempt.done_ns >= 0 else facts.events[-1].t_ns
+            for offset in offsets[1:]:
+                batch, before = log.at(offset), log.before(offset)
+                if batch is None or before is None or first is None:
+                    continue
+                checked = check_ms <= ended_ns / 1e6 + _SLACK_MS or batch.leader_epoch != first.leader_epoch
+                idle_ms = float(batch.max_timestamp_ms - before.max_timestamp_ms)
+                if not by_leader:
+                    idle_ms += (ended_ns - attempt.sent_ns) / 1e6
+                    idle_ms += _clock_lead_ms(facts, place, batch.leader_epoch, attempt.sent_ns, ended_ns)
+                count += checked and idle_ms >= expiry_ms
+    return count
+
+
+def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
+    """How far the clock of the leader of an epoch was set ahead at some time in between; jumps add up."""
+    leaders = {
+        sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
+    } - {-1}
+    lead_s = 0.0
+    for fault in facts.case.faults:
+        life = facts.faults.get(fault.number)
+        if not isinstance(fault, ClockJump) or life is None or not leaders & set(life.nodes):
+            continue
+        over = np.inf if life.over is None else life.over
+        if life.asked <= until_ns and over >= since_ns:
+            lead_s += max(0.0, fault.clock_shift)
+    return lead_s * 1000
+
+
+class _Log:
+    """The batches of a partition, as the replica with the longest log has them."""
+
+    def __init__(self, facts: Facts, place: TopicPartition) -> None:
+        self._first: np.ndarray = np.empty(0, np.int64)
+        self._batches: list[Batch] = []
+        if not facts.run.replica_batches.exists():
+            return
+        mine = facts.batches.filter(
+            (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
+        )
+        if mine.num_rows == 0:
+            return
+        longest = mine["node"][int(np.argmax(mine["last_offset"].to_numpy()))].as_py()
+        mine = mine.filter(pc.field("node") == longest).sort_by("first_offset")
+        self._first = mine["first_offset"].to_numpy()
+        columns = [mine[name].to_pylist() for name in Batch._fields]
+        self._batches = [Batch(*row) for row in zip(*columns, strict=True)]
+
+    def _index(self, offset: int) -> int:
+        index = int(np.searchsorted(self._first, offset, side="right")) - 1
+        return index if index >= 0 and offset <= self._batches[index].last_offset else -1
+
+    def at(self, offset: int) -> Batch | None:
+        """The batch that holds an offset; None where nobody knows."""
+        index = self._index(offset)
+        return self._batches[index] if index >= 0 else None
+
+    def before(self, offset: int) -> Batch | None:
+        """The batch that the same producer id and epoch appended last before that one."""
+        index = self._index(offset)
+        mine = self._batches[index] if index >= 0 else None
+        return next(
+            (
+                batch
+                for batch in reversed(self._batches[: max(index, 0)])
+                if mine is not None
+                and mine.producer_id >= 0
+                and (batch.producer_id, batch.producer_epoch) == (mine.producer_id, mine.producer_epoch)
+            ),
+            None,
+        )
+
+
+def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:
+    """How many findings of a class each record has, by partition; of inversions those of two acked records."""
+    names = ["topic", "partition", "producer", "seq", "detail"]
+    table = storage.rows_of(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
+    found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
+    for topic, partition, producer, seq, detail in _rows(table, names):
+        if anomaly is not Anomaly.REORDERED or detail == Inversion.BOTH_ACKED:
+            found[TopicPartition(topic, partition)][producer, seq] += 1
+    return found
+
+
+def _attempts(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Attempt]:
+    """The attempts of these records."""
+    names = ["producer", "seq", "sent_ns", "done_ns"]
+    wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) & (pc.field("topic") == place.topic)
+    wanted &= pc.field("partition") == place.partition
+    table = storage.rows_of(parts(facts.run.produced), names, wanted, PRODUCED)
+    return {(row[0], row[1]): Attempt(row[2], row[3]) for row in _rows(table, names)}
+
+
+def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Sequence[int]]:
+    """Where the final read has these records, ascending."""
+    names = ["producer", "seq", "offset"]
+    found: dict[Key, list[int]] = defaultdict(list)
+    for producer, seq, offset in _rows(final_rows(facts.run, place, names), names):
+        if (producer, seq) in keys:
+            found[producer, seq].append(offset)
+    return {key: sorted(offsets) for key, offsets in found.items()}
+
+
+def _rows(table: object, names: Sequence[str]) -> Iterator[tuple]:  # type: ignore[type-arg]
+    return zip(*(table[name].to_pylist() for name in names), strict=True)  # type: ignore[index]
+
+
+def _resend_after_s(case: Case) -> float:
+    return resend_after_s(producer_config(case.experiment.workload.producers, "", ""))

@@ -1,0 +1,217 @@
+"""What client libraries guarantee: after which errors they send a record again, and which promises follow.
+
+`guarantees.txt` has two tables per library: what it does after each error of a produce request, and whether the record
+may have been appended by then; and what may be expected of a producer's records, by its settings, each row with its
+source in the library and the attack that it was put to. A row that an attack refuted forbids nothing.
+
+Outcomes of attempts (`rundir.delivery`) and forbidden classes (`experiment.promises`) are read from these tables.
+`python -m ackproof.rundir.guarantees` prints `docs/clients.md`; a test holds both equal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+LIBRDKAFKA: Final = "librdkafka"
+_ANY: Final = "any"
+
+
+class Resend(StrEnum):
+    """Whether a library sends a record again after an error."""
+
+    NEVER = "no"
+    AS_RETRY = "as a retry"
+    UNCOUNTED = "yes, and does not count it as a retry"
+
+
+class Appended(StrEnum):
+    """Whether the send that the error answers may have been appended."""
+
+    NEVER = "no"
+    BY_ACKS_ALL = "with acks=all"
+    PERHAPS = "yes"
+
+
+class ErrorRow(NamedTuple):
+    """What a library does after one error. Negative codes are the library's own."""
+
+    code: int
+    name: str
+    resend: Resend
+    appended: Appended
+    why: str
+    """Where Kafka or the library gives this error."""
+
+    @property
+    def definite(self) -> bool:
+        """Whether a record that was sent once and got this error can never be read."""
+        return self.appended is Appended.NEVER and self.resend is not Resend.UNCOUNTED
+
+
+class Excuse(StrEnum):
+    """Why single records may break a guarantee. The value ends the sentence `3 …`."""
+
+    NEW_LEADER = (
+        "were appended in one leader epoch and again in a later one: librdkafka sends a record again when its leader "
+        "has changed, and does not count that as a retry"
+    )
+    SENT_AGAIN = (
+        "had been refused once and were sent again behind later ones: librdkafka does not count that as a retry when "
+        "the leader has changed, or when the request had not left the client"
+    )
+    PRODUCER_EPOCH = (
+        "were sent again by the client in a new producer epoch: no broker can know those for copies"
+    )
+    FORGOTTEN_ID = (
+        "came when their leader may have forgotten the producer id, the price of producer.id.expiration.ms"
+    )
+
+
+class Holds(StrEnum):
+    """What an attack made of a row."""
+
+    YES = "yes"
+    EXCEPT = "but for what is named"
+    NO = "never promised"
+    REFUTED = "refuted"
+
+
+class Guarantee(NamedTuple):
+    """What a producer's settings guarantee against one class of anomaly, as the table says it."""
+
+    anomaly: str
+    idempotence: str
+    """on or off."""
+    retries: str
+    """0, > 0 or any."""
+    acks: tuple[str, ...]
+    in_flight: str
+    holds: Holds
+    words: str
+    source: str
+    attack: str
+    excuses: tuple[Excuse, ...]
+
+    def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
+        """Whether it speaks of these settings, at any number of requests in flight."""
+        return (
+            (self.anomaly, self.in_flight) == (anomaly, _ANY)
+            and self.idempotence == ("on" if idempotence else "off")
+            and self.retries in (_ANY, "> 0" if retries else "0")
+            and bool({_ANY, acks} & set(self.acks))
+        )
+
+
+class Library(NamedTuple):
+    """A client library as it was read and attacked."""
+
+    title: str
+    errors: tuple[ErrorRow, ...]
+    guarantees: tuple[Guarantee, ...]
+
+    def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
+        """The first row for these settings that no attack refuted; `retries`: whether any are possible.
+
+        Raises KeyError where there is none.
+        """
+        for row in self.guarantees:
+            if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
+                return row
+        raise KeyError(anomaly)
+
+
+def _read_libraries(text: str) -> dict[str, Library]:
+    found: dict[str, Library] = {}
+    for block in text.split("\n[")[1:]:
+        heading, *lines = block.splitlines()
+        name, _, title = heading.partition("] ")
+        rows = [[cell.strip() for cell in line.split("|")] for line in lines if line]
+        found[name] = Library(
+            title,
+            tuple(_error(*cells) for kind, *cells in rows if kind == "error"),
+            tuple(_guarantee(*cells) for kind, *cells in rows if kind == "guarantee"),
+        )
+    return found
+
+
+def _error(code: str, name: str, resend: str, appended: str, why: str) -> ErrorRow:
+    return ErrorRow(int(code), name, Resend(resend), Appended(appended), why)
+
+
+def _guarantee(
+    anomaly: str,
+    idempotence: str,
+    retries: str,
+    acks: str,
+    in_flight: str,
+    holds: str,
+    words: str,
+    source: str,
+    attack: str,
+    excuses: str = "",
+) -> Guarantee:
+    named = tuple(Excuse[name.upper()] for name in excuses.split(", ") if name)
+    kinds = tuple(acks.split(", "))
+    return Guarantee(
+        anomaly, idempotence, retries, kinds, in_flight, Holds(holds), words, source, attack, named
+    )
+
+
+LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
+    _read_libraries(Path(__file__).with_name("guarantees.txt").read_text(encoding="utf-8"))
+)
+"""By the name of the library. Producers of experiments use librdkafka."""
+
+_INTRODUCTION: Final = """\
+# What client libraries guarantee
+
+Generated by `python -m ackproof.rundir.guarantees`; a test holds both equal. These tables decide which outcome an
+attempt has (`failed` or `indeterminate`) and which classes of anomalies a producer's settings forbid.
+"""
+_ERRORS: Final = """\
+After each error of a produce request. A record is `failed` only if the error rules an append out, the record was sent
+once, retries are 0 and idempotence is off; every other error, and every one that is not listed, leaves it
+`indeterminate`.
+
+| error | sent again | may have been appended | where it comes from |
+|---|---|---|---|"""
+_GUARANTEES: Final = """
+What its settings guarantee. `refuted`: an attack showed the contrary, so the row forbids nothing. *But for what is
+named*: single records are excused, each by evidence of its own (leader epochs and producer ids in the logs on disk, its
+times, the clocks of brokers); a record without that evidence is forbidden.
+
+| class | idempotence | retries | acks | in flight | guarantee | holds | source | attack |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def markdown() -> str:
+    """`docs/clients.md`."""
+    lines = [_INTRODUCTION]
+    for library in LIBRARIES.values():
+        lines += [f"## {library.title}", "", _ERRORS]
+        lines += [
+            f"| {row.name} ({row.code}) | {row.resend} | {row.appended} | {row.why} |"
+            for row in library.errors
+        ]
+        lines.append(_GUARANTEES)
+        lines += [_line(row) for row in library.guarantees]
+        lines += ["", "What excuses a record:", ""]
+        lines += [f"* `{excuse.name.lower()}`: they {excuse.value}." for excuse in Excuse]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(row: Guarantee) -> str:
+    excuses = f" (`{'`, `'.join(excuse.name.lower() for excuse in row.excuses)}`)" if row.excuses else ""
+    settings = (row.idempotence, row.retries, ", ".join(row.acks), row.in_flight)
+    cells = (f"`{row.anomaly}`", *settings, row.words, f"{row.holds}{excuses}", row.source, row.attack)
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

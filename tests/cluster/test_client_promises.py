@@ -1,0 +1,115 @@
+"""The guarantees of librdkafka (docs/clients.md), attacked with real brokers: what it sends again, and what never."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.documents import BatchFile, VerdictFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+
+pytestmark = pytest.mark.cluster
+
+HEAD = """\
+cluster: {brokers: 3, controllers: 1}
+topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
+evidence: {max_indeterminate: 0.95}
+seed: 3
+"""
+LEADER_MOVES = f"""\
+name: leader-moves-while-requests-wait
+{HEAD}
+workload:
+  producers: {{count: 1, acks: all, rate: 300/s, delivery_timeout: 20s}}
+  duration: 3s
+matrix:
+  workload.producers:
+    - {{name: once, retries: 0, idempotence: false}}
+    - {{name: idempotent, idempotence: true}}
+faults:
+  - reassign: {{partition: orders/0, to: [2, 3, 1]}}
+    when: acked >= 300
+  - hold_request: {{link: "followers(orders/0) -> leader(orders/0)", api: Fetch}}
+    after: {{fault: 1, by: 500ms}}
+    for: 3s
+  - hold_request: {{link: "clients -> leader(orders/0)", api: Produce}}
+    after: {{fault: 2, by: 500ms}}
+    for: 3s
+  - elect_preferred: {{partition: orders/0}}
+    after: {{fault: 3, by: 300ms}}
+expect:
+  - {{lost: 0}}
+"""
+ANSWERS_ARE_LOST = f"""\
+name: answers-are-lost
+{HEAD}
+workload:
+  producers:
+    {{count: 1, acks: all, retries: 0, rate: 300/s, delivery_timeout: 20s, config: {{socket.timeout.ms: 1000}}}}
+  duration: 3s
+matrix:
+  workload.producers.acks: [1, all]
+faults:
+  - lose_request: {{link: "clients -> leader(orders/0)", api: Produce, side: response, times: 2}}
+    when: acked >= 300
+    for: 4s
+expect:
+  - {{lost: 0, duplicate: 0, reordered: 0, displaced: 0}}
+"""
+REQUESTS_ARE_LOST = f"""\
+name: requests-are-lost
+{HEAD}
+workload:
+  producers: {{count: 1, acks: 0, retries: 0, rate: 300/s, config: {{socket.timeout.ms: 1000}}}}
+  duration: 3s
+faults:
+  - lose_request: {{link: "clients -> leader(orders/0)", api: Produce, times: 2}}
+    when: acked >= 300
+    for: 4s
+expect:
+  - {{duplicate: 0}}
+"""
+
+
+def run(folder: Path, text: str, *words: str) -> dict[str, tuple[dict[str, int], VerdictFile]]:
+    """Counts and verdict of each case that ran, by its name without the repeat."""
+    file = folder / "experiment.yaml"
+    file.write_text(text, encoding="utf-8")
+    command = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    batch = BatchDir((folder / "runs" / "latest").resolve())
+    found = {}
+    for case in BatchFile.load(batch.batch_json).cases:
+        verdict = VerdictFile.load(batch.path / case.path / "verdict.json")
+        assert case.verdict is Verdict.PASS, done.stdout + done.stderr
+        found[case.case.partition("#")[0]] = (dict(case.counts), verdict)
+    return found
+
+
+def why(verdict: VerdictFile, anomaly: str) -> str:
+    return next(one.why for one in verdict.classes if one.anomaly == anomaly)
+
+
+def test_without_retries_a_new_leader_is_sent_records_again(tmp_path: Path) -> None:
+    """The refuted rows: what followers have is appended again, and what was held comes behind later records."""
+    counts, verdict = run(tmp_path, LEADER_MOVES, "--case", "once")["once"]
+    assert counts["duplicate"] > 0
+    assert "were appended in one leader epoch and again in a later one" in why(verdict, "duplicate")
+    assert counts["reordered"] > 0
+    assert "were sent again behind later ones" in why(verdict, "reordered")
+
+
+@pytest.mark.nightly
+def test_an_idempotent_producer_writes_neither_copies_nor_another_order(tmp_path: Path) -> None:
+    counts, _ = run(tmp_path, LEADER_MOVES, "--case", "idempotent")["idempotent"]
+    assert (counts["duplicate"], counts["reordered"], counts["displaced"]) == (0, 0, 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("text", [ANSWERS_ARE_LOST, REQUESTS_ARE_LOST])
+def test_without_retries_nothing_is_sent_again_to_the_same_leader(tmp_path: Path, text: str) -> None:
+    run(tmp_path, text)

@@ -1,0 +1,48 @@
+"""The tables of client libraries: their page, their numbers, and that they speak of all settings of a producer."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, libversion
+
+from ackproof.rundir.anomalies import TABLE, RuledBy
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
+
+DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
+RULED = [row.name for row in TABLE.values() if row.ruled_by in (RuledBy.RETRIES, RuledBy.ORDER)]
+
+
+def test_the_page_is_that_of_the_tables() -> None:
+    assert DOCS.read_text() == markdown()
+
+
+def test_the_library_is_the_installed_one() -> None:
+    """Another version is read and attacked anew, and then named."""
+    assert libversion()[0] in LIBRARIES[LIBRDKAFKA].title
+
+
+def test_the_codes_are_those_of_the_library() -> None:
+    known = {code for name in dir(KafkaError) if isinstance(code := getattr(KafkaError, name), int)}
+    # confluent-kafka names neither INVALID_RECORD nor the two of librdkafka
+    assert {row.code for row in LIBRARIES[LIBRDKAFKA].errors} - known <= {87, -137, -166}
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "idempotence", "retries", "acks"),
+    list(product(RULED, (False, True), (False, True), ("0", "1", "all"))),
+)
+def test_every_setting_of_a_producer_has_a_row(
+    anomaly: str, idempotence: bool, retries: bool, acks: str
+) -> None:
+    row = LIBRARIES[LIBRDKAFKA].guarantee(anomaly, idempotence=idempotence, retries=retries, acks=acks)
+    assert row.holds is not Holds.REFUTED
+    assert bool(row.excuses) is (row.holds is Holds.EXCEPT)
+
+
+def test_each_row_names_its_source_and_its_attack() -> None:
+    for library in LIBRARIES.values():
+        assert all(row.source and row.attack for row in library.guarantees)
+        assert all(row.why for row in library.errors)

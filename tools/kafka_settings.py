@@ -1,0 +1,55 @@
+"""Write down the settings of brokers and topics that the known releases have: `python tools/kafka_settings.py`.
+
+Each line of releases is asked through its newest release's own ConfigDef (`KafkaSettings.java` beside). A setting that
+`setting_effects.txt` does not know makes a test fail: say there what it affects.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ackproof.experiment.releases import LINES
+from ackproof.experiment.setting_effects import NAMES
+from ackproof.provision.jars import kafka_jars
+from ackproof.provision.java import find_java
+
+_SOURCE: Final = Path(__file__).with_name("KafkaSettings.java")
+
+Name = tuple[str, str]
+"""Scope and name of a setting."""
+
+
+def ask(version: str) -> dict[Name, str]:
+    """The settings of a release with their defaults. Raises what fetching it does, and OSError."""
+    command = [find_java().path, "-Xint", "-cp", kafka_jars(version).classpath_argument, _SOURCE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = (line.split("\t") for line in done.stdout.splitlines())
+    return {(scope, name): default for scope, name, default in rows}
+
+
+def table(releases: Iterable[tuple[str, Mapping[Name, str]]]) -> str:
+    """The text of `kafka_settings.tsv`, of what each line has, oldest first."""
+    lines = list(releases)
+    newest = lines[-1][0]
+    rows = {}
+    for name in sorted({name for _, found in lines for name in found}):
+        having = [(line, found[name]) for line, found in lines if name in found]
+        last = having[-1][0]
+        rows[name] = (*name, having[0][0], "" if last == newest else last, having[-1][1])
+    return "".join(
+        "\t".join(row) + "\n" for row in (("scope", "name", "first", "last", "default"), *rows.values())
+    )
+
+
+def main() -> int:
+    """Write `kafka_settings.tsv`."""
+    NAMES.write_text(table((str(line), ask(line.releases[-1])) for line in LINES), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
