@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             return _conclude(_collected(given.collect), given.out or given.collect)
         index, _, count = given.shard.partition("/")
         night = plan_night(
-            [file for file in (ROOT / "experiments").glob("*.yaml") if fnmatchcase(file.stem, given.only)],
+            [file for file in _catalogue() if fnmatchcase(file.stem, given.only)],
             given.releases.split(","),
             given.backends.split(",") if given.backends else _backends(),
             given.date,
@@ -74,6 +74,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{results[-1].seconds:.0f} s, {'; '.join(results[-1].problems()) or 'well'}", flush=True)
         _save(results, night, given.date, given.shard, out)
     return _conclude([_save(results, night, given.date, given.shard, out)], out)
+
+
+def _catalogue() -> list[Path]:
+    folder = ROOT / "experiments"
+    return [*folder.glob("*.yaml"), *(folder / "reports").glob("*.yaml")]
 
 
 def _backends() -> list[str]:

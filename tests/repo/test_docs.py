@@ -23,6 +23,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
     ROOT / "experiments" / "README.md",
+    ROOT / "experiments" / "reports" / "README.md",
     ROOT / "tests" / "README.md",
     *sorted(ROOT.glob("harness/ackproof/*/README.md")),
     *sorted(ROOT.glob("reference_impl/*/README.md")),
@@ -208,9 +209,10 @@ def test_every_target_of_make_says_how_long_it_takes() -> None:
     assert [line for line in told if not re.search(r"\((at once|.*(second|minute|hour).*)\)$", line)] == []
 
 
-def test_every_experiment_is_in_the_index() -> None:
-    index = {link for link in Page(ROOT / "experiments" / "README.md").links() if link.endswith(".yaml")}
-    assert index == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
+@pytest.mark.parametrize("folder", [ROOT / "experiments", ROOT / "experiments" / "reports"])
+def test_every_experiment_is_in_the_index(folder: Path) -> None:
+    index = {link for link in Page(folder / "README.md").links() if link.endswith(".yaml")}
+    assert index == {path.name for path in folder.glob("*.yaml")}
 
 
 def test_the_readme_is_a_screen_and_a_half() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir
 from night.jobs import Job
-from night.results import CaseResult, JobResult
+from night.results import CaseResult, JobResult, expected_verdict
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 CASE_S = 240.0
@@ -36,7 +36,7 @@ def do(
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         code = _run(words, bound, log.fileno())
     took = time.monotonic() - began
-    cases = _cases(folder) if job.file is not None else ()
+    cases = _cases(folder, job.file.stem) if job.file is not None else ()
     return JobResult(
         name=job.name,
         file=str(job.file) if job.file is not None else None,
@@ -84,13 +84,14 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _cases(folder: Path) -> tuple[CaseResult, ...]:
+def _cases(folder: Path, experiment: str) -> tuple[CaseResult, ...]:
     """What the batch's own document says; none when there is no such document."""
     batches = sorted((folder / "runs").glob("*/batch.json"))
     return tuple(
         CaseResult(
             case=case.case,
             verdict=str(case.verdict) if case.verdict else None,
+            expected=expected_verdict(experiment, case.case),
             reasons=(*case.reasons, *((case.error,) if case.error else ())),
             counts={name: count for name, count in case.counts.items() if count},
         )

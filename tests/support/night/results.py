@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -12,11 +15,22 @@ HARMLESS = frozenset({"surfaced"})
 """A record that failed or whose outcome is unknown may be there: also when nothing was broken on purpose."""
 
 
+EXPECTED = Path(__file__).resolve().parents[3] / "experiments" / "expected.json"
+"""{experiment: {pattern of its cases: verdict}}. An experiment or a case that it does not name is expected to PASS."""
+
+
+def expected_verdict(experiment: str, case: str) -> str:
+    """The verdict that the catalogue names for a case; the first pattern that matches decides."""
+    patterns: dict[str, str] = json.loads(EXPECTED.read_text(encoding="utf-8")).get(experiment, {})
+    return next((verdict for pattern, verdict in patterns.items() if fnmatchcase(case, pattern)), "PASS")
+
+
 class CaseResult(BaseModel):
-    """A case of a job. `counts`: those that are not 0."""
+    """A case of a job. `counts`: those that are not 0. `expected`: the verdict that the catalogue names for it."""
 
     case: str
     verdict: str | None
+    expected: str = "PASS"
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = {}
 
@@ -41,8 +55,10 @@ class JobResult(BaseModel):
         if self.exit_code is None:
             yield f"did not end within {self.bound_s:.0f} s"
         for case in self.cases:
-            if case.verdict != "PASS":
-                yield f"{case.case}: {case.verdict or 'no verdict'}: {'; '.join(case.reasons) or 'no reason given'}"
+            if case.verdict != case.expected:
+                instead = "" if case.expected == "PASS" else f" instead of {case.expected}"
+                reasons = "; ".join(case.reasons) or "no reason given"
+                yield f"{case.case}: {case.verdict or 'no verdict'}{instead}: {reasons}"
             found = {name: count for name, count in case.counts.items() if name in TABLE}
             if self.control and (wrong := {n: c for n, c in found.items() if n not in HARMLESS}):
                 said = ", ".join(f"{count} {name}" for name, count in wrong.items())

@@ -6,18 +6,20 @@ import datetime
 import json
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.releases import NEWEST
-from ackproof.plan import InvalidExperiment
+from ackproof.plan import InvalidExperiment, cases, load
+from ackproof.rundir.outcome import Verdict
 from faultbench.table import Bite, Table
 from night.doing import do
 from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, PAIR_NIGHTS, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
-from night.results import CaseResult, JobResult, ShardResult
+from night.results import EXPECTED, CaseResult, JobResult, ShardResult, expected_verdict
 
 from ...mutation.mutate import ROOMS
 from ...nightly.night import main
@@ -177,10 +179,32 @@ def test_a_good_job_has_no_problem() -> None:
             "x#1: no verdict: it fell",
         ),
         ({"cases": (CaseResult(case="x#1", verdict="INCONCLUSIVE"),)}, "INCONCLUSIVE: no reason given"),
+        (
+            {"exit_code": 0, "cases": (CaseResult(case="x#1", verdict="PASS", expected="FAIL"),)},
+            "x#1: PASS instead of FAIL: no reason given",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_job_is_said(planted: dict[str, object], said: str) -> None:
     assert any(said in problem for problem in _result(**planted).problems())
+
+
+def test_a_verdict_that_the_catalogue_expects_is_no_problem() -> None:
+    cases = (CaseResult(case="x#1", verdict="FAIL", expected="FAIL", reasons=("3 lost",)),)
+    assert list(_result(exit_code=1, cases=cases).problems()) == []
+
+
+def test_the_catalogue_names_verdicts_of_experiments_and_cases_that_exist() -> None:
+    folder = EXPECTED.parent
+    files = {file.stem: file for name in ("*.yaml", "reports/*.yaml") for file in folder.glob(name)}
+    for experiment, patterns in json.loads(EXPECTED.read_text("utf-8")).items():
+        ids = [case.id for case in cases(load(files[experiment]))]
+        for pattern, verdict in patterns.items():
+            assert verdict in set(Verdict)
+            assert any(fnmatchcase(case, pattern) for case in ids), (experiment, pattern, ids)
+    assert expected_verdict("patched-leader", "kafka=4.3.1#1") == "FAIL"
+    assert expected_verdict("patched-leader", "kafka=4.3.1-patched#1") == "PASS"
+    assert expected_verdict("baseline", "x#1") == "PASS"
 
 
 def test_a_finding_is_wrong_in_the_control_and_not_elsewhere() -> None:
