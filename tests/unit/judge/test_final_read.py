@@ -36,6 +36,7 @@ def opinions(
             final_read=SimpleNamespace(count=len(named), places=named),
             records=SimpleNamespace(consumed_final=0),
         ),
+        recovery=None,
         replicas=object() if seen else None,
         batches=table,
         in_sync={TopicPartition("t", 0): (1, 2)},
