@@ -53,6 +53,14 @@ def test_a_demand_of_which_nothing_is_predicted_is_only_unmet(make_run: MakeRun)
     assert judge_case(run).reasons == ("not demonstrated: expected lost > 0, counted 0",)
 
 
+def test_what_may_be_removed_no_prediction_speaks_of(prediction: Predicted) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE, duplicate=Chance.IMPOSSIBLE)
+    copies = (ExpectSpec(bounds={"duplicate": Bound.parse("> 0")}),)
+    assert list(impossible_demands(prediction.file, TO_LOSE, removable=False))
+    assert not list(impossible_demands(prediction.file, TO_LOSE, removable=True))
+    assert list(impossible_demands(prediction.file, copies, removable=True))
+
+
 def test_an_expectation_of_none_is_no_demand(make_run: MakeRun, prediction: Predicted) -> None:
     """What is unknown, promised and not demanded stands as forbidden."""
     prediction.says(lost=Chance.UNKNOWN)
