@@ -305,3 +305,35 @@ def test_what_is_there_is_not_created_again(tmp_path: Path) -> None:
         == "orders/0: created with leader 1 and ISR [1, 2, 3]; its topic was not deleted before"
     )
     assert file.forbidden.source == "ReplicationControlManager.createTopics"
+
+
+def _one_heartbeat(seconds_ms: int = 5000, leader: int = 2) -> list[dict[str, Any]]:
+    """Broker 1 wants to stop and tells of a failed log dir: two records of the partition."""
+    records = [one for one in metadata() if one["offset"] <= 20]
+    for record in records:
+        if record["kind"] == "broker-registered":
+            record["log_dirs"] = ["a1", "b1"] if record["node"] == 1 else [f"a{record['node']}"]
+        elif record["kind"] == "partition":
+            record["directories"] = ["a1", "a2", "a3"]
+    changed = broker(30, 5000, 1, 1, fenced=False) | {"fenced": None}
+    return [
+        *records,
+        {**changed, "controlled_shutdown": True},
+        partition(31, 5000, 2, (1, 1), [2, 3], "isr", "leader") | {"directories": ["a1", "a2", "a3"]},
+        partition(32, seconds_ms, leader, (2, 2), [2, 3], "isr", "leader")
+        | {"directories": ["a1", "a2", "a3"]},
+        {**changed, "offset": 33, "timestamp_ms": records[0]["timestamp_ms"] - 100 + seconds_ms}
+        | {"log_dirs": ["b1"]},
+    ]
+
+
+def test_two_records_of_one_heartbeat_are_each_held_against_the_image_before_it(tmp_path: Path) -> None:
+    log = ((0, 99, 0), (100, 179, 2))
+    file = conformed(_one_heartbeat(), tmp_path / "one", log)
+    assert file.forbidden is None
+    assert file.steps["log dir of broker N failed"] == 1
+    assert file.steps["broker N in controlled shutdown"] == 1
+    for name, lie in (("later", _one_heartbeat(5001)), ("another", _one_heartbeat(leader=3))):
+        told = conformed(lie, tmp_path / name, log).forbidden
+        assert told is not None, name
+        assert told.offset == 32
