@@ -58,7 +58,7 @@ faults:
     when: acked >= 300
     for: 4s
 expect:
-  - {{lost: 0, duplicate: 0, reordered: 0, displaced: 0}}
+  - {{lost: 0, duplicate: 0, displaced: 0}}
 """
 REQUESTS_ARE_LOST = f"""\
 name: requests-are-lost
@@ -72,6 +72,24 @@ faults:
     for: 4s
 expect:
   - {{duplicate: 0}}
+"""
+
+
+LEADER_IS_FENCED = f"""\
+name: leader-is-fenced-while-answers-wait
+{HEAD}
+workload:
+  producers: {{count: 1, acks: 1, retries: 0, rate: 300/s, delivery_timeout: 30s}}
+  duration: 3s
+faults:
+  - hold_request: {{link: "clients -> leader(orders/0)", api: Produce, side: response}}
+    when: acked >= 300
+    for: 12s
+  - hold_request: {{link: "leader(orders/0) -> controllers", api: BrokerHeartbeat}}
+    after: {{fault: 1, by: 500ms}}
+    for: 10s
+expect:
+  - {{duplicate: "> 0"}}
 """
 
 
@@ -101,6 +119,16 @@ def test_without_retries_a_new_leader_is_sent_records_again(tmp_path: Path) -> N
     assert "were appended in one leader epoch and again in a later one" in why(verdict, "duplicate")
     assert counts["reordered"] > 0
     assert "were sent again behind later ones" in why(verdict, "reordered")
+
+
+@pytest.mark.nightly
+def test_even_with_acks_1_records_are_sent_again_when_their_leader_has_left_the_metadata(
+    tmp_path: Path,
+) -> None:
+    """librdkafka gives the connection up (_DESTROY_BROKER), and sends what waited for an answer to the next leader."""
+    counts, verdict = run(tmp_path, LEADER_IS_FENCED)["case"]
+    assert counts["duplicate"] > 0
+    assert "were appended in one leader epoch and again in a later one" in why(verdict, "duplicate")
 
 
 @pytest.mark.nightly
