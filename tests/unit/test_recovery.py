@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.admin import ActiveProducer, Reassignment, Setting
+from ackproof.cluster.admin import Reassignment, Setting
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.run import recovery
@@ -32,6 +32,7 @@ WELL = End(
     replicas=(1, 2, 3),
 )
 BOUND_S = 10.0
+SETTLE_S = 5.0
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Ground:
     moves: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     held: dict[int, bool] = field(default_factory=dict)
     rate: str = ""
-    producers: list[ActiveProducer] = field(default_factory=list)
+    opened: list[tuple[int, int, int]] = field(default_factory=list)
     transactions: list[str] | None = field(default_factory=list)
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +67,7 @@ class Ground:
             ("reassignments", lambda _: self.moves),
             ("log_dirs", lambda link: {"/d": {PLACE} if self.held.get(link, True) else set()}),
             ("describe_config", described),
-            ("producers_at", lambda *_: self.producers),
+            ("open_transactions", lambda *_: self.opened),
             ("transactions_of", listed),
         ):
             monkeypatch.setattr(recovery.admin, name, said)
@@ -92,7 +93,7 @@ class Ground:
             ends,
             (PLACE,),
             dict.fromkeys(LIVENESS, BOUND_S),
-            60.0,
+            SETTLE_S,
             self.folder,
         )
 
@@ -131,7 +132,7 @@ def _leaderless(ground: Ground) -> None:
 
 def _hanging(ground: Ground) -> None:
     ground.end = replace(WELL, last_stable=50)
-    ground.producers = [ActiveProducer(8, 0, -1), ActiveProducer(7, 3, 50)]
+    ground.opened = [(50, 7, 3), (60, 8, 0)]
 
 
 def _moving(ground: Ground) -> None:
@@ -259,6 +260,13 @@ def test_a_transaction_that_may_still_end_does_not_hang(ground: Ground, states: 
     assert (
         "not explained: no answer" if states is None else "still has that transaction open"
     ) in found.undecided[0]
+
+
+def test_what_no_class_speaks_of_is_awaited_as_long_as_the_cluster_may_take_to_settle(ground: Ground) -> None:
+    ground.end = None
+    watch = ground.watch()
+    assert [watch.look(at) for at in (0.0, SETTLE_S - 1, SETTLE_S)] == [False, False, True]
+    assert list(watch._open(SETTLE_S)) == ["orders/0: leader 1 is silent"]
 
 
 def test_a_quorum_without_a_majority_is_not_asked_for_a_controller(ground: Ground) -> None:

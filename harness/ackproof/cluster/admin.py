@@ -241,27 +241,18 @@ def add_voter(connection: Connection, voter: Voter) -> None:
     check(f"addition of controller {voter.node}", answer.error_code, answer.error_message)
 
 
-@dataclass(frozen=True)
-class ActiveProducer:
-    """A producer that the leader of a partition remembers. `transaction_from` -1: it has no open transaction there."""
-
-    producer_id: int
-    producer_epoch: int
-    transaction_from: int
-
-
-def producers_at(connection: Connection, place: TopicPartition) -> list[ActiveProducer]:
-    """What the leader of a partition remembers of its producers."""
+def open_transactions(connection: Connection, place: TopicPartition) -> list[tuple[int, int, int]]:
+    """Open transactions that the leader of a partition remembers: first offset, producer id and epoch of each."""
     question = Question("DescribeProducers", 0, topics=[(place.topic, [place.partition])])
     found = []
     for topic in connection.ask(question, timeout_s=ASK_S).topics:
         for row in topic.partitions:
             check(f"producers of {place}", row.error_code, row.error_message)
             found += [
-                ActiveProducer(one.producer_id, one.producer_epoch, one.current_txn_start_offset)
+                (one.current_txn_start_offset, one.producer_id, one.producer_epoch)
                 for one in row.active_producers
             ]
-    return found
+    return sorted(one for one in found if one[0] >= 0)
 
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:

@@ -80,6 +80,7 @@ class ClientWatch:
         self._suspects: dict[tuple[str, TopicPartition], _Suspect] = {}
         self._probes: dict[str, str] = {}
         self._asked_s = 0.0
+        self._healed = False
 
     @property
     def patience_s(self) -> float:
@@ -88,11 +89,12 @@ class ClientWatch:
 
     def mark(self, now_s: float) -> None:
         """Remember what clients had by now; every 2 s is enough."""
-        if not self._off and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
+        if not (self._off or self._healed) and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 
     def heal(self, now_s: float) -> None:
         """From now on everything is whole. Without faults it was so for some seconds already."""
+        self._healed = True
         if self._spec.faults and not self._off:
             self._older = self._snapshot(now_s)
 

@@ -7,7 +7,6 @@ as long as its class may take (`experiment.recovery`). A healthy cluster takes o
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +77,7 @@ def recover(
 
 
 class RecoveryWatch:
-    """Watches one cluster at rest. `bounds`: seconds by class; `patience_s` bounds the watch as a whole."""
+    """Watches one cluster at rest. `bounds`: seconds by class, `settle_s` for what no class speaks of."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class RecoveryWatch:
         ends: Ends,
         places: Sequence[TopicPartition],
         bounds: Mapping[str, float],
-        patience_s: float,
+        settle_s: float,
         node_logs: Path,
     ) -> None:
         self._cluster = cluster
@@ -94,7 +93,8 @@ class RecoveryWatch:
         self._places = places
         self._topics = tuple(dict.fromkeys(place.topic for place in places))
         self._bounds = bounds
-        self._patience_s = max(patience_s, max(bounds.values()) + _MARGIN_S)
+        self._settle_s = settle_s
+        self._patience_s = max(settle_s, max(bounds.values()) + _MARGIN_S)
         self._node_logs = node_logs
         self._troubles: dict[tuple[object, ...], _Trouble] = {}
         self.short: dict[TopicPartition, int] = {}
@@ -139,8 +139,7 @@ class RecoveryWatch:
         return all(self._is_stuck(trouble, now_s) for trouble in self._troubles.values())
 
     def _is_stuck(self, trouble: _Trouble, now_s: float) -> bool:
-        bound = self._bounds.get(trouble.found.anomaly, math.inf)
-        return now_s - trouble.since_s >= bound
+        return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
 
     def _open(self, now_s: float) -> Iterator[str]:
         for trouble in self._troubles.values():
@@ -247,7 +246,7 @@ class RecoveryWatch:
     def _stuck(self, now_s: float) -> Iterator[Unrecovered]:
         for trouble in list(self._troubles.values()):
             found = trouble.found
-            if not self._is_stuck(trouble, now_s):
+            if not found.anomaly or not self._is_stuck(trouble, now_s):
                 continue
             try:
                 more = self._evidence(found)
@@ -314,21 +313,20 @@ class RecoveryWatch:
         """The producer that holds the last stable offset, as the leader says, and its transaction's state."""
         links = self._cluster.running_links()
         leader = self._cluster.topic_state([found.topic])[found.place].leader
-        opened = [one for one in admin.producers_at(links[leader], found.place) if one.transaction_from >= 0]
-        holder = min(opened, key=lambda one: one.transaction_from, default=None)
-        if holder is None:
+        opened = admin.open_transactions(links[leader], found.place)
+        if not opened:
             return {}
+        since, producer_id, epoch = opened[0]
         # Each must answer: who is silent, or still loads, may have it open.
-        states = [one for link in links.values() for one in admin.transactions_of(link, holder.producer_id)]
+        states = [one for link in links.values() for one in admin.transactions_of(link, producer_id)]
         if "Ongoing" in states:
             return None
         state = next((one for one in states if one in _PREPARES), next(iter(states), ""))
         seen = (
-            f"{found.seen}; the leader remembers an open transaction of producer id {holder.producer_id} (epoch "
-            f"{holder.producer_epoch}) from offset {holder.transaction_from}; the coordinator says "
-            f"{state or 'that it knows none'}"
+            f"{found.seen}; the leader remembers an open transaction of producer id {producer_id} (epoch {epoch}) from "
+            f"offset {since}; the coordinator says {state or 'that it knows none'}"
         )
-        return {"producer_id": holder.producer_id, "coordinator": state, "seen": seen}
+        return {"producer_id": producer_id, "coordinator": state, "seen": seen}
 
 
 def _at_rest(end: End | None) -> bool:

@@ -19,7 +19,7 @@ from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.recovery import RecoveryFile, Unrecovered
 from ackproof_reports.unrecovered import tell_unrecovered
 
-from .conftest import EXPERIMENT, MakeRun, decided
+from .conftest import EXPERIMENT, WHOLE, MakeRun, decided
 
 BOUNDS = dict.fromkeys((name.value for name in LIVENESS), 10.0)
 UNCLEAN = "{min.insync.replicas: 2, unclean.leader.election.enable: 'true'}"
@@ -209,3 +209,20 @@ def test_the_story_of_what_did_not_recover(make_run: MakeRun) -> None:
     assert lines[-2:] == ["  as planted", "  nothing of it moved for 11.0 s; its bound is 10 s"]
     with pytest.raises(BadInput, match="no finding of class leaderless"):
         list(tell_unrecovered(run, "leaderless"))
+
+
+@pytest.mark.parametrize(("stable", "coherent"), [(40, True), (50, False), (None, False)])
+def test_readers_at_read_committed_stop_where_a_transaction_hangs_and_nowhere_else(
+    make_run: MakeRun, stable: int | None, *, coherent: bool
+) -> None:
+    (whole,) = WHOLE.partitions
+    final = FinalReadFile(
+        complete=True,
+        partitions=(whole,),
+        committed=(whole.model_copy(update={"end": 40, "position": 40}),),
+    )
+    run = make_run(producers="acks: all, idempotence: true, transaction_size: 10", final=final)
+    found = () if stable is None else (stuck("hanging-transaction", last_stable=stable),)
+    RecoveryFile(bounds=BOUNDS, waited_s=11, running=(1, 2, 3), unrecovered=found).save(run.recovery)
+    said = "the final read of orders/0 goes from 0 to 100, and at read_committed from 0 to 40"
+    assert (said in judge_case(run).reasons) is not coherent

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.metadata import PartitionDecided
 from ackproof.rundir.partition import TopicPartition
@@ -57,6 +58,10 @@ def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
     """Each reader read partitions that there are, once; those at rest have one start and one end for all readers."""
     known = partitions_of(facts.case, facts.case.experiment.topics)
     ends: dict[TopicPartition, PartitionRead] = {}
+    recovery = facts.recovery
+    stable = (
+        {one.place: one.last_stable for one in recovery.of(Anomaly.HANGING_TRANSACTION)} if recovery else {}
+    )
     for partitions in (final.partitions, final.committed):
         read = Counter(TopicPartition(one.topic, one.partition) for one in partitions)
         for place, count in sorted(read.items()):
@@ -65,10 +70,13 @@ def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
             elif count > 1:
                 yield f"the final read tells of {place} {count} times"
         for one in partitions:
-            other = ends.setdefault(TopicPartition(one.topic, one.partition), one)
-            apart = (one.start, one.end) != (other.start, other.end)
-            if facts.may_expire(TopicPartition(one.topic, one.partition)):
-                apart = one.end != other.end
+            place = TopicPartition(one.topic, one.partition)
+            other = ends.setdefault(place, one)
+            moves = facts.may_expire(place)
+            end = stable.get(place) if one is not other else None
+            if one.end == end and (moves or one.start == other.start):
+                continue  # at read_committed nobody gets behind a transaction that hangs
+            apart = one.end != other.end or (one.start != other.start and not moves)
             if one.complete and other.complete and apart:
                 yield (
                     f"the final read of {one.topic}/{one.partition} goes from {other.start} to {other.end}, and at "
