@@ -225,11 +225,9 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
         return False
     if second.over or moment.load is Load.OVER:
         return False
-    together = second.confirmed_ns if second.fault.HOLD_KEY is not None else second.asked_ns
-    if together is not None:
-        return moment.now_ns - together < (second.fault.hold or 0.0) * 1e9
-    asked_ns = life.confirmed_ns if second.asked_ns is None else second.asked_ns
-    return _since(moment, asked_ns or 0) < PARTNER_S
+    if second.confirmed_ns is not None:
+        return _since(moment, second.confirmed_ns) < (second.fault.hold or 0.0)
+    return _since(moment, second.asked_ns or life.confirmed_ns or 0) < PARTNER_S
 
 
 def _never(fault: FaultSpec, look: Look) -> str:

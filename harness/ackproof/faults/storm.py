@@ -149,7 +149,7 @@ class Storm(FaultSpec):
         None,
         min_length=1,
         description="Whom the faults of nodes may be aimed at; by default broker, and without a menu leaders, "
-        "followers and controllers too.",
+        "followers and controllers too; of pairs every node by its number.",
     )
     gap: RangeField = Field(
         Range(0.5, 3.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -19,10 +20,10 @@ from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
 from ackproof.rundir.timeline import fault_name
 
-PAIR_S: Final = 12.0
-"""How long a pair of faults takes, from the first to what is whole again after both; the median on two cores."""
-RUN_S: Final = 45.0
-"""What each run takes beside: start, final read, logs, audit and judgement."""
+PAIR_S: Final = 15.0
+"""Seconds that a pair of faults takes on two cores, from the first fault to when what both broke is whole again."""
+RUN_S: Final = 50.0
+"""Seconds that each run takes beside: start, final read, logs, audit and judgement."""
 
 
 @dataclass(frozen=True)
@@ -128,25 +129,16 @@ def describe(case: Case) -> list[str]:
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
     """How many runs the pairs of fault kinds take, how long, and which are refused. `chosen`: cases of this call."""
     for cell in plan.cells:
-        dealt = pairs_of(cell.experiment)
-        if dealt is None:
+        if (dealt := pairs_of(cell.experiment)) is None:
             continue
         count, runs = sum(map(len, dealt.shares)), len(dealt.shares)
+        hours = (count * PAIR_S + runs * RUN_S) / 3600
         yield (
-            f"{cell.name}: {count} pairs of fault kinds in {runs} runs, about {_hours(count, runs)}; "
-            f"of these here {chosen}; {len(dealt.refused)} pairs refused:"
+            f"{cell.name}: {count} pairs of fault kinds in {runs} runs, about {hours:.1f} h; "
+            f"{chosen} of the runs here; {len(dealt.refused)} pairs refused"
         )
-        whys: dict[str, list[str]] = {}
-        for pair, why in dealt.refused.items():
-            whys.setdefault(why, []).append(" + ".join(pair))
-        yield from (
-            f"  {why} ({', '.join(pairs[:3])}{f' and {len(pairs) - 3} more' if len(pairs) > 3 else ''})"
-            for why, pairs in whys.items()
-        )
-
-
-def _hours(pairs: int, runs: int) -> str:
-    return f"{(pairs * PAIR_S + runs * RUN_S) / 3600:.1f} h"
+        for why, pairs in Counter(dealt.refused.values()).items():
+            yield f"  {pairs} of them: {why}"
 
 
 def _pace(case: Case) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import combinations
 
 from ackproof.base.errors import BadInput
@@ -23,11 +24,10 @@ def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
     cells: dict[str, list[tuple[Case, CaseDir]]] = {}
     for entry in batch.cases:
         run = CaseDir(directory.path / entry.run)
-        if not run.case_json.exists():
-            continue
-        case = case_from_json(CaseFile.load(run.case_json).resolved)
-        if pair_storm_of(case.experiment) is not None:
-            cells.setdefault(f"{case.experiment.name} {cell_of(case.id)}", []).append((case, run))
+        with suppress(BadInput):  # a run that cannot be read has its verdict for that
+            case = case_from_json(CaseFile.load(run.case_json).resolved)
+            if pair_storm_of(case.experiment) is not None:
+                cells.setdefault(f"{case.experiment.name} {cell_of(case.id)}", []).append((case, run))
     if cells:
         PairsFile(tables=tuple(_table(runs) for runs in cells.values())).save(directory.pairs_json)
 

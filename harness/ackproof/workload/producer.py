@@ -172,7 +172,7 @@ class ProducerProcess:
             self.transactions.finish(commit=True)
         self._flush()
         self._let_them_read()
-        self.client.close()
+        self._serve(0, lambda _: self.client.close())  # which raises a fatal error again
         self.converter.finish()
         from ackproof.rundir.end import mark_end
 
@@ -246,8 +246,8 @@ class ProducerProcess:
             self._serve(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
         return at
 
-    def _serve(self, timeout_s: float, serve: Callable[[float], int] | None = None) -> None:
-        """Serve delivery reports, by `poll` or `flush`. A fatal error comes as an exception, once."""
+    def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
+        """Serve delivery reports, by `poll`, `flush` or `close`. A fatal error comes as an exception, once."""
         try:
             (serve or self.client.poll)(timeout_s)
         except KafkaException as error:

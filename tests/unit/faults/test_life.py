@@ -258,4 +258,7 @@ def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     assert not held_for_partner(bitten(pause(1)), lives(bitten(pause(1)), pause(2, After(1, 1.0))), at(3))
     restart = Life(Restart(number=1002, trigger=After(1001, 0.3), target=BROKER))
     assert held_for_partner(first, pair(first, restart), at(9))
-    assert not held_for_partner(first, pair(first, asked(restart)), at(2.5)), "it is in force already"
+    assert held_for_partner(first, pair(first, restart.asked(9 * S, "", [1]).life), at(9.5)), (
+        "all through the restart"
+    )
+    assert not held_for_partner(first, pair(first, bitten(restart)), at(2.5))

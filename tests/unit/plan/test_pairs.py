@@ -76,8 +76,8 @@ def test_a_pair_is_together_and_the_one_that_lasts_is_first(tmp_path: Path) -> N
     lines = "\n".join(describe(every[0]))
     assert "storm of 2 pairs" in lines and "at least 1 must bite" in lines and " beside fault 1.1" in lines
     assert list(describe_pairs(plan, 3)) == [
-        "case: 9 pairs of fault kinds in 5 runs, about 0.1 h; of these here 3; 1 pairs refused:",
-        f"  {why} (kill + stop)",
+        "case: 9 pairs of fault kinds in 5 runs, about 0.1 h; 3 of the runs here; 1 pairs refused",
+        f"  1 of them: {why}",
     ]
 
 

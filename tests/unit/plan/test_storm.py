@@ -12,6 +12,7 @@ import pytest
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
+from ackproof.faults.disks.log_dirs import FullDisk
 from ackproof.faults.processes import Kill, Pause
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.requests.on_link import OnLink
@@ -250,3 +251,13 @@ def test_requests_are_drawn_that_are_sent_all_the_time(tmp_path: Path) -> None:
         ("brokers -> controllers", "Fetch"),
         ("controllers -> controller", "Fetch"),
     }
+
+
+def test_the_log_dir_of_a_controller_is_its_only_one(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    head = CONTROLLERS.replace("controllers: 3", "controllers: 3, log_dirs: 2")
+    roles = "[broker(1), controller(101)]"
+    file.write_text(head + f"  - storm: {{count: 60, menu: {{full_disk: 1}}, roles: {roles}}}\n    at: 1s\n")
+    faults = [one for seed in range(2) for one in drawn(load(file), seed).faults[1:]]
+    dirs = {(str(one.target), one.dir) for one in faults if isinstance(one, FullDisk)}
+    assert dirs == {("broker(1)", 1), ("broker(1)", 2), ("controller(101)", 1)}

@@ -82,7 +82,10 @@ class LogDirFault(DiskFault):
         """With several log dirs one of them, where the role is that of no partition."""
         target = draw.role()
         dirs = draw.experiment.cluster.log_dirs
-        return {"target": target} | ({} if "/" in target or dirs < 2 else {"dir": draw.between(1, dirs)})
+        if "/" in target or dirs < 2:
+            return {"target": target}
+        # A node that is only a controller has one.
+        return {"target": target, "dir": draw.between(1, dirs) if target.startswith("broker") else 1}
 
 
 class FullDisk(LogDirFault):
