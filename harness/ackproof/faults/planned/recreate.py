@@ -31,7 +31,7 @@ CREATED_WITHIN_S: Final = 60.0
 class Recreate(FaultSpec):
     """A topic is deleted and created again under the same name while clients write to it and read from it.
 
-    What had been acknowledged until then is gone, as was asked for: losses of this topic are shown, and not judged.
+    What had been acknowledged until then is gone, as was asked for: it counts as `deleted`, and not as lost.
     """
 
     KIND = "recreate"
