@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.admin import Reassignment, Setting
+from ackproof.cluster.admin import Reassignment, Setting, open_transactions
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.run import recovery
@@ -285,3 +285,15 @@ def test_a_reassignment_that_copies_is_slow(ground: Ground) -> None:
     _moving(ground)
     found = watched(ground, lambda now: ground.log_ends.update({4: int(now)}), until_s=2 * BOUND_S)
     assert found.unrecovered == ()
+
+
+def test_open_transactions_are_read_from_the_leaders_answer() -> None:
+    producers = [
+        SimpleNamespace(producer_id=8, producer_epoch=0, current_txn_start_offset=-1),
+        SimpleNamespace(producer_id=9, producer_epoch=1, current_txn_start_offset=60),
+        SimpleNamespace(producer_id=7, producer_epoch=3, current_txn_start_offset=50),
+    ]
+    row = SimpleNamespace(error_code=0, error_message=None, active_producers=producers)
+    answer = SimpleNamespace(topics=[SimpleNamespace(partitions=[row])])
+    link = SimpleNamespace(ask=lambda question, timeout_s: answer)
+    assert open_transactions(link, PLACE) == [(50, 7, 3), (60, 9, 1)]  # type: ignore[arg-type]
