@@ -44,6 +44,7 @@ def run_of(workload: Slow, faults: tuple[str, ...] = ("a kill",)) -> tuple[CaseR
         ),
         cluster=SimpleNamespace(check=lambda: None),
         sampler=SimpleNamespace(isr_text=lambda: ""),
+        clients=SimpleNamespace(mark=lambda now: None),
         watcher=SimpleNamespace(live=lambda *_: None),
         timeline=SimpleNamespace(add=lambda what: notes.append(f"{what.KIND.value}: {what.note}")),
         workload=workload,

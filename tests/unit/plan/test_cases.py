@@ -221,7 +221,8 @@ expect: [{lost: "<= 2"}]
     ]
     lines = describe(case)
     assert lines[0] == f"small case#1  seed {case.seed}"
-    assert lines[-1] == "  expected: lost <= 2"
+    assert lines[-2] == "  expected: lost <= 2"
+    assert lines[-1].startswith("  stuck after: leaderless ")
     assert sum(line.startswith("  fault ") for line in lines) == 5
 
 

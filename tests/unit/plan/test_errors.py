@@ -211,7 +211,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("    lost: 0", '    longest_gap(produce): ‸"< 6"', "expect[1][longest_gap(produce)]", "with its unit", None),
     ("    lost: 0", '    isr(orders/0): ‸"< 2"', "expect[1][isr(orders/0)]", "a state over time", None),
     ("    lost: 0", "    ‸isr(orders/99): always > 1", "expect[1][isr(orders/99)]", "does not exist", None),
-    ("    lost: 0", "    isr: ‸always > 1 by 3s", "expect[1].isr", "has a time by which", None),
+    ("    lost: 0", "    isr: ‸always > 1 by 3s", "expect[1].isr", "have a time by which", None),
     ("    lost: 0", '    elections: ‸"< 2 during fault 1"', "expect[1].elections", "is of a whole run", None),
     ("    lost: 0", '    ‸gaps(produce, above 1ms): 0', "expect[1][gaps(produce, above 1ms)]", "not told apart", None),
     ("    lost: 0", "    lost: ‸-1", "expect[1].lost", "expected a count", None),
