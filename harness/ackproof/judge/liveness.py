@@ -6,11 +6,13 @@ broker no longer serves, a throttle that is in force, an unclean election on tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.promises import Promises, in_force
+from ackproof.judge.coherence.clients import KILLED
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
 from ackproof.rundir.anomalies import Anomaly
@@ -18,6 +20,7 @@ from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance
 from ackproof.rundir.recovery import Unrecovered
+from ackproof.rundir.timeline import NodeDied, NodeEnded
 
 _PROMISES: Final = {
     Anomaly.LEADERLESS: "no fault of this run keeps all its in-sync replicas from leading",
@@ -95,16 +98,41 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
         config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
     )
     able = set(one.replicas if unclean or not one.isr else one.isr)
+    if not unclean and (ended := _without_eligible(facts, one.place)):
+        brokers = ", ".join(f"broker {node}" for node in ended)
+        return (
+            f"its ISR and its eligible leader replicas are empty since {brokers} ended without a clean shutdown, and "
+            "unclean.leader.election.enable is off (KIP-966)"
+        )
     at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
     broken = {node for _, node in facts.aimed_at(at_disks)} & set(one.offline)
     down = able.difference(running)
     if not able or able - down - broken:
         return ""
-    told = [f"broker {node} does not run" for node in sorted(down)]
-    told += [f"a fault took the log dir of broker {node}" for node in sorted((broken & able) - down)]
-    return f"no replica that may lead is there: {', '.join(told)}" + (
+    names = [f"broker {node} does not run" for node in sorted(down)]
+    names += [f"a fault took the log dir of broker {node}" for node in sorted((broken & able) - down)]
+    return f"no replica that may lead is there: {', '.join(names)}" + (
         "" if unclean else ", and unclean.leader.election.enable is off"
     )
+
+
+def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
+    """The last members of ISR and ELR, where the controller has emptied both because each of them was killed."""
+    lives = facts.metadata_log.states.get(place)
+    if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
+        return ()
+    last = next((state.isr or state.elr for state in reversed(lives[-1]) if state.isr or state.elr), ())
+    over = facts.phases.get("heal", math.inf)
+    killed = {
+        event.node
+        for event in facts.events
+        if event.t_ns < over
+        and (
+            isinstance(event.what, NodeDied)
+            or (isinstance(event.what, NodeEnded) and event.what.status in KILLED)
+        )
+    }
+    return last if set(last) <= killed else ()
 
 
 def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import blocked, excuse, judge_liveness
+from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.metadata import LogEnded, write_metadata
@@ -17,6 +19,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.recovery import RecoveryFile, Unrecovered
+from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.unrecovered import tell_unrecovered
 
 from .conftest import EXPERIMENT, WHOLE, MakeRun, decided
@@ -119,6 +122,30 @@ def test_a_log_dir_that_a_fault_took_excuses_only_where_its_broker_does_not_serv
     )
     gone = stuck("leaderless", isr=(2,), offline=(2,))
     assert of(judged(make_run, gone, experiment=experiment), "leaderless").forbidden is False
+
+
+@pytest.mark.parametrize(
+    ("killed", "elr", "excused"),
+    [((3,), (), True), ((), (), False), ((3,), (3,), False), ((1,), (), False)],
+    ids=["killed", "nobody was killed", "still eligible", "another was killed"],
+)
+def test_an_empty_isr_and_elr_excuse_only_where_the_last_of_them_were_killed(
+    make_run: MakeRun, killed: tuple[int, ...], elr: tuple[int, ...], *, excused: bool
+) -> None:
+    last = decided(1).model_copy(update={"isr": (3,)})
+    empty = last.model_copy(update={"offset": 51, "partition_epoch": 2, "leader": -1, "isr": (), "elr": elr})
+    run = make_run()
+    RecoveryFile(bounds=BOUNDS, waited_s=11, running=(1, 2, 3)).save(run.recovery)
+    ends = [
+        Event(
+            t_ns=5, wall_ns=5, node=node, kind=EventKind.NODE_ENDED, detail={"pid": node, "status": "SIGKILL"}
+        )
+        for node in killed
+    ]
+    facts = replace(Facts.of(run), events=(*Facts.of(run).events, *ends))
+    facts.__dict__["metadata_log"] = MetadataLog.of((last, empty), simulated=True, kraft=True)
+    why = excuse(facts, stuck("leaderless", isr=()), (1, 2, 3))
+    assert ("KIP-966" in why) is excused
 
 
 def test_a_log_dir_that_is_served_excuses_nothing(make_run: MakeRun) -> None:
