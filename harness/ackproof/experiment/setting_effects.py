@@ -121,9 +121,9 @@ def unjudged(case: Case) -> Iterator[str]:
         elif row.effects == (Effect.AVAILABILITY,):
             slow.append(f"{name}={value}")
         else:
-            yield f"{name}={value}: what it does to {' and '.join(row.effects)} ({row.what})"
+            yield f"the effect on {' and '.join(row.effects)} of {name}={value} ({row.what})"
     if slow:
-        yield f"what these do to availability, beyond what is expected of measures: {', '.join(slow)}"
+        yield f"the effect on availability, except by what is expected of quantities, of {', '.join(slow)}"
 
 
 def _given(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
