@@ -215,29 +215,27 @@ def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     """What readers miss of settings that lost nothing that was acknowledged: half a transaction, say."""
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        shown = tuple(name for name in _GONE if any(run.counts.get(name, 0) for run in cell.judged))
-        if shown:
-            groups.setdefault(shown, []).append(cell)
-    for names, group in groups.items():
-        runs = [run for cell in group for run in cell.judged]
-        told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
+    for group, told in _counted_alike(cells, _GONE):
         note = ", as it may" if _is_one(group, matrix) else ", as they may"
-        yield Clause(_who(group, matrix), "showed " + joined(told), "bad", note=note)
+        yield Clause(_who(group, matrix), f"showed {told}", "bad", note=note)
 
 
 def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     """What settings, or an administrator, removed: that is no loss."""
+    for group, told in _counted_alike(cells, REMOVED):
+        yield Clause(_who(group, matrix), f"had {told} removed, as was asked for", "plain")
+
+
+def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tuple[list[Cell], str]]:
+    """The settings that showed the same of these classes together, with what they showed, in words."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        shown = tuple(name for name in REMOVED if any(run.counts.get(name, 0) for run in cell.judged))
+        shown = tuple(name for name in classes if any(run.counts.get(name, 0) for run in cell.judged))
         if shown:
             groups.setdefault(shown, []).append(cell)
     for names, group in groups.items():
         runs = [run for cell in group for run in cell.judged]
-        told = [counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
-        yield Clause(_who(group, matrix), f"had {joined(told)} removed, as was asked for", "plain")
+        yield group, joined([counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names])
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 from confluent_kafka import KafkaError, Message, Producer
 
 from ackproof.base.wait import wait_until
@@ -9,7 +13,17 @@ from ackproof.cluster.admin import features
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.releases import METADATA, features_of
+from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.partition import TopicPartition
+
+
+def run_experiment(folder: Path, text: str) -> tuple[BatchDir, str]:
+    """Run an experiment by the command, as a user does: its batch, and all that the command printed."""
+    file = folder / "experiment.yaml"
+    file.write_text(text, encoding="utf-8")
+    words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return BatchDir((folder / "runs" / "latest").resolve()), done.stdout + done.stderr
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all", partition: int = 0) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ackproof.rundir.documents import BatchFile, VerdictFile
-from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
+
+from .helpers import run_experiment
 
 pytestmark = pytest.mark.cluster
 
@@ -76,15 +75,11 @@ expect:
 
 def run(folder: Path, text: str) -> dict[str, tuple[dict[str, int], VerdictFile]]:
     """Counts and verdict of each case that ran, by its name without the repeat."""
-    file = folder / "experiment.yaml"
-    file.write_text(text, encoding="utf-8")
-    command = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    batch = BatchDir((folder / "runs" / "latest").resolve())
+    batch, printed = run_experiment(folder, text)
     found = {}
     for case in BatchFile.load(batch.batch_json).cases:
         verdict = VerdictFile.load(batch.path / case.run / "verdict.json")
-        assert case.verdict is Verdict.PASS, done.stdout + done.stderr
+        assert case.verdict is Verdict.PASS, printed
         found[case.case.partition("#")[0]] = (dict(case.counts), verdict)
     return found
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ackproof.rundir.documents import BatchFile
-from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.pairs import PairOutcome, PairsFile
 from ackproof.rundir.timeline import FaultAsked, FaultRecovered, read_timeline
+
+from .helpers import run_experiment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
@@ -42,18 +42,9 @@ evidence: {isr_size: 3}
 
 
 def test_all_pairs_are_covered_and_the_group_coordinator_is_hit(tmp_path: Path) -> None:
-    (tmp_path / "e.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    words = [
-        Path(sys.executable).with_name("ackproof"),
-        "run",
-        tmp_path / "e.yaml",
-        "--out",
-        tmp_path / "runs",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    batch = BatchDir((tmp_path / "runs" / "latest").resolve())
+    batch, printed = run_experiment(tmp_path, EXPERIMENT)
     (case,) = BatchFile.load(batch.batch_json).cases
-    assert case.verdict is Verdict.PASS, (case.reasons, done.stdout[-2000:])
+    assert case.verdict is Verdict.PASS, (case.reasons, printed[-2000:])
     (table,) = PairsFile.load(batch.pairs_json).tables
     assert {pair.kinds for pair in table.having(PairOutcome.COVERED)} == {
         ("hold_request", "pause"),

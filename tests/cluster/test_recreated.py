@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +15,11 @@ from ackproof.plan.cases import case_from_json
 from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import BatchFile, CaseFile
-from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, PartitionDecided, read_metadata, write_metadata
 from ackproof.rundir.outcome import Outcome, Verdict
+
+from .helpers import run_experiment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
@@ -47,18 +47,9 @@ faults:
 )
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CaseDir]]:
     folder = tmp_path_factory.mktemp("recreated")
-    (folder / "experiment.yaml").write_text(EXPERIMENT.format(cluster=request.param), encoding="utf-8")
-    words = (
-        Path(sys.executable).with_name("ackproof"),
-        "run",
-        folder / "experiment.yaml",
-        "--out",
-        folder / "runs",
-    )
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    batch = BatchDir((folder / "runs" / "latest").resolve())
+    batch, printed = run_experiment(folder, EXPERIMENT.format(cluster=request.param))
     cases = BatchFile.load(batch.batch_json).cases
-    assert [case.verdict for case in cases] == [Verdict.PASS] * 2, done.stdout + done.stderr
+    assert [case.verdict for case in cases] == [Verdict.PASS] * 2, printed
     yield [CaseDir(batch.path / case.run) for case in cases]
 
 

@@ -61,6 +61,11 @@ class Case:
         return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 
     @property
+    def planned(self) -> ExperimentSpec:
+        """The experiment with all faults of the case, those that storms drew among them."""
+        return self.experiment.model_copy(update={"faults": self.faults})
+
+    @property
     def builds(self) -> tuple[KafkaBuild, ...]:
         """What its nodes run at any time: the cluster's Kafka, and those that faults bring."""
         others = (build for fault in self.faults for build in fault.builds)

@@ -74,9 +74,7 @@ class Promises:
             idempotence=producers.idempotence,
             retry_possible=not producers.idempotence and producers.retries != 0,
             min_insync=min(lowest, spec.topics[topic].replication_factor, *shrunk),
-            unclean_election=any(
-                config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
-            ),
+            unclean_election=any(map(elects_uncleanly, configs)),
             dropped=any(fault.drops(topic) for fault in spec.faults),
             transactional=producers.transaction_size is not None,
             forgets_ids=_forgets_ids(spec, configs),
@@ -134,6 +132,11 @@ def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
 def may_compact(spec: ExperimentSpec, topic: str) -> bool:
     """Whether the topic is compacted at any time; not one that the experiment does not know."""
     return topic in spec.topics and any("compact" in one.policies for one in settings_in_force(spec, topic))
+
+
+def elects_uncleanly(config: Mapping[str, str]) -> bool:
+    """Whether a replica from outside of the ISR may lead with these settings."""
+    return config.get("unclean.leader.election.enable", "false").lower() == "true"
 
 
 def id_expiry_ms(config: Mapping[str, str]) -> int:

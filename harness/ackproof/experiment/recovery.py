@@ -7,6 +7,7 @@ from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.node_settings import longest_time_out
+from ackproof.experiment.promises import elects_uncleanly
 from ackproof.rundir.anomalies import Anomaly
 
 _REQUEST_S: Final = 30.0
@@ -49,7 +50,7 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
 
 def _may_elect_uncleanly(spec: ExperimentSpec) -> bool:
     configs = (spec.cluster.config, *(topic.config for topic in spec.topics.values()))
-    return any(config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs)
+    return any(map(elects_uncleanly, configs))
 
 
 def _longest_s(spec: ExperimentSpec, name: str) -> float:

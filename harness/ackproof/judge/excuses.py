@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from ackproof.experiment.promises import id_expiry_ms, in_force
-from ackproof.faults.clocks import ClockJump
+from ackproof.experiment.promises import id_expiry_ms, settings_in_force
 from ackproof.judge.copies import sent_again
 from ackproof.reference.explain.rows import final_rows
 from ackproof.rundir import storage
@@ -120,13 +119,10 @@ def _forgotten(facts: Facts) -> int:
     """Copies that came when their producer id had appended nothing for as long as leaders remember it."""
     spec, count = facts.case.experiment, 0
     for place, copies in _findings(facts, Anomaly.DUPLICATE).items():
-        configs = in_force(spec, place.topic)
-        expiry_ms = min(map(id_expiry_ms, configs))
-        check_ms = min(int(config.get(_CHECK_INTERVAL, _CHECK_INTERVAL_MS)) for config in configs)
-        by_leader = any(
-            config.get("message.timestamp.type", config.get("log.message.timestamp.type")) == "LogAppendTime"
-            for config in configs
-        )
+        settings = settings_in_force(spec, place.topic)
+        expiry_ms = min(id_expiry_ms(one.config) for one in settings)
+        check_ms = min(int(one.config.get(_CHECK_INTERVAL, _CHECK_INTERVAL_MS)) for one in settings)
+        by_leader = not all(one.stamped_when_sent for one in settings)
         attempts, log = _attempts(facts, place, copies), _Log(facts, place)
         for key, offsets in _offsets(facts, place, copies).items():
             if key not in attempts:
@@ -154,7 +150,7 @@ def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: in
     lead_s = 0.0
     for fault in facts.case.faults:
         life = facts.faults.get(fault.number)
-        if not isinstance(fault, ClockJump) or life is None or not leaders & set(life.nodes):
+        if life is None or not leaders & set(life.nodes):
             continue
         over = np.inf if life.over is None else life.over
         if life.asked <= until_ns and over >= since_ns:

@@ -123,7 +123,7 @@ class Facts(Evidence):
 
     def may_compact(self, topic: str) -> bool:
         """Whether a topic was, or was to be, compacted at any time."""
-        return may_compact(self.case.experiment.model_copy(update={"faults": self.case.faults}), topic)
+        return may_compact(self.case.planned, topic)
 
     def why_removed(self, anomaly: str) -> str:
         """Which settings or requests explain the records of a class, each said once."""

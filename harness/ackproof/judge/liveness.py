@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.promises import Promises, in_force
+from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
 from ackproof.judge.coherence.clients import KILLED
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
@@ -93,10 +93,7 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
 
 def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
     """Nobody in sync can lead: their brokers do not run, or faults took their disks. Any replica may lead uncleanly."""
-    configs = in_force(facts.case.experiment, one.topic)
-    unclean = all(
-        config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
-    )
+    unclean = all(map(elects_uncleanly, in_force(facts.case.experiment, one.topic)))
     able = set(one.replicas if unclean or not one.isr else one.isr)
     if not unclean and (ended := _without_eligible(facts, one.place)):
         brokers = ", ".join(f"broker {node}" for node in ended)

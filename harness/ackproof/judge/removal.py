@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import InForce, settings_in_force
-from ackproof.faults.clocks import ClockJump
 from ackproof.faults.planned.set_config import SetConfig
 from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
@@ -74,48 +73,50 @@ def work_out_removals(run: CaseDir) -> None:
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
     """What may have removed records, of each partition of the case."""
-    spec = case.experiment.model_copy(update={"faults": case.faults})
+    spec = case.planned
+    reads = (final.partitions, final.committed) if final is not None else ((), ())
+    starts, committed = (
+        {TopicPartition(one.topic, one.partition): one.start for one in read if one.complete}
+        for read in reads
+    )
+    topics = {name: _Topic(evidence, spec, name) for name in spec.topics}
     return {
-        place: _Partition(evidence, spec, place, final).removal()
+        place: topics[place.topic].removal(place, starts.get(place, 0), committed.get(place, 0))
         for place in evidence.planned
-        if place.topic in spec.topics
+        if place.topic in topics
     }
 
 
-class _Partition:
-    """One partition, and what bears on it."""
+class _Topic:
+    """One topic, and what bears on its partitions."""
 
-    def __init__(
-        self, evidence: Evidence, spec: ExperimentSpec, place: TopicPartition, final: FinalReadFile | None
-    ) -> None:
-        self._evidence, self._spec, self._place = evidence, spec, place
+    def __init__(self, evidence: Evidence, spec: ExperimentSpec, topic: str) -> None:
+        self._evidence, self._spec, self._topic = evidence, spec, topic
         self._last = float(max((event.t_ns for event in evidence.events), default=0))
-        reads = (final.partitions, final.committed) if final is not None else ((), ())
-        self._starts = [
-            next((one.start for one in of if (one.topic, one.partition) == place and one.complete), 0)
-            for of in reads
-        ]
         self._periods = list(self._in_force())
+        self._aged = self._by_age()
+        self._may_expire = self._aged[0] > 0 or any(
+            not math.isinf(retention(one.settings).bytes) for one in self._periods
+        )
 
-    def removal(self) -> Removal:
-        """All that is known of it."""
-        aged, sized = self._by_age(), self._by_size()
-        until, why = max(aged, sized)
-        start, committed = self._starts if until > 0 else (0, 0)
+    def removal(self, place: TopicPartition, start: int, committed: int) -> Removal:
+        """All that is known of one partition; where its log began in the final read, and in that at read_committed."""
+        until, why = max(self._aged, self._by_size(place))
+        if until <= 0:
+            start = committed = 0
         removal = Removal(
-            *self._place,
+            *place,
             log_start=start,
             committed_start=committed,
             expired_until_ns=_whole(until),
-            expired_why=f"{self._place} begins at offset {start:,}: {why}" if start else "",
-            may_expire=aged[0] > 0
-            or any(not math.isinf(retention(one.settings).bytes) for one in self._periods),
+            expired_why=f"{place} begins at offset {start:,}: {why}" if start else "",
+            may_expire=self._may_expire,
         )
         return self._with_the_deletion(self._with_the_compaction(removal))
 
     def _in_force(self) -> Iterator[_Period]:
         lives = self._evidence.faults
-        for one in settings_in_force(self._spec, self._place.topic):
+        for one in settings_in_force(self._spec, self._topic):
             life = None if one.fault is None else lives.get(one.fault)
             if one.fault is None:
                 yield from (_Period(one, begin, end) for begin, end in self._unchanged())
@@ -129,7 +130,7 @@ class _Partition:
             life = self._evidence.faults.get(fault.number)
             if not isinstance(fault, SetConfig) or fault.broker is not None or life is None:
                 continue
-            if life.confirmed is not None and fault.may_set(self._spec, self._place.topic).keys() & SETTINGS:
+            if life.confirmed is not None and fault.may_set(self._spec, self._topic).keys() & SETTINGS:
                 yield begin, life.confirmed
                 begin = self._last if life.healed is None else life.healed
         if begin < self._last:
@@ -140,10 +141,11 @@ class _Partition:
         yield from (_Clock(broker, -math.inf, self._last, 0.0) for broker in self._spec.cluster.broker_ids)
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
-            if isinstance(fault, ClockJump) and life is not None:
+            if fault.clock_shift and life is not None:
                 over = self._last if life.over is None else life.over
                 yield from (
-                    _Clock(node, life.asked, over, fault.by * 1e9, fault.number) for node in life.nodes
+                    _Clock(node, life.asked, over, fault.clock_shift * 1e9, fault.number)
+                    for node in life.nodes
                 )
 
     def _by_age(self) -> tuple[float, str]:
@@ -166,7 +168,7 @@ class _Partition:
                 best = max(best, (aged, _older(keeps, settings, clock)))
         return best
 
-    def _by_size(self) -> tuple[float, str]:
+    def _by_size(self, place: TopicPartition) -> tuple[float, str]:
         """Until when a record was sent that `retention.bytes` could delete, and why: all that it keeps is left."""
         best: tuple[float, str] = (NEVER, "")
         left = None
@@ -174,17 +176,17 @@ class _Partition:
             keeps = retention(settings).bytes
             if math.isinf(keeps):
                 continue
-            left = self._bytes_left() if left is None else left
+            left = self._bytes_left(place) if left is None else left
             if left is not None and left >= keeps:
                 why = f"it has {left:,} bytes, at retention.bytes {keeps:,.0f}{_set_by(settings)}"
                 best = max(best, (end, why))
         return best
 
-    def _bytes_left(self) -> int | None:
+    def _bytes_left(self, place: TopicPartition) -> int | None:
         """The bytes of the shortest log of the partition; None where no log was seen."""
         if self._evidence.replicas is None:
             return None
-        mine = (pc.field("topic") == self._place.topic) & (pc.field("partition") == self._place.partition)
+        mine = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
         sums = self._evidence.batches.filter(mine).group_by("node").aggregate([("bytes", "sum")])
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
@@ -198,7 +200,7 @@ class _Partition:
         mine = (
             []
             if seen is None
-            else [one for one in seen.replicas if (one.topic, one.partition) == self._place]
+            else [one for one in seen.replicas if (one.topic, one.partition) == removal.place]
         )
         bases = [one.active_base for one in mine]
         return replace(
@@ -211,13 +213,13 @@ class _Partition:
     def _with_the_deletion(self, removal: Removal) -> Removal:
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
-            if life is not None and fault.drops(self._place.topic):
+            if life is not None and fault.drops(self._topic):
                 over = self._last if life.over is None else life.over
                 removal = replace(
                     removal,
                     deleted_ns=max(removal.deleted_ns, life.asked),
                     deleted_until_ns=max(removal.deleted_until_ns, _whole(over)),
-                    deleted_why=f"fault {fault_name(fault.number)} deleted the topic {self._place.topic}",
+                    deleted_why=f"fault {fault_name(fault.number)} deleted the topic {self._topic}",
                 )
         return removal
 

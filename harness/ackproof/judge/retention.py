@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import InForce, may_compact, settings_in_force
-from ackproof.faults.clocks import ClockJump
 
 _MS: Final = {
     "retention.ms": 1,
@@ -42,8 +41,8 @@ def retention(settings: InForce) -> Retention:
 def may_remove(case: Case) -> bool:
     """Whether a case plans what may remove acknowledged records: compaction, a deletion of a topic, or retention that
     the load, or a clock that jumps ahead, can outlast."""
-    spec = case.experiment.model_copy(update={"faults": case.faults})
-    ahead = max((fault.by for fault in spec.faults if isinstance(fault, ClockJump)), default=0.0)
+    spec = case.planned
+    ahead = max((fault.clock_shift for fault in spec.faults), default=0.0)
     longest_ms = (spec.workload.duration + max(ahead, 0.0)) * 1000
     for topic in spec.topics:
         settings = settings_in_force(spec, topic)

@@ -129,7 +129,7 @@ def _forbidden(
         why = told
     elif excused:
         why += f"; {told}"
-    if (against and against != count) or (not excused and against != count):
+    if against != count and (against or not excused):
         why += f" ({against} of {count} stand against that)"
     if anomaly == Anomaly.LOST:
         why += unappended(facts)

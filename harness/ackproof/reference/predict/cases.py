@@ -46,7 +46,7 @@ def rules_name(case: Case) -> str:
 
 def promises_for(case: Case, topic: str) -> Promises:
     """What the topic's settings promise, together with what storms drew: some of it may change that."""
-    return Promises.of(case.experiment.model_copy(update={"faults": case.faults}), topic)
+    return Promises.of(case.planned, topic)
 
 
 def rules_for(case: Case, topic: str) -> Rules:

@@ -80,7 +80,7 @@ class Observed:
     @cached_property
     def planned(self) -> ExperimentSpec:
         """The experiment with all faults of the case: storms drew some."""
-        return self.experiment.model_copy(update={"faults": self.case.faults})
+        return self.case.planned
 
     def t_ns(self, timestamp_ms: int) -> int:
         """A controller's wall-clock time as one of the run."""
