@@ -72,6 +72,8 @@ def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         said = str(crash.message if crash else report.longrepr).partition("\n")[0][:200]
         reporter.write_line(f"failed: {report.nodeid} ({report.when}): {said}")
+    for line in reporter.config.stash.get(_LEFT_BEHIND, []):
+        reporter.write_line(f"left behind on this machine: {line}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -171,10 +173,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults that nobody saw bite, heal and recover")
         for cell in cells:
             terminalreporter.write_line(cell)
-    if left := terminalreporter.config.stash.get(_LEFT_BEHIND, []):
-        terminalreporter.section("left behind on this machine")
-        for line in left:
-            terminalreporter.write_line(line)
     if _LEFT and os.environ.get("CI"):
         terminalreporter.section("left to the night (make nightly)")
         for name in _LEFT:

@@ -235,6 +235,18 @@ def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
     assert file.present == present
 
 
+@pytest.mark.parametrize(("set_back_ms", "present"), [(0, 1), (5, 0)])
+def test_a_wall_clock_that_was_set_back_stamps_early(tmp_path: Path, set_back_ms: int, present: int) -> None:
+    """The record at offset 180 is 5 ms older than its send: another's, unless those that were kept are so too."""
+    sent = {row.offset: row.sent_ms for row in acks() if row.offset < 100}
+    file = ObservedRun(
+        acks=[*acks(), Ack(200, 180, 4000, taken_ms=2500)],
+        log=((0, 99, 0), (100, 180, 1)),
+        stamps={**{offset: ms - set_back_ms for offset, ms in sent.items()}, 180: 3995},
+    ).conformed(tmp_path)
+    assert file.present == present
+
+
 @pytest.mark.parametrize(
     ("cluster", "seconds"),
     [

@@ -13,7 +13,7 @@ from ackproof.rundir.anomalies import Anomaly
 _REQUEST_S: Final = 30.0
 """librdkafka's request.timeout.ms: a produce request on a connection that broke silently is tried again after it."""
 _SOCKET_S: Final = 60.0
-"""librdkafka's socket.timeout.ms: likewise a fetch."""
+"""librdkafka's socket.timeout.ms: likewise a fetch, unless `workload.consumers.config` sets another."""
 _ELECTIONS: Final = 10
 """Candidates may split the vote a few times in a row."""
 
@@ -30,6 +30,9 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     replica = lag + session + _longest_s(spec, "replica.socket.timeout.ms")
     transaction = workload.producers.transaction_timeout
     aborts = _longest_s(spec, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
+    request = workload.producers.request_timeout or _REQUEST_S
+    # A request waits for the broker no longer than the longer of the two, whichever librdkafka goes by.
+    request = max(request, _client_s(workload.producers.config, "socket.timeout.ms", request))
     leader = controller + session
     if _may_elect_uncleanly(spec):
         leader += _longest_s(spec, "unclean.leader.election.interval.ms")
@@ -37,8 +40,8 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
         Anomaly.LEADERLESS: leader,
         Anomaly.STUCK_REPLICA: replica,
         Anomaly.STUCK_REASSIGNMENT: replica,
-        Anomaly.STUCK_PRODUCER: (workload.producers.request_timeout or _REQUEST_S) + session + lag,
-        Anomaly.STUCK_READER: _SOCKET_S + session,
+        Anomaly.STUCK_PRODUCER: request + session + lag,
+        Anomaly.STUCK_READER: _client_s(workload.consumers.config, "socket.timeout.ms", _SOCKET_S) + session,
         Anomaly.HANGING_TRANSACTION: transaction + aborts + _longest_s(spec, "request.timeout.ms"),
         Anomaly.NO_CONTROLLER: controller,
     }
@@ -51,6 +54,10 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
 def _may_elect_uncleanly(spec: ExperimentSpec) -> bool:
     configs = (spec.cluster.config, *(topic.config for topic in spec.topics.values()))
     return any(map(elects_uncleanly, configs))
+
+
+def _client_s(config: Mapping[str, str], name: str, default: float) -> float:
+    return float(config[name]) / 1e3 if name in config else default
 
 
 def _longest_s(spec: ExperimentSpec, name: str) -> float:

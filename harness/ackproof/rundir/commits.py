@@ -10,7 +10,7 @@ from ackproof.rundir.documents import Document, read_lines
 
 
 class Commit(Document):
-    """An OffsetCommit that a reader waits for, of `offsets` (topic, partition, offset).
+    """An OffsetCommit of a reader, of `offsets` (topic, partition, offset).
 
     `done_ns`: when it was answered or given up, -1 not yet; then `error` is why it was not granted, '' it was.
     """

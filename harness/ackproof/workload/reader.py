@@ -44,6 +44,8 @@ _STUCK_S: Final = 1.5
 _DRAIN_S: Final = 5.0
 """It reads on no longer than that."""
 _ASK_S: Final = 0.5
+_ANSWER_S: Final = 10.0
+"""A commit that has no answer after so long is given up, and asked for anew."""
 _TELL_MS: Final = 200
 
 _NOT_IN_THE_LOG: Final = frozenset(
@@ -99,7 +101,11 @@ class ReaderProcess:
         self.flush_at = time.monotonic() + settings.flush_s
         tells = {"statistics.interval.ms": _TELL_MS, "stats_cb": self._tell_sources} if settings.tells else {}
         self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
-        self.client = Consumer({**settings.config, **tells, "error_cb": self._on_error})
+        self.commit: tuple[int, list[tuple[str, int, int]]] | None = None
+        """The commit that has no answer yet: when it was asked for in ns, and (topic, partition, offset) of each."""
+        self.give_up_at = math.inf
+        callbacks = {"error_cb": self._on_error, "on_commit": self._note_answer}
+        self.client = Consumer({**settings.config, **tells, **callbacks})
 
     def run(self) -> int:
         """Read, then leave the ledger whole. The exit status."""
@@ -107,6 +113,7 @@ class ReaderProcess:
         self.counters.stage = State.READY
         if self.settings.ends is None:
             self._live()
+            self._await_answer()
         else:
             self._final(np.array(self.settings.ends, np.int64), self.settings.idle_s)
         self.counters.stage = State.STOPPING
@@ -194,29 +201,47 @@ class ReaderProcess:
         self.counts += np.bincount(place, minlength=len(self.counts))
 
     def _commit(self) -> None:
-        """Commit what is in the ledger, and wait for the answer; without one ask again soon."""
+        """Commit what is in the ledger; `_note_answer` takes the answer. Without one ask again after `_ANSWER_S`."""
+        now = time.monotonic()
+        if self.commit is not None and now < self.give_up_at:
+            return
         self._flush()
         offsets = [
             (*place, position)
             for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
             if position >= 0
         ]
-        if offsets:
-            begun_ns = self._now_ns()
-            self._tell("commits", begun_ns=begun_ns, offsets=offsets)
-            error = self._commit_these([ClientPartition(*one) for one in offsets])
-            self._tell("commits", begun_ns=begun_ns, offsets=offsets, done_ns=self._now_ns(), error=error)
-            if error:
-                return
-        self.commit_at = time.monotonic() + (self.settings.commit_s or 0.0)
-
-    def _commit_these(self, offsets: list[ClientPartition]) -> str:
-        """Why it was not committed, or not that of every partition; '' it was."""
+        self.commit_at = now + (self.settings.commit_s or 0.0)
+        if not offsets:
+            return
+        self.commit, self.give_up_at = (self._now_ns(), offsets), now + _ANSWER_S
+        self._tell("commits", begun_ns=self.commit[0], offsets=offsets)
         try:
-            answers = self.client.commit(offsets=offsets, asynchronous=False) or []
+            # Not synchronously: without a coordinator that call need not return.
+            self.client.commit(offsets=[ClientPartition(*offset) for offset in offsets], asynchronous=True)
         except KafkaException as error:
-            return str(error.args[0].name())
-        return next((one.error.name() for one in answers if one.error is not None), "")
+            self._note_answer(error.args[0], [])
+
+    def _await_answer(self) -> None:
+        self.commit_at, answered_by = math.inf, time.monotonic() + _ASK_S
+        while self.commit is not None and time.monotonic() < answered_by:
+            self._step()
+
+    def _note_answer(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
+        """Write down the answer to a commit: why it was not granted, or not that of every partition; '' it was."""
+        if self.commit is None:
+            return  # given up
+        begun_ns, offsets = self.commit
+        if answers and {(answer.topic, answer.partition, answer.offset) for answer in answers} != set(
+            offsets
+        ):
+            return  # of an earlier commit, which was given up
+        errors = (error, *(answer.error for answer in answers))
+        why = next((reason.name() for reason in errors if reason is not None), "")
+        self._tell("commits", begun_ns=begun_ns, offsets=offsets, done_ns=self._now_ns(), error=why)
+        self.commit = None
+        if why and self.commit_at < math.inf:
+            self.commit_at = time.monotonic()
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self.settings.origin_ns
@@ -327,5 +352,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     # Closing a consumer whose brokers came and went can take librdkafka forever (its issue 4674), and this one holds
-    # nothing that is not in the ledger by now: it is in no group, and what it commits it has waited for.
+    # nothing that is not in the ledger by now, and it is in no group.
     os._exit(status)

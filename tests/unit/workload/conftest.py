@@ -207,6 +207,7 @@ class Loads:
         *,
         topics: dict[str, int] | None = None,
         live: int = 0,
+        commit_every: str | None = None,
         chunk_rows: int = 1024,
         seed: int = 0,
         **producer: object,
@@ -222,7 +223,7 @@ class Loads:
         timeline = self.stack.enter_context(Timeline(run.timeline, clock))
         spec = WorkloadSpec(
             producers=ProducerSpec.model_validate({"linger": "1ms", "delivery_timeout": "20s", **producer}),
-            consumers=ConsumerSpec(live=live),
+            consumers=ConsumerSpec.model_validate({"live": live, "commit_every": commit_every}),
         )
         workload = Workload(
             spec, specs, kafka.bootstrap, timeline, tag, seed=seed, rotation=Rotation(chunk_rows)

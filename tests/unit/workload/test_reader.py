@@ -12,12 +12,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from ackproof.rundir.commits import read_commits
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
 from ackproof.workload.reader import ReaderProcess, cut_at, goes_on
 
+OFFSET_COMMIT = 8
 RUN_ID = "00112233aabbccdd"
 
 
@@ -57,6 +59,31 @@ def test_readers_read_everything_once_and_in_order(kafka, load) -> None:
     for rows in reads(load).values():
         assert [row["offset"] for row in rows] == list(range(len(rows)))
     assert load.workload.read("b", 0) == 2 * sum(row["topic"] == "b" for row in produced.values())
+
+
+def test_a_reader_commits_and_writes_down_what_was_answered(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms")
+    load.workload.start()
+    commits = load.run.commits("r0")
+    load.until(lambda: sum(commit.good for commit in read_commits(commits)) >= 3, "commits")
+    kafka.fail(OFFSET_COMMIT, [KafkaError.GROUP_AUTHORIZATION_FAILED])
+    load.until(lambda: any(commit.error for commit in read_commits(commits)), "a refusal")
+    load.workload.stop()
+    found = read_commits(commits)
+    assert {commit.error for commit in found} == {"", "GROUP_AUTHORIZATION_FAILED"}
+    offsets = [commit.offsets[0][2] for commit in found]
+    assert offsets == sorted(offsets) and offsets[-1] <= load.workload.read()
+
+
+def test_a_reader_whose_commit_is_never_answered_ends_all_the_same(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms")
+    load.workload.start()
+    commits = load.run.commits("r0")
+    load.until(lambda: any(commit.good for commit in read_commits(commits)), "a commit")
+    kafka.down()
+    load.until(lambda: read_commits(commits)[-1].done_ns < 0, "a commit without an answer")
+    load.workload.stop()
+    assert (load.run.consumed / "client=r0" / "_END").exists()
 
 
 def test_what_is_not_ours_is_nobody(kafka, load) -> None:

@@ -146,7 +146,7 @@ class NodeContainer:
     @spoken
     def remove(self) -> None:
         """Remove the container, which has ended, and give back the connection."""
-        self.container.remove(force=True)
+        self.container.remove(force=True, v=True)
         self.close()
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressS
             "{path: …}, and an image is made of them"
         ) from error
     finally:
-        made.remove(force=True)
+        made.remove(force=True, v=True)
     unpack_jars(archive, folder)
     archive.unlink()
 

@@ -136,7 +136,10 @@ class _Place:
         # A producer that is held up in between (frozen, say) stamps later, but never after the answer.
         answered = (rows.done + SLACK_NS - rows.sent) / 1e6
         its_own = both & seen & (late >= _EARLY_MS) & (late <= _LATE_MS)
-        anothers = both & seen & ((late < _EARLY_MS) | (late > answered))
+        # The wall clock may have been set back since the run began: then stamps of records that were kept show it.
+        known = told.kept & ~told.gone & seen & (rows.found == PRESENT)
+        early = min(_EARLY_MS, float(late[known].min(initial=0.0)) - 1)
+        anothers = both & seen & ((late < early) | (late > answered))
         gone, kept = told.gone & ~its_own, told.kept & ~anothers
         # One offset holds one record: it is not this one's if it is surely another's.
         taken = np.isin(rows.offset, rows.offset[kept & ~gone])
