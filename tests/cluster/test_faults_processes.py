@@ -92,7 +92,8 @@ def test_fenced_by_another(bench: Bench, tmp_path: Path) -> None:
         assert list(workload.running()) == ["p1"]
         workload.stop()
         outcomes = read_parts(workload.run.transactions / "client=p0", TRANSACTIONS)["outcome"].to_pylist()
-        assert set(outcomes[:-1]) <= {int(TxnOutcome.COMMITTED)}
+        # Before it is fenced, one that a slow machine delivers too late is aborted.
+        assert set(outcomes[:-1]) <= {int(TxnOutcome.COMMITTED), int(TxnOutcome.ABORTED)}
         assert outcomes[-1] != int(TxnOutcome.COMMITTED)
 
 
