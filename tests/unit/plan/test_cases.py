@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import After, At, Condition, When
 from ackproof.faults.processes import Kill, Pause
@@ -224,6 +225,24 @@ expect: [{lost: "<= 2"}]
     assert lines[-2] == "  expected: lost <= 2"
     assert lines[-1].startswith("  stuck after: leaderless ")
     assert sum(line.startswith("  fault ") for line in lines) == 5
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "config", "more_s"),
+    [
+        ("consumers", "stuck-reader", "{socket.timeout.ms: 100000}", 40),
+        ("producers", "stuck-producer", "{socket.timeout.ms: 100000}", 70),
+        ("producers", "stuck-producer", "{socket.timeout.ms: 10000}", 0),
+    ],
+)
+def test_a_client_recovers_within_its_own_time_outs(
+    load_text: Load, of: str, name: str, config: str, more_s: float
+) -> None:
+    default, own = (
+        cases(load_text(SMALL + f"workload: {{{of}: {{config: {told}}}}}\n"))[0].experiment
+        for told in ("{}", config)
+    )
+    assert recovery_bounds(own)[name] == recovery_bounds(default)[name] + more_s
 
 
 def test_back_from_json(load_text: Load, good_files: dict[str, str]) -> None:
