@@ -23,7 +23,12 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.life import OVER
 from ackproof.faults.planned import views
-from ackproof.faults.planned.reassignments import Reassign, Reassignment
+from ackproof.faults.planned.reassignments import (
+    CancelledReassignment,
+    CancelReassign,
+    Reassign,
+    Reassignment,
+)
 from ackproof.faults.processes import KillInjection
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
@@ -167,6 +172,21 @@ def test_a_throttle_is_lifted_where_the_move_does_not_end(
     assert move.put_back() == ""
     with pytest.raises(FaultNotConfirmed, match="on the replicas that were asked for"):
         move.confirm_healed()
+
+
+def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_does_not(
+    cluster: Cluster, changes: list[dict[str, str | None]]
+) -> None:
+    del changes
+    for number in (1001, 1):
+        fault = CancelReassign(number=number, trigger=At(0.0), partition=PLACE, to=(2, 1, 3), throttle=1000)
+        move = CancelledReassignment(fault, Aim(), _context(cluster))
+        move.inject()
+        if number > 1:
+            assert move.heal() == "it completed before it was cancelled; throttle lifted"
+        else:
+            with pytest.raises(FaultNotConfirmed, match="was through before it was cancelled"):
+                move.heal()
 
 
 def test_a_throttle_is_lifted_when_the_run_is_stopped(

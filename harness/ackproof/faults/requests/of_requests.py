@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from ackproof.base.errors import WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Share, wrong
 from ackproof.cluster import queries
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # files are checked without what runs proxies
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
+RUNS_WITHIN_S: Final = 1.0
 READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
 
@@ -200,7 +201,7 @@ class RequestsInjection(Injection[SpecT]):
             topic_id = self._topic_id(topic)
             self._named = Named(topic, topic_id, max(0, partition))
             self._rule = replace(self._rule, places=((topic, partition), (topic_id, partition)))
-        there = [link for link in self.links if not self._away(link)]
+        there = self._links_in_reach()
         self._before = self._on_each(there, lambda link: self._until(link, Witness().sees, "to answer"))
         if not self._before:
             raise self.unseen("nobody is there: " + "; ".join(map(self._away, self.links)))
@@ -238,6 +239,8 @@ class RequestsInjection(Injection[SpecT]):
 
     def confirm_healed(self) -> str:
         """Questions pass again; nodes at the ends take part. What was hit must have been more than questions."""
+        if not self._before:
+            return "no rule was laid"
         links = self.seen(
             lambda: [link for link in self._before if not self._away(link)],
             "somebody to be there who can be asked",
@@ -304,6 +307,18 @@ class RequestsInjection(Injection[SpecT]):
             return queries.topic_id(link, topic)
         except WireError as error:
             raise self.unseen(error) from error
+
+    def _links_in_reach(self) -> list[Link]:
+        """Links whose far end runs; a node that is starved of processor time runs now and then."""
+        try:
+            return self.seen(
+                lambda: [link for link in self.links if not self._away(link)],
+                "a node to run",
+                RUNS_WITHIN_S,
+                interval_s=0.01,
+            )
+        except FaultNotConfirmed:
+            return []
 
     def _away(self, link: Link) -> str:
         """Why nobody can be asked at the end of a link; '' where somebody can."""
