@@ -21,6 +21,7 @@ from pages import ROOT, Page
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
     *sorted(DOCS.glob("*.md")),
     ROOT / "experiments" / "README.md",
     ROOT / "experiments" / "reports" / "README.md",
@@ -213,6 +214,28 @@ def test_every_target_of_make_says_how_long_it_takes() -> None:
 def test_every_experiment_is_in_the_index(folder: Path) -> None:
     index = {link for link in Page(folder / "README.md").links() if link.endswith(".yaml")}
     assert index == {path.name for path in folder.glob("*.yaml")}
+
+
+def test_the_changelog_has_one_line_each_under_four_headings() -> None:
+    unreleased = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1]
+    title, *lines = filter(None, unreleased.splitlines())
+    assert title == "Unreleased"
+    assert [
+        line
+        for line in lines
+        if line not in {"### Added", "### Changed", "### Fixed verdicts", "### Fixed"}
+        and not line.startswith("- ")
+    ] == []
+
+
+def test_every_page_is_named_by_another() -> None:
+    linked = {
+        (path.parent / link.partition("#")[0]).resolve()
+        for path in PAGES
+        for link in Page(path).links()
+        if ".md" in link
+    }
+    assert set(DOCS.glob("*.md")) <= linked
 
 
 def test_the_readme_is_a_screen_and_a_half() -> None:
