@@ -16,6 +16,7 @@ class FakeNode(OnThisMachine):
 
     id: int
     deaf: bool = False
+    is_broker: bool = True
     ready: bool = True
     ready_after_s: float = 0.0
     now: NodeState = NodeState.RUNNING
@@ -63,3 +64,6 @@ class FakeCluster:
 
     def node(self, node: int) -> FakeNode:
         return self.nodes[node]
+
+    def controller(self) -> int | None:
+        return None

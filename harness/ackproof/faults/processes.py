@@ -23,6 +23,8 @@ GONE_WITHIN_S = 10.0
 """A SIGKILLed process is gone long before; more means that something holds it."""
 STOPPED_WITHIN_S = 30.0
 """A controlled shutdown: hand over leaderships, flush, leave."""
+SHUTDOWN_WITHIN_S = 90.0
+"""One of a broker that finds no controller, until all faults are healed."""
 READY_WITHIN_S = 60.0
 """A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
@@ -98,6 +100,26 @@ class ProcessInjection(Injection[SpecT]):
         self.holds = context.holds or Holds()
         self.refused = False
         """Whether there was nothing to break, and so nothing to heal: what is dead then is another fault's."""
+        self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
+        """The nodes that were sent a SIGTERM, and the process that each was."""
+
+    def _terminate(self, node: LocalNode) -> None:
+        self._terminated[node.id] = node, node.pid
+        node.terminate()
+
+    def _await_shutdowns(self) -> None:
+        """Ask again, and wait for what still shuts down, which takes long without a controller."""
+        for node, pid in self._terminated.values():
+            with self.holds.acting_on(node.id):
+                if node.state() is NodeState.RUNNING and node.pid == pid:
+                    node.terminate()
+            self._seen_when_free(
+                node,
+                lambda node=node, pid=pid: node.state() is NodeState.GONE or node.pid != pid,  # type: ignore[misc]
+                f"node {node.id} to shut down",
+                SHUTDOWN_WITHIN_S,
+                lambda node=node: node.state().value,  # type: ignore[misc]
+            )
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
         """Take hold of the nodes and do it to each, if there is something to break at all of them; else to none."""
@@ -185,6 +207,7 @@ class ProcessInjection(Injection[SpecT]):
         did: list[str] = []
         if self.refused:
             return "nothing to undo"
+        self._await_shutdowns()
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 self.holds.release(node.id, self.fault.number)
@@ -243,7 +266,7 @@ class StopInjection(ProcessInjection[Stop]):
     """SIGTERM and a controlled shutdown; healed by starting the node again."""
 
     def inject(self) -> str:
-        return self._strike(lambda node: node.terminate(), "SIGTERM")
+        return self._strike(self._terminate, "SIGTERM")
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -300,7 +323,7 @@ class RestartInjection(ProcessInjection[Restart]):
         self._before = {node.id: node.pid for node in self.nodes}
         self._strike(lambda _: None, "a bounce")
         for node in self.nodes:
-            node.terminate()
+            self._terminate(node)
             self._gone(node)
             self._start(node)
         return f"SIGTERM and start of {self._names()}"

@@ -88,6 +88,8 @@ MakeStand = Callable[..., Stand]
 def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
     monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
     monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.rollouts.rolling.STOPPED_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.SHUTDOWN_WITHIN_S", 0.5)
     stands: list[Stand] = []
 
     def make(faults: str, resolved: Sequence[int] = (1,), more: str = "") -> Stand:
@@ -304,6 +306,22 @@ def test_a_fault_that_misses_is_not_confirmed(make_stand: MakeStand, kind: str) 
     stand.until(Stage.FAILED)
     assert EventKind.FAULT_CONFIRMED not in stand.kinds()
     assert EventKind.FAULT_FAILED in stand.kinds()
+
+
+@pytest.mark.parametrize("kind", ["stop", "restart", "rolling_restart"])
+def test_a_node_that_shuts_down_too_late_is_started_all_the_same(make_stand: MakeStand, kind: str) -> None:
+    stand = make_stand(f"  - {kind}: {{target: broker(1)}}\n    at: 0ms\n")
+    node = stand.nodes[1]
+    node.deaf = True
+
+    def end() -> None:
+        node.deaf, node.now = False, NodeState.GONE
+
+    threading.Timer(0.3, end).start()
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert node.told, stand.driver.failures()
+    assert (node.told[-1], node.now) == ("start", NodeState.RUNNING)
 
 
 def test_nobody_holds_the_role(make_stand: MakeStand) -> None:

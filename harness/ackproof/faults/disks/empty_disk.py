@@ -107,7 +107,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
     def _end(self, node: LocalNode) -> None:
         if self._restore == "stopped":
-            node.terminate()
+            self._terminate(node)
         else:
             node.kill()
 

@@ -88,7 +88,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         self._must_live()
         if self.fault.drain:
             self._move_all()
-            did = self._strike(lambda node: node.terminate(), "SIGTERM")
+            did = self._strike(self._terminate, "SIGTERM")
         else:
             did = self._strike(lambda node: node.kill(), "SIGKILL")
             self._until(NodeState.GONE, 10.0)

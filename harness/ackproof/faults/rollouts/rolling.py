@@ -136,7 +136,7 @@ class _Rollout(ProcessInjection[RolloutT]):
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
-            node.terminate()
+            self._terminate(node)
             self.seen(
                 lambda: node.state() is NodeState.GONE,
                 f"node {node.id} to shut down",
@@ -145,15 +145,18 @@ class _Rollout(ProcessInjection[RolloutT]):
             )
         finally:
             self.holds.release(node.id, self.fault.number)
-            with self.holds.acting_on(node.id):
-                if node.state() is NodeState.GONE and not self.holds.others(
-                    node.id, self.fault.number, Grip.DOWN
-                ):
-                    self._prepare(node)
-                    node.start()
+            self._start_again(node)
         self._answers(node)
         self._look_at(node)
         self._done.append(node)
+
+    def _start_again(self, node: LocalNode) -> None:
+        with self.holds.acting_on(node.id):
+            if node.state() is NodeState.GONE and not self.holds.others(
+                node.id, self.fault.number, Grip.DOWN
+            ):
+                self._prepare(node)
+                node.start()
 
     def _look_at(self, node: LocalNode) -> None:
         """What must be seen of the node as soon as it is ready."""
@@ -170,6 +173,10 @@ class _Rollout(ProcessInjection[RolloutT]):
         return self._another_process(self._done)
 
     def heal(self) -> str:
+        """The other nodes; a node that took too long to shut down is started yet."""
+        self._await_shutdowns()
+        for node, _ in tuple(self._terminated.values()):
+            self._start_again(node)
         for node in self.nodes:
             if node in self._done or not self._done:
                 continue
