@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -157,6 +160,51 @@ def test_a_run_in_health_names_nothing_and_waits_for_nothing(stage: Stage) -> No
     seen = RecoveryFile.load(one.run.recovery)
     assert (seen.unrecovered, seen.undecided) == ((), ())
     assert seen.waited_s < 5
+
+
+THREE_CONTROLLERS = """\
+cluster: {brokers: 1, controllers: 3}
+topics: {orders: {partitions: 1, replication_factor: 1}}
+workload:
+  producers: {count: 1, acks: all, rate: 400/s, delivery_timeout: 3s}
+  duration: 1s
+evidence: {recovery: {no-controller: 4s}}
+"""
+
+
+@pytest.fixture
+def cut_controllers() -> Iterator[Callable[[CaseRun], None]]:
+    """Takes every packet to and from the controllers' ports, in a table of rules that the harness does not know."""
+    table = ["inet", "ackproof_planted"]
+
+    def cut(running: CaseRun) -> None:
+        cluster = cluster_of(running)
+        files = [node.files.properties.read_text("utf-8") for node in cluster.controllers()]
+        ends = {end for text in files for end in re.findall(r"CONTROLLER://([0-9.]+):(\d+)", text)}
+        assert len(ends) == 3, files
+        rules = "\n".join(
+            f"ip {side}addr {address} tcp {side}port {port} drop" for address, port in ends for side in "sd"
+        )
+        chain = f"chain out {{\ntype filter hook output priority 0\n{rules}\n}}"
+        subprocess.run(["nft", f"table {' '.join(table)} {{\n{chain}\n}}"], check=True)
+
+    yield cut
+    subprocess.run(["nft", "delete", "table", *table], check=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="tables of rules need root and nft")
+def test_controllers_that_all_run_and_elect_none(
+    stage: Stage, cut_controllers: Callable[[CaseRun], None]
+) -> None:
+    stage.play("no-controller", THREE_CONTROLLERS, {Phase.HEAL: cut_controllers})
+    one = judged(stage, "no-controller")
+    assert one.audit.counts["no-controller"] == 1
+    if starved(one):
+        return
+    assert one.verdict.verdict is Verdict.FAIL, one.reasons
+    assert "no-controller: 1, and a majority of the controllers elects one" in one.reasons
+    assert "controllers [101, 102, 103] of [101, 102, 103] run, and none is active" in one.reasons
 
 
 @pytest.mark.nightly
