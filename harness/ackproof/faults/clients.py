@@ -322,8 +322,9 @@ class PauseClientInjection(_OfClients[PauseClient]):
 
     @staticmethod
     def _runs(one: ClientProcess, before: int) -> bool:
+        # Not more of them: a thread that ends takes its own with it.
         state = process_state(one.pid, one.started)
-        return state in ("gone", "zombie") or (state == "running" and context_switches(one.pid) > before)
+        return state in ("gone", "zombie") or (state == "running" and context_switches(one.pid) != before)
 
 
 @injects(FenceProducer)
