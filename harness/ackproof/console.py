@@ -67,8 +67,9 @@ _PHASES = {
     "end": "ending the cluster",
 }
 _ROLE = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
+_RACK = re.compile(r"rack\((.+)\)\Z")
 _ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
-_NAMED = re.compile(r"(?:broker|controller|zookeeper)\(\d+\)\Z")
+_NAMED = re.compile(r"\[?(?:(?:broker|controller|zookeeper)\(\d+\)(?:, )?)+\]?\Z")
 _WITNESS_WIDTH = 72
 _WIDE = 240
 """Of a file or a pipe, in which no name of a case need be folded."""
@@ -125,10 +126,16 @@ class Narrator:
         role = asked.role
         if not asked.done or not asked.nodes:
             return f"{name}: {asked.kind} {role}" + (f", {nodes}" if asked.nodes else "")
-        if found := _ROLE.match(role):
-            role = f"the {_ROLES.get(found[1], found[1])} of {found[2]}"
+        if inner := _RACK.match(role):
+            role = f"the rack of {_role(inner[1])}" if "(" in inner[1] else f"rack {inner[1]}"
+        role = _role(role)
         whom = nodes if _NAMED.match(role) else f"{nodes}, {role}"
         return f"{name}: {whom}: {asked.done}" if " " in asked.done else f"{name}: {asked.done} {whom}"
+
+
+def _role(role: str) -> str:
+    found = _ROLE.match(role)
+    return f"the {_ROLES.get(found[1], found[1])} of {found[2]}" if found else role
 
 
 def _of_window(window: WindowAudited) -> str:
@@ -332,12 +339,12 @@ class BatchView:
         if self._terminal:
             self._display.stop()
 
-    def case_begins(self, case: str) -> None:
+    def case_begins(self, case: str, racks: str = "") -> None:
         """A case starts."""
         with self._lock:
             self._case, self._began, self._narrator = case, time.monotonic(), Narrator()
             self._first = self._first or self._began
-        self._say(f"[{self._done + 1}/{self._cases}] {case}")
+        self._say(f"[{self._done + 1}/{self._cases}] {case}" + (f"  racks {racks}" if racks else ""))
 
     def case_ends(self, case: str, error: str | None) -> None:
         """A case is through, or could not be brought through."""

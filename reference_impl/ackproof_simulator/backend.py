@@ -138,6 +138,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     write_metadata(run.metadata_log, simulation.world.journal.records)
     write_atomically(run.samples, "".join(line + "\n" for line in recorder.samples))
     _write_timeline(run.timeline, recorder.events)
+    members = case.experiment.cluster.members
     CaseFile(
         run_id=run_id,
         case=case.id,
@@ -153,7 +154,9 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
         environment={
             "model": "reference implementation in virtual time",
             "kafka": case.experiment.cluster.kafka.version,
+            **({"racks": members.rack_text} if members.racks else {}),
         },
+        racks=members.nodes_by_rack,
         wall_ns=wall_ns,
         sealed=True,
     ).save(run.case_json)

@@ -201,6 +201,10 @@ class Schedule:
         then(did)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
+        racks = self._case.experiment.cluster.members.racks
+        return role.find_nodes(lambda one: self._holders(one, fault), racks)
+
+    def _holders(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         control = self._world.control
         members = Members(control.brokers, control.controllers, control.acting)
         if role.topic is not None and role.partition is not None:

@@ -239,7 +239,7 @@ class World:
         """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
-        places = [PlacedBroker(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+        places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]
         rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, self.random)
         active = {entry.broker for entry in registrations if not entry.fenced and not entry.stopping}
         found = []
@@ -366,7 +366,7 @@ def _transaction_log(
     """Of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
     settings = configured(cluster, cluster.broker_ids[0])
-    places = [PlacedBroker(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+    places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]
     (row,) = place(places, 1, int(settings["transaction.state.log.replication.factor"]), world.random)
     return PartitionRun(
         TRANSACTIONS,

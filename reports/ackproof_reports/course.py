@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -240,19 +241,26 @@ def circumstances(faults: Sequence[Fault]) -> str:
 
 def _who(fault: Fault) -> tuple[str, bool]:
     name = fault.role.partition("(")[0].strip()
+    if name == "rack" and "," not in fault.role:
+        inner = re.split(r"[()]", fault.role)[1]
+        return (f"the rack of {_ROLES[inner][0]}" if inner in _ROLES else f"rack {inner}", False)
     if "," in fault.role or not name:
         return (fault.on_nodes or "the cluster", len(fault.nodes) > 1)
-    return {
-        "leader": ("the leader", False),
-        "preferred_leader": ("the preferred leader", False),
-        "followers": ("the followers", True),
-        "follower": ("a follower", False),
-        "isr": ("the in-sync replicas", True),
-        "controller": ("the controller", False),
-        "controllers": ("the controllers", True),
-        "broker": ("a broker", False),
-        "brokers": ("the brokers", True),
-        "producer": ("a producer", False),
-        "reader": ("a live reader", False),
-        "minority": ("a minority of the brokers", False),
-    }.get(name, (name, False))
+    return _ROLES.get(name, (name, False))
+
+
+_ROLES: Final = {
+    "leader": ("the leader", False),
+    "preferred_leader": ("the preferred leader", False),
+    "followers": ("the followers", True),
+    "follower": ("a follower", False),
+    "isr": ("the in-sync replicas", True),
+    "controller": ("the controller", False),
+    "controllers": ("the controllers", True),
+    "broker": ("a broker", False),
+    "brokers": ("the brokers", True),
+    "producer": ("a producer", False),
+    "reader": ("a live reader", False),
+    "minority": ("a minority of the brokers", False),
+}
+"""A role in words, and whether several nodes hold it."""

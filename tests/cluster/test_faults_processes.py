@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.cluster.install import Installation
+from ackproof.cluster.protocol import local
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
@@ -27,7 +28,8 @@ KILLED = ("kill", "pause", "stop", "crash_loop", "kill_starting", "out_of_memory
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.4.0"), controllers=3) as made:
+    racks = {"racks": ["a", "a", "b"], "controller_racks": ["a", "b", "b"]}
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.4.0"), controllers=3, **racks) as made:
         yield made
 
 
@@ -64,6 +66,23 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
     assert not [event for event in bench.node_events if isinstance(event.what, NodeDied)]
+
+
+def test_a_rack_is_lost_as_a_whole_and_comes_back_as_a_whole(bench: Bench) -> None:
+    before = {node.id: node.pid for node in local(bench.cluster.nodes.values())}
+    bite = bench.bite("kill: rack(a)")
+    assert bite.good, bite
+    after = {node.id: node.pid for node in local(bench.cluster.nodes.values())}
+    assert {node for node, pid in after.items() if pid != before[node]} == {1, 2, 101}
+
+
+def test_several_nodes_of_which_one_is_dead_are_left_alone(bench: Bench) -> None:
+    before = bench.cluster.node(1).pid
+    fault = "kill: [broker(1), broker(2)]"
+    bite = bench.aimed_at_the_dead(fault, back_within_s=60.0)[fault]
+    assert not bite.bit
+    assert "aimed at node 2, which is gone: nothing to break" in bite.failures[0]
+    assert bench.cluster.node(1).pid == before
 
 
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:

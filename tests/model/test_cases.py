@@ -32,6 +32,31 @@ def test_a_fault_counts_what_it_does_to_replicas(fault: str, budget: Budget) -> 
 
 
 @pytest.mark.parametrize(
+    ("fault", "budget"),
+    [
+        ("kill: [broker(1), broker(4)]", Budget(kills=2)),
+        ("kill: [leader(orders/0), follower(orders/0)]", Budget(kills=2)),
+        ("kill: rack(a)", Budget(kills=2)),
+        ("kill: rack(c)", Budget(kills=1)),
+        ("kill: rack(leader(orders/0))", Budget(kills=2)),
+        ("kill: rack(controllers)", Budget(kills=3)),
+        ("kill: [controller(101), broker(2)]", Budget(kills=1)),
+        ("power_loss: [rack(a), rack(b)]", Budget(power_losses=3)),
+    ],
+)
+def test_every_broker_of_a_rack_or_a_list_counts(fault: str, budget: Budget) -> None:
+    racks = "brokers: 5, controllers: 3, racks: [a, b, c]"
+    assert counted_for(case_of(fault, cluster=racks), "orders").budget == budget
+
+
+def test_a_link_between_racks_has_brokers_and_controllers_at_its_ends() -> None:
+    link, racks = "cut: rack(a) -> rack(b)", "brokers: 4, controllers: 3, racks: [a, b]"
+    assert counted_for(case_of(link, "for: 6s", cluster=racks), "orders").budget == Budget(cuts=3, shrinks=2)
+    alone = 'cut: "[broker(1), broker(3)] -> broker(2)"'
+    assert counted_for(case_of(alone, "for: 6s", cluster=racks), "orders").budget == Budget(shrinks=2)
+
+
+@pytest.mark.parametrize(
     ("lasts", "budget"),
     [("1s", Budget()), ("3500ms", Budget(cuts=2)), ("20s", Budget(cuts=2))],
 )

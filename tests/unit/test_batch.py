@@ -29,7 +29,7 @@ class Watcher:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def case_begins(self, case: str) -> None:
+    def case_begins(self, case: str, racks: str = "") -> None:
         self.told.append(f"begin {case}")
 
     def case_ends(self, case: str, error: str | None) -> None:

@@ -15,6 +15,7 @@ import psutil
 
 from ackproof.cluster.metadata.kraft.log import levels_in
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.archive import Role, class_data_archives
 from ackproof.provision.builds import find_build
 from ackproof.provision.checkpoint import bootstrap_checkpoint
@@ -84,8 +85,10 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
     return levels_in(install(build, progress).checkpoint)
 
 
-def environment_of(installed: Installation, without_archive: Sequence[int]) -> dict[str, str]:
-    """Versions, machine and load. All values are text, `unknown` where the machine does not say.
+def environment_of(
+    installed: Installation, without_archive: Sequence[int], spec: ClusterSpec
+) -> dict[str, str]:
+    """Versions, racks, machine and load. All values are text, `unknown` where the machine does not say.
 
     `without_archive` are the nodes whose JVM did not take its class-data archive.
     """
@@ -97,6 +100,7 @@ def environment_of(installed: Installation, without_archive: Sequence[int]) -> d
         "kafka jars": f"{len(jars.digests)}, SHA-256 {jars.digest}",
         "java": installed.java.version,
         "class-data archive": _archives(installed, without_archive),
+        **({"racks": racks} if (racks := spec.members.rack_text) else {}),
         **machine(),
     }
 

@@ -133,7 +133,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._builds[node_id] = install(build, self._progress)
 
     def environment(self) -> dict[str, str]:
-        return environment_of(self._installed, self._without_archive)
+        return environment_of(self._installed, self._without_archive, self.spec)
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from types import MappingProxyType
 from typing import Final
 
 from ackproof.experiment.links import LinkEnds
-from ackproof.experiment.roles import OF_METADATA
 from ackproof.experiment.spec import ClusterSpec
 
 
@@ -92,7 +92,10 @@ def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:
         return frozenset({Flow.BROKERS, Flow.CONTROLLERS, Flow.QUORUM})
-    of_source, of_target = ends.source.kind in OF_METADATA, ends.target.kind in OF_METADATA
-    if of_target:
-        return frozenset({Flow.QUORUM if of_source else Flow.CONTROLLERS})
-    return frozenset() if of_source else frozenset({Flow.BROKERS})
+    found = set()
+    for of_source, of_target in product(ends.source.sides(), ends.target.sides()):
+        if of_target:
+            found.add(Flow.QUORUM if of_source else Flow.CONTROLLERS)
+        elif not of_source:
+            found.add(Flow.BROKERS)
+    return frozenset(found)

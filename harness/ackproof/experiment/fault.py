@@ -156,7 +156,7 @@ class FaultSpec(Spec):
 
     def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
         """The nodes that it may hit, and how many of them it hits at least."""
-        each = [role.reach(spec.cluster.broker_ids, spec.cluster.controller_ids) for role in self.targets]
+        each = [role.reach(spec.cluster.members) for role in self.targets]
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 
     def keeps(self, spec: SystemUnderTest) -> Grip | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ackproof.experiment.roles import Role, RoleKind, minority_of
+from ackproof.experiment.roles import HELD_BY_ONE, Role, RoleKind, minority_of
 from ackproof.experiment.spec import SystemUnderTest
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
@@ -67,6 +68,14 @@ class Exposure:
     def brokers(self, role: Role) -> int:
         """How many brokers with a replica of the topic can hold this role at once."""
         cluster, rf = self.experiment.cluster, self.replicas
+        if role.kind is RoleKind.LIST:
+            return self.aimed_at(role.parts)
+        if role.kind is RoleKind.RACK:
+            # Of several holders each may be in a rack of its own.
+            if any(part.kind not in HELD_BY_ONE for part in role.parts):
+                return rf
+            racks = Counter(cluster.members.racks.get(broker) for broker in cluster.broker_ids)
+            return min(max(racks.values()) if role.rack is None else racks[role.rack], rf)
         controllers = 0
         if cluster.metadata.broker_controls:
             controllers = 1

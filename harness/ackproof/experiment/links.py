@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -15,14 +16,14 @@ from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.roles import ROLE_PATTERN, Role, RoleKind
+from ackproof.experiment.roles import ROLE_PATTERN, TARGET_PATTERN, Role, RoleKind
 
 CLIENTS: Final = "clients"
 ARROW: Final = "->"
 _EXAMPLE: Final = "followers(orders/0) -> leader(orders/0)"
-_ROLE: Final = ROLE_PATTERN.removeprefix("^").removesuffix("$")
-LINK_PATTERN: Final = rf"^ *(clients|{_ROLE}) *-> *{_ROLE} *$"
-_OF_CONTROLLERS: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS})
+_TARGET: Final = TARGET_PATTERN.removeprefix("^").removesuffix("$")
+LINK_PATTERN: Final = rf"^ *(clients|{_TARGET}) *-> *{_TARGET} *$"
+OF_CONTROLLERS: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS})
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,17 @@ class LinkEnds:
 
 def between(source: Role, target: Role) -> frozenset[Need]:
     """The classes of the links from one role's holders to another's."""
+    pairs = product(source.roles, target.roles)
+    return frozenset[Need]().union(*(_between(one, other) for one, other in pairs))
+
+
+def _between(source: Role, target: Role) -> frozenset[Need]:
     if RoleKind.ZOOKEEPER in (source.kind, target.kind):
         # Only brokers connect to ZooKeeper, and in its mode the role `controller` is one of them.
         return frozenset({Need.BROKER_LINKS})
-    if source.kind not in _OF_CONTROLLERS:
+    if source.kind not in (*OF_CONTROLLERS, RoleKind.RACK):
         return frozenset({Need.BROKER_LINKS})
-    if target.kind in _OF_CONTROLLERS:
+    if target.kind in OF_CONTROLLERS and source.kind in OF_CONTROLLERS:
         return frozenset({Need.CONTROLLER_LINKS})
     # Isolated controllers open no connections to brokers; combined nodes are brokers.
     return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})

@@ -132,5 +132,5 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 
 
 def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
-    return {} if rack is None else {"broker.rack": rack}
+    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
+    return {"broker.rack": rack} if rack else {}

@@ -14,18 +14,22 @@
     zookeeper                   all ZooKeeper servers      zookeeper(101)   that one
     minority                    fewer than half of the brokers (as many as that allows), drawn
     majority                    the other brokers
+    rack(a)                     all nodes in that rack: brokers, and controllers or ZooKeeper servers
+    rack(leader(orders/0))      all nodes in the rack of whoever holds that role
+    [broker(1), rack(a)]        all who hold one of these roles
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from ackproof.base.units import wrong
 from ackproof.experiment.base import text_field
 from ackproof.experiment.problems import hint
 from ackproof.rundir.partition import TopicPartition
@@ -46,6 +50,9 @@ class RoleKind(StrEnum):
     MINORITY = "minority"
     MAJORITY = "majority"
     ZOOKEEPER = "zookeeper"
+    RACK = "rack"
+    LIST = "list"
+    """Several roles; a file writes them in brackets."""
 
 
 OF_PARTITION: Final = frozenset(
@@ -59,12 +66,23 @@ MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind
 DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
 """Roles that take one of several nodes; which one comes from the case's seed."""
 
-_ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
-_LOOSE: Final = re.compile(r"([a-z]+)[ _-]?([0-9]+)\Z")
-ROLE_PATTERN: Final = (
-    r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
-    r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
+HELD_BY_ONE: Final = frozenset(
+    {RoleKind.LEADER, RoleKind.FOLLOWER, RoleKind.PREFERRED_LEADER, RoleKind.CONTROLLER, RoleKind.BROKER}
 )
+_WORDS: Final = [kind for kind in RoleKind if kind is not RoleKind.LIST]
+
+_ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
+_RACK: Final = re.compile(r"rack(?:\(([^,\[\]]*)\))?\Z")
+_LOOSE: Final = re.compile(r"([a-z]+)[ _-]?([0-9]+)\Z")
+_SIMPLE: Final = (
+    r"(leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
+    r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority"
+)
+_ONE: Final = rf"({_SIMPLE}|rack\(({_SIMPLE}|[^(),\[\]]+)\))"
+ROLE_PATTERN: Final = f"^{_ONE}$"
+TARGET_PATTERN: Final = rf"^({_ONE}|\[ *{_ONE}( *, *{_ONE})* *\])$"
+"""A role, or several of them in brackets."""
+SEVERAL: Final = "[broker(1), broker(4)]"
 
 
 @dataclass(frozen=True)
@@ -77,16 +95,48 @@ class Members:
     leader: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
+    racks: Mapping[int, str] = field(default_factory=dict)
+    """The rack of each node that has one."""
+
+    @classmethod
+    def in_racks(
+        cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
+    ) -> Members:
+        """Deal racks in turn to brokers, and to controllers: `own`, or the same without."""
+        by_node: dict[int, str] = {}
+        # A combined node is a broker first.
+        for nodes, names in ((controllers, own or racks), (brokers, racks)):
+            by_node |= {node: names[at % len(names)] for at, node in enumerate(nodes) if names}
+        return cls(tuple(brokers), tuple(controllers), racks=by_node)
+
+    @property
+    def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
+        """The nodes of each rack, brokers first."""
+        found: dict[str, tuple[int, ...]] = {}
+        for node, rack in sorted(self.racks.items()):
+            found[rack] = (*found.get(rack, ()), node)
+        return found
+
+    @property
+    def rack_text(self) -> str:
+        """Which node is in which rack, in words; empty without racks."""
+        return "; ".join(
+            f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
+        )
 
 
 @dataclass(frozen=True)
 class Role:
-    """One role. `topic` and `partition` are set for the roles of a partition, `node` where a node is named."""
+    """One role, or a list of roles. `topic` and `partition` are set for the roles of one partition, `node` where a node
+    is named, `rack` where a rack is."""
 
     kind: RoleKind
     topic: str | None = None
     partition: int | None = None
     node: int | None = None
+    rack: str | None = None
+    parts: tuple[Role, ...] = ()
+    """The roles of a list; the one role whose holders' racks are meant."""
 
     @classmethod
     def of_node(cls, node: int) -> Role:
@@ -95,17 +145,23 @@ class Role:
 
     @classmethod
     def parse(cls, text: str) -> Role:
-        """Read a role. Raises ValueError with a sentence that says what was expected."""
-        match = _ROLE.match(text.strip())
+        """Read a role, or several in brackets. Raises ValueError with a sentence that says what was expected."""
+        bare = text.strip()
+        if bare.startswith("[") and bare.endswith("]"):
+            return cls.list_of(map(cls.parse, bare[1:-1].split(",")))
+        if rack := _RACK.match(bare):
+            return cls._parse_rack((rack[1] or "").strip())
+        match = _ROLE.match(bare)
         if match is None:
-            loose = _LOOSE.match(text.strip())
+            loose = _LOOSE.match(bare)
             meant = f"; write {loose[1]}({loose[2]})" if loose and loose[1] in MAY_NAME_NODE else ""
+            meant = f"; write several in brackets: {SEVERAL}" if "," in bare else meant
             raise ValueError(
                 f"expected a role such as leader(orders/0) or broker(1), not '{text[:60]}'{meant}"
             )
         name, inside = match[1], match[2]
-        if name not in set(RoleKind):
-            raise ValueError(f"unknown role '{name[:60]}'{hint(name, list(RoleKind), 'roles are')}")
+        if name not in _WORDS:
+            raise ValueError(f"unknown role '{name[:60]}'{hint(name, _WORDS, 'roles are')}")
         kind = RoleKind(name)
         if kind in OF_PARTITION:
             if not inside:
@@ -120,17 +176,82 @@ class Role:
             raise ValueError(f"expected a node's number, as in {kind}(2), not '{inside[:60]}'")
         return cls(kind, node=int(inside))
 
+    @classmethod
+    def _parse_rack(cls, inside: str) -> Role:
+        """The rack of this name, or the racks of those who hold this role."""
+        if not inside:
+            raise ValueError("which rack? Write rack(a), or rack(leader(orders/0)) for the leader's")
+        if inside not in _WORDS and not set(inside) & {"(", ")"}:
+            return cls(RoleKind.RACK, rack=inside)
+        if (role := cls.parse(inside)).kind is RoleKind.RACK:
+            raise ValueError(f"rack({role}) is {role}")
+        return cls(RoleKind.RACK, parts=(role,))
+
+    @classmethod
+    def list_of(cls, roles: Iterable[Role]) -> Role:
+        """All of them as one target; of a single one itself. Raises ValueError for none, or for one that is twice."""
+        flat = tuple(part for role in roles for part in role.roles)
+        if not flat:
+            raise ValueError(f"expected a role in the list, such as {SEVERAL}")
+        if twice := [role for role in flat if flat.count(role) > 1]:
+            raise ValueError(f"{twice[0]} is listed twice")
+        if len(flat) == 1:
+            return flat[0]
+        places = {(role.topic, role.partition) for role in flat}
+        topic, partition = places.pop() if len(places) == 1 else (None, None)
+        return cls(RoleKind.LIST, topic, partition, parts=flat)
+
     def __str__(self) -> str:
+        if self.kind is RoleKind.LIST:
+            return f"[{', '.join(map(str, self.parts))}]"
+        if self.kind is RoleKind.RACK:
+            return f"rack({self.rack or self.parts[0]})"
         if self.topic is not None:
             return f"{self.kind}({self.topic}/{self.partition})"
         return str(self.kind) if self.node is None else f"{self.kind}({self.node})"
 
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of a list; any other role alone."""
+        return self.parts if self.kind is RoleKind.LIST else (self,)
+
+    def walk(self) -> Iterator[Role]:
+        """Every role that is written in it, but for the list itself."""
+        for role in self.roles:
+            yield role
+            if role.kind is RoleKind.RACK:
+                yield from role.parts
+
+    def sides(self) -> frozenset[bool]:
+        """True if a node that keeps the metadata may hold it, False if a broker may, by its name alone."""
+        racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
+        return frozenset(
+            racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}
+        )
+
+    def find_nodes(self, find: Callable[[Role], Iterable[int]], racks: Mapping[int, str]) -> tuple[int, ...]:
+        """The nodes that hold it, ascending; empty when nobody holds it, or one role of a list.
+
+        `find` says who holds a role that is neither a rack nor a list.
+        """
+        each: list[set[int]] = []
+        for role in self.roles:
+            if role.kind is RoleKind.RACK:
+                names = {racks.get(node) for part in role.parts for node in find(part)} - {None}
+                each.append({node for node, rack in racks.items() if rack == role.rack or rack in names})
+            else:
+                each.append(set(find(role)))
+        return tuple(sorted(set[int]().union(*each))) if all(each) else ()
+
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
-        """The nodes that hold this role now, ascending; empty when nobody does.
+        """The nodes that hold this role now, ascending; empty when nobody does. All of its roles are of one partition,
+        that of `members`, or of none.
 
         `order` is this fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first of
         them that qualify.
         """
+        if self.kind in (RoleKind.RACK, RoleKind.LIST):
+            return self.find_nodes(lambda role: role.resolve(members, order), members.racks)
         if self.node is not None:
             return (self.node,)
         followers = tuple(node for node in members.replicas if node != members.leader)
@@ -151,9 +272,18 @@ class Role:
         }
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
-    def reach(self, brokers: Sequence[int], controllers: Sequence[int]) -> tuple[frozenset[int], int]:
+    def reach(self, members: Members) -> tuple[frozenset[int], int]:
         """The nodes that may hold it, and how many of them do at least, whoever leads and whatever is drawn."""
+        brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
+        if self.kind is RoleKind.LIST:
+            return self._reach_of_list(members)
+        if self.kind is RoleKind.RACK:
+            inner = [role.reach(members) for role in self.parts]
+            names = {self.rack, *(members.racks.get(node) for nodes, _ in inner for node in nodes)} - {None}
+            within = frozenset(node for node, rack in members.racks.items() if rack in names)
+            held = self.rack is not None or any(least for _, least in inner)
+            return within, len(within) if held and len(names) == 1 else 0
         if self.node is not None:
             return frozenset({self.node}), 1
         if self.kind in {RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER}:
@@ -163,6 +293,30 @@ class Role:
         least = {RoleKind.BROKER: 1, RoleKind.BROKERS: len(brokers), RoleKind.MINORITY: few}
         least[RoleKind.MAJORITY] = len(brokers) - few
         return frozenset(brokers), least.get(self.kind, 0)
+
+    def _reach_of_list(self, members: Members) -> tuple[frozenset[int], int]:
+        each = [role.reach(members) for role in self.parts]
+        nodes = frozenset[int]().union(*(found for found, _ in each))
+        sure = all(least == len(found) for found, least in each)
+        return nodes, len(nodes) if sure else max(least for _, least in each)
+
+
+def refuse_racks(target: Role, why: str) -> Role:
+    """Return the target. Raises the refusal of a value if it names a rack, whose controllers are no such target."""
+    for role in target.roles:
+        if role.kind is RoleKind.RACK:
+            raise wrong(
+                f"{role} has controllers too, and a controller {why}: list brokers, such as {SEVERAL}"
+            )
+    return target
+
+
+def refuse_controllers(target: Role, why: str) -> Role:
+    """Return the target. Raises the refusal of a value if it names controllers, or a rack."""
+    for role in refuse_racks(target, why).roles:
+        if role.kind in OF_METADATA:
+            raise wrong(f"{role} {why}: aim at brokers")
+    return target
 
 
 def minority_of(brokers: int) -> int:
@@ -182,17 +336,41 @@ PartitionField: TypeAlias = Annotated[
         }
     ),
 ]
+
+
+def _read_target(value: object) -> object:
+    """A role, or a list of roles, as a file has it."""
+    try:
+        if isinstance(value, (list, tuple)):
+            return Role.list_of(_read_role(item) for item in value)
+        return _read_role(value)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+
+
+def _read_role(value: object) -> Role:
+    if isinstance(value, Role):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected a role such as leader(orders/0) or broker(1), or several: {SEVERAL}")
+    return Role.parse(value)
+
+
 RoleField: TypeAlias = Annotated[
     Role,
-    *text_field(Role.parse, Role, "a role such as leader(orders/0) or broker(1)"),
+    BeforeValidator(_read_target),
+    PlainSerializer(str, return_type=str),
     WithJsonSchema(
         {
-            "type": "string",
-            "pattern": ROLE_PATTERN,
+            "anyOf": [
+                {"type": "string", "pattern": TARGET_PATTERN},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": ROLE_PATTERN}},
+            ],
             "title": "Role",
             "description": "Whom: leader(t/p), followers(t/p), follower(t/p), isr(t/p), preferred_leader(t/p), "
-            "controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper.",
-            "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "minority"],
+            "controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper, rack(NAME), "
+            "rack(ROLE); or a list of these.",
+            "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "rack(a)"],
         }
     ),
 ]

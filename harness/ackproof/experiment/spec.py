@@ -18,7 +18,7 @@ from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.kafka import Kafka, KafkaBuild
 from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.releases import DEFAULT, KRAFT
-from ackproof.experiment.roles import FIRST_CONTROLLER
+from ackproof.experiment.roles import FIRST_CONTROLLER, Members
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -116,7 +116,11 @@ class ClusterSpec(Spec):
         "Ignored when combined. In ZooKeeper mode: how many ZooKeeper servers.",
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
-    racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
+    racks: tuple[Text, ...] = Field(
+        (), max_length=50, description="Racks, dealt in turn to each kind of node."
+    )
+    controller_racks: Racks = Field((), description="Racks of the controllers, where `racks` are not theirs.")
+    rack_aware: Flag = Field(True, description="Tell brokers their rack: Kafka spreads replicas over racks.")
     start_order: NodeIds = Field(
         (),
         description="Brokers that start first, in this order, each once the one before it takes part; or one.",
@@ -162,8 +166,7 @@ class ClusterSpec(Spec):
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Ids of those that keep the metadata, controllers or ZooKeeper servers: the brokers' when combined, else
-        from 101."""
+        """Ids of controllers or ZooKeeper servers: those of the brokers when combined, else from 101."""
         if self.combined:
             return self.broker_ids
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
@@ -179,9 +182,14 @@ class ClusterSpec(Spec):
         """What follows from the mode."""
         return MODES[self.mode]
 
-    def rack_of(self, broker: int) -> str | None:
-        """The rack of a broker, None where no racks are given."""
-        return self.racks[(broker - 1) % len(self.racks)] if self.racks else None
+    @property
+    def members(self) -> Members:
+        """Its nodes and their racks, before anybody leads."""
+        return Members.in_racks(self.broker_ids, self.controller_ids, self.racks, self.controller_racks)
+
+    def rack_of(self, broker: int) -> str:
+        """The rack that a broker tells Kafka; empty for none."""
+        return self.members.racks.get(broker, "") if self.rack_aware else ""
 
 
 class TopicSpec(Spec):

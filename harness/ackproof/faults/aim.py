@@ -25,6 +25,10 @@ def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> t
 
     Raises `WaitTimeout` when no broker can tell who holds a partition, `Interrupted` when `stop` is set.
     """
+    return role.find_nodes(lambda one: _holders(cluster, one, order, stop), cluster.spec.members.racks)
+
+
+def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
     members = Members(
         brokers=tuple(node.id for node in cluster.brokers()),
         controllers=tuple(node.id for node in cluster.controllers()),

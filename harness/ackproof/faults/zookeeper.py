@@ -43,7 +43,7 @@ class ExpireSession(NodeFault):
     @field_validator("target")
     @classmethod
     def _of_brokers(cls, value: Role) -> Role:
-        if value.kind is RoleKind.ZOOKEEPER:
+        if any(role.kind in (RoleKind.ZOOKEEPER, RoleKind.RACK) for role in value.roles):
             raise wrong("a ZooKeeper server holds no session of its own: aim at brokers")
         return value
 

@@ -32,6 +32,7 @@ from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, When
 from ackproof.faults.storm import Storm
 from ackproof.plan.checks_backend import check_observed, check_on_model, check_possible, check_storm
+from ackproof.plan.checks_racks import check_rack, check_racks
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
@@ -67,6 +68,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
 def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
     _check_mode(spec, found)
     _check_release(spec, found)
+    check_racks(spec, found)
     check_settings(found, ("cluster", "config"), Scope.BROKER)
     order = spec.cluster.start_order
     if (odd := [one for one in order if one not in spec.cluster.broker_ids]) and found.sound(_ORDER):
@@ -234,10 +236,11 @@ def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Pro
     """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
     for name in type(fault).model_fields:
         value = getattr(fault, name)
-        for index, role in enumerate(roles_in(value)):
+        for index, target in enumerate(roles_in(value)):
             path: Path = (*body, name, index) if isinstance(fault, Storm) else (*body, name)
-            if found.sound(path):
-                _check_role(spec, role, path, found)
+            for role in target.walk():
+                if found.sound(path):
+                    _check_role(spec, role, path, found)
         if isinstance(value, TopicPartition) and found.sound((*body, name)):
             _check_place(spec, value.topic, value.partition, (*body, name), found)
 
@@ -280,7 +283,9 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
     if not _check_place(spec, role.topic, role.partition, path, found):
         return
     cluster = spec.cluster
-    if role.topic in spec.topics:
+    if role.kind is RoleKind.RACK:
+        check_rack(spec, role, path, found)
+    elif role.topic in spec.topics:
         factor = spec.topics[role.topic].replication_factor
         lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
         if lonely and found.sound(("topics", role.topic, "replication_factor")):

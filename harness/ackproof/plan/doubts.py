@@ -14,6 +14,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.setting_effects import unknown_setting
 from ackproof.experiment.triggers import After, At, When
 from ackproof.faults.command import CommandFault
+from ackproof.faults.links.detach import Detach
 from ackproof.faults.links.of_links import OfLinks
 from ackproof.faults.planned.set_config import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
@@ -54,6 +55,7 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
                 "give the topic so many from the start",
             )
         _after_which_nothing(spec, fault, (*entry, fault.kind), found)
+        _without_a_quorum(spec, fault, (*entry, fault.kind), found)
 
 
 def _adds_partitions(command: CommandFault) -> bool:
@@ -127,6 +129,23 @@ def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
     found.warn(path, f"{told}; give it {fault.HOLD_KEY}", key=True)
 
 
+def _without_a_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
+    """A rack with so many controllers that no majority is left."""
+    every, members = spec.cluster.controller_ids, spec.cluster.members
+    for role in (
+        (role for target in fault.targets for role in target.roles)
+        if fault.grip or isinstance(fault, Detach)
+        else ()
+    ):
+        hit = [node for node in members.nodes_by_rack.get(role.rack or "", ()) if node in every]
+        if 2 * len(hit) >= len(every):
+            found.warn(
+                path,
+                f"{role} has {len(hit)} of {len(every)} controllers ({', '.join(map(str, hit))}), and no majority is "
+                "left: no leader is elected until they are back; controller_racks puts them elsewhere",
+            )
+
+
 def _leaves_alone(fault: FaultSpec) -> bool:
     """Whether it surely starts no node, and changes neither topics nor their settings."""
     return isinstance(fault, OfLinks) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
@@ -142,9 +161,10 @@ def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | 
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
-        nodes, hit = role.reach(spec.cluster.broker_ids, spec.cluster.controller_ids)
-        if hit and nodes <= set(spec.cluster.broker_ids):
-            left.append(min(factor, brokers - hit))
+        nodes, hit = role.reach(spec.cluster.members)
+        gone = nodes & set(spec.cluster.broker_ids)
+        if hit and (hit == len(nodes) or gone == nodes):
+            left.append(min(factor, brokers - min(hit, len(gone))))
         elif role.topic == topic and spec.topics[topic].partitions == 1:
             left.append(1 if role.kind is RoleKind.FOLLOWERS else factor - 1)
     return min(left, default=None)

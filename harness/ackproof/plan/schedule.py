@@ -81,7 +81,7 @@ def _planned_storm(case: Case, storm: Storm) -> PlannedFault:
 def _draw(case: Case, fault: FaultSpec) -> str:
     order = case.order(fault)
     told = []
-    for role in fault.targets:
+    for role in (role for target in fault.targets for role in target.walk()):
         if role.kind not in DRAWN or role.node is not None:
             continue
         if role.kind is RoleKind.MINORITY:
@@ -100,6 +100,7 @@ def describe(case: Case) -> list[str]:
     experiment = case.experiment
     cluster, producers = experiment.cluster, experiment.workload.producers
     controllers = "combined" if cluster.combined else f"{cluster.controllers} controller(s)"
+    racks = cluster.members.rack_text
     topics = ", ".join(
         f"{name} ({topic.partitions} × {topic.replication_factor})"
         for name, topic in experiment.topics.items()
@@ -111,6 +112,7 @@ def describe(case: Case) -> list[str]:
             for path, value in case.settings.items()
         ),
         f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
+        *([f"  racks: {racks}{'' if cluster.rack_aware else '; Kafka is not told'}"] if racks else []),
         f"  topics (partitions × replicas): {topics}",
         f"  load: {producers.count} producer(s), acks={producers.acks}, {_pace(case)}, "
         f"{experiment.workload.consumers.live} live reader(s), "

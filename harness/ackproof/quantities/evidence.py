@@ -131,8 +131,12 @@ class Evidence:
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
-        """The rack of each broker that ever registered, '' where it has none."""
-        return {one.node: one.rack for one in self.metadata if isinstance(one, BrokerRegistered)}
+        """The rack of each broker that ever registered: the one that it told, else the case's; '' where it has none."""
+        dealt = {
+            node: rack for rack, nodes in CaseFile.load(self.run.case_json).racks.items() for node in nodes
+        }
+        registered = (one for one in self.metadata if isinstance(one, BrokerRegistered))
+        return {one.node: one.rack or dealt.get(one.node, "") for one in registered}
 
     @cached_property
     def replicas(self) -> ReplicasFile | None:

@@ -123,7 +123,7 @@ def _of(
 
 _EACH: Final = "Without t/p: of every partition."
 _EVERY: Final = f"{_ALL} Without node N: of every broker that ever registered."
-_RACKLESS: Final = " Unknown, too, where a broker told no rack."
+_RACKLESS: Final = " Unknown, too, where a broker has no rack."
 QUANTITIES: Final = (
     _of(
         "brokers",

@@ -35,7 +35,7 @@ class Witness(StrEnum):
     SOURCES = "readers that tell from whom they fetch"
     COMMITS = "live readers that commit to a group"
     LOGS = "the replicas' logs on disk"
-    RACKS = "the racks of the brokers, in the metadata log"
+    RACKS = "the racks of the brokers, in the metadata log or in case.json"
 
 
 class Argument(StrEnum):

@@ -39,8 +39,8 @@ from ackproof.rundir.timeline import Event
 class BatchWatcher(Watcher, Protocol):
     """Who follows a batch (the console's view)."""
 
-    def case_begins(self, case: str) -> None:
-        """A case starts."""
+    def case_begins(self, case: str, racks: str = "") -> None:
+        """A case starts. `racks`: which node is in which rack, in words."""
 
     def case_ends(self, case: str, error: str | None) -> None:
         """A case is through; `error` when it could not be brought through."""
@@ -58,8 +58,8 @@ class Silent:
     def __init__(self, progress: Step | None = None) -> None:
         self._progress = progress
 
-    def case_begins(self, case: str) -> None:
-        self.step(case)
+    def case_begins(self, case: str, racks: str = "") -> None:
+        self.step(f"{case}  racks {racks}" if racks else case)
 
     def case_ends(self, case: str, error: str | None) -> None:
         if error is not None:
@@ -381,7 +381,7 @@ def _run_all(
 
     try:
         for number, one in enumerate(queue):
-            watcher.case_begins(one.case.id)
+            watcher.case_begins(one.case.id, one.case.experiment.cluster.members.rack_text)
             if one.case.experiment.ground.simulated:
                 _through_the_model(one, replay(one), watcher)
             else:

@@ -343,9 +343,7 @@ class CaseRun:
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""
         cluster = self.cluster
-        if cluster is None:
-            return ()
-        return holders(cluster, role, self.case.order(fault), self.stop)
+        return () if cluster is None else holders(cluster, role, self.case.order(fault), self.stop)
 
     # -- around them --------------------------------------------------------------------------------------------
 
@@ -363,6 +361,7 @@ class CaseRun:
             resolved=case_to_json(self.case),
             clients=tuple(clients),
             environment=self.environment,
+            racks=self.spec.cluster.members.nodes_by_rack,
             assumed=self.case.assumptions,
             jars={label: dict(digests) for label, digests in self.options.jars.items()},
             wall_ns=self.timeline.clock.wall_ns,

@@ -78,7 +78,7 @@ class Client(Document):
 
 class CaseFile(Document):
     """`case.json`. `resolved` is the case as `ackproof.plan` writes it: enough to run it again. `assumed`: a sentence
-    for each Kafka whose rules are not known. `jars`: by the label of a Kafka, the SHA-256 of its jars by file name."""
+    for each Kafka whose rules are not known. `jars`: SHA-256 by a Kafka's label and file name. `racks`: their nodes."""
 
     format: Literal[1] = 1
     run_id: str
@@ -94,6 +94,7 @@ class CaseFile(Document):
     resolved: JsonValue
     clients: tuple[Client, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict)
+    racks: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     jars: dict[str, dict[str, str]] = Field(default_factory=dict)
     wall_ns: int = 0

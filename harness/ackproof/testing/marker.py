@@ -100,7 +100,9 @@ def read_fault(
 
 
 def _role(whom: object) -> object:
-    """A node's number as the role that a file names it by."""
+    """A node's number, or each of several, as the role that a file names it by."""
+    if isinstance(whom, (list, tuple)):
+        return [_role(one) for one in whom]
     if isinstance(whom, int):
         return str(Role.of_node(whom))
     return whom

@@ -82,6 +82,7 @@ def test_racks_are_dealt_to_brokers_in_turn() -> None:
     racks = ("a", "b")
     assert [of(i, racks=racks)["broker.rack"] for i in (1, 2, 3)] == ["a", "b", "a"]
     assert "broker.rack" not in of(101, racks=racks)
+    assert "broker.rack" not in of(1, racks=racks, rack_aware=False)
 
 
 def test_all_refusals_come_at_once_with_their_places() -> None:

@@ -46,7 +46,9 @@ class Cluster:
 
     @property
     def spec(self) -> Any:
-        return SimpleNamespace(metadata=SimpleNamespace(broker_controls=self.zookeeper))
+        racks = {4: "a", 5: "b", 6: "a", 7: "b", 101: "a", 102: "b", 103: "c"}
+        members = SimpleNamespace(racks=racks)
+        return SimpleNamespace(metadata=SimpleNamespace(broker_controls=self.zookeeper), members=members)
 
 
 def _hit(
@@ -86,6 +88,21 @@ def test_who_is_what(kind: RoleKind, who: tuple[int, ...]) -> None:
     assert _hit(Role(kind)) == who
 
 
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        ("rack(c)", (103,)),
+        ("rack(leader(t/1))", (5, 7, 102)),
+        ("rack(followers(t/1))", (4, 6, 101)),
+        ("rack(broker)", (5, 7, 102)),
+        ("[leader(t/1), leader(t/0), controller]", (4, 5, 102)),
+        ("[rack(c), broker(6)]", (6, 103)),
+    ],
+)
+def test_who_is_in_a_rack_or_on_a_list(text: str, who: tuple[int, ...]) -> None:
+    assert _hit(Role.parse(text)) == who
+
+
 def test_a_draw_of_other_numbers_is_one_of_places() -> None:
     """Of a cluster that someone else runs: the second, the fourth, …; what is beyond its brokers is nobody."""
     assert _hit(Role(RoleKind.BROKER), (2, 4, 3, 1)) == (5,)
@@ -100,6 +117,8 @@ def test_a_controller_that_is_nobody() -> None:
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon))) == ()
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon), zookeeper=True)) == (6,)
     assert _hit(Role(RoleKind.CONTROLLER, node=103), cluster=Cluster([None])) == (103,)
+    for text in ("[controller, broker(4)]", "rack(controller)"):
+        assert _hit(Role.parse(text), cluster=Cluster([None])) == ()
 
 
 def test_a_partition_that_nobody_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:

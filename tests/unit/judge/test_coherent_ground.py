@@ -187,6 +187,35 @@ def test_an_end_of_a_link_that_was_not_hit_may_have_been_nobodys(
     assert (found == []) is agrees, found
 
 
+@pytest.mark.parametrize(
+    ("role", "nodes", "says"),
+    [
+        ("rack(a)", (1, 3, 101), ""),
+        ("rack(a)", (1, 101), "and rack(a) is node 3, too"),
+        ("rack(a)", (1, 2, 3, 101), "node 2, which held none of its roles"),
+        ("[broker(1), broker(2)]", (1, 2), ""),
+        ("[broker(1), broker(2)]", (1,), "and [broker(1), broker(2)] is node 2, too"),
+        ("rack(leader(orders/0))", (1, 3, 101), ""),
+        ("rack(leader(orders/0))", (1, 101), "and rack(leader(orders/0)) is node 3, too"),
+    ],
+)
+def test_each_node_of_a_rack_or_a_list_was_hit(
+    facts: Facts, role: str, nodes: tuple[int, ...], says: str
+) -> None:
+    facts = watched(facts, [sampled(1.0)])
+    (fault,) = facts.case.faults
+    other = fault.model_copy(update={"target": Role.parse(role)})
+    cluster = facts.case.experiment.cluster.model_copy(update={"racks": ("a", "b")})
+    experiment = facts.case.experiment.model_copy(update={"faults": (other,), "cluster": cluster})
+    events = (
+        event(FaultAsked(kind="kill", role=role, nodes=nodes, trigger="1s"), 1.0, fault=1),
+        event(FaultConfirmed(did="it", witness="the kernel"), 1.1, fault=1),
+    )
+    facts = replace(facts, case=replace(facts.case, experiment=experiment), events=events)
+    found = texts(aims.check(facts))
+    assert [says in text for text in found] == ([True] if says else []), found
+
+
 # -- the ground -------------------------------------------------------------------------------------------------------
 
 

@@ -126,3 +126,29 @@ def test_partitions_that_nobody_reads(load_text: Load, command: str, told: bool)
     fault = f"command: {{inject: {command}, check: [a], heal: [b]}}\n    at: 1s\n    for: 1s"
     found = warned(load_text, HEAD.format(least=2, acks="all") + f"faults:\n  - {fault}\n")
     assert any("nobody reads partitions that it adds" in one for one in found) is told
+
+
+@pytest.mark.parametrize(
+    ("fault", "controllers", "told"),
+    [
+        ("kill: rack(a)", 1, "rack(a) has 1 of 1 controllers (101), and no majority is left"),
+        ("pause: rack(a)", 3, "rack(a) has 2 of 3 controllers (101, 103), and no majority is left"),
+        ("detach: [rack(b), broker(1)]", 3, ""),
+        ("kill: rack(leader(t/0))", 1, ""),
+        ("throttle: {link: rack(a) -> rack(b), rate: 9KB/s}", 1, ""),
+    ],
+)
+def test_a_rack_with_the_quorum(load_text: Load, fault: str, controllers: int, told: str) -> None:
+    more = f"cluster: {{brokers: 4, racks: [a, b], controllers: {controllers}}}\n"
+    hold = "restart_after" if fault.startswith("kill") else "for"
+    warnings = of_faults(load_text, f"{fault}\n    at: 2s\n    {hold}: 1s", more=more)
+    assert [told in warning for warning in warnings] == ([True] if told else []), warnings
+
+
+def test_a_rack_that_is_gone_for_good(load_text: Load) -> None:
+    """Three of four brokers: of three replicas one is left at most."""
+    more = "cluster: {brokers: 4, racks: [a, a, a, b], controller_racks: [b]}\n"
+    (told,) = of_faults(load_text, "{kill: rack(a), at: 2s}", more=more)
+    assert (
+        "from then on nothing can be acknowledged: 1 of 3 replicas are left at most, and it takes 2" in told
+    )

@@ -124,10 +124,18 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     nobody = {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
     nobody |= {RoleKind.MINORITY} if brokers < 3 else set()
     nobody |= {RoleKind.ZOOKEEPER} if cluster.mode == "kraft" else {RoleKind.CONTROLLERS}
+    nobody |= set() if cluster.racks else {RoleKind.RACK}
+    nobody |= set() if brokers > 1 else {RoleKind.LIST}
     kind = draw(st.sampled_from([role for role in RoleKind if role not in nobody]))
     role = Role(kind, name, partition) if kind in OF_PARTITION else Role(kind)
     if kind is RoleKind.BROKER:
         role = Role(kind, node=draw(maybe(st.integers(1, brokers))))
+    elif kind is RoleKind.RACK:
+        role = draw(
+            st.sampled_from([Role(kind, rack=cluster.racks[0]), Role(kind, parts=(Role(RoleKind.BROKER),))])
+        )
+    elif kind is RoleKind.LIST:
+        role = Role.list_of(Role(RoleKind.BROKER, node=node) for node in (2, 1))
     condition = draw(
         st.sampled_from(
             [

@@ -40,6 +40,8 @@ SHORT = [
     (f"throttle: {LINK}\n    rate: 50KB/s", f"throttle: {{link: {LINK}, rate: 50KB/s}}"),
     ("black_hole: clients -> leader(t/0)", "black_hole: {link: clients -> leader(t/0)}"),
     ("kill: leader(t/0)\n    restart_after: 1s", "kill: {target: leader(t/0)}\n    restart_after: 1s"),
+    ("kill: [broker(1), broker(4)]", 'kill: {target: "[broker(1), broker(4)]"}'),
+    ('cut: "[broker(1), broker(4)] -> leader(t/0)"', 'cut: {link: "[broker(1), broker(4)] -> leader(t/0)"}'),
     ("starve: leader(t/0)\n    share: 0.2", "starve: {target: leader(t/0), share: 0.2}"),
 ]
 

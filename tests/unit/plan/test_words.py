@@ -28,6 +28,7 @@ NOW = Members(
     leader=3,
     replicas=(2, 3, 5),
     isr=(3, 5),
+    racks={1: "a", 2: "b", 3: "a", 4: "c", 5: "b", 101: "a", 102: "b", 103: "a"},
 )
 
 
@@ -46,12 +47,50 @@ NOW = Members(
         ("broker(2)", (2,)),
         ("brokers", (1, 2, 3, 4, 5)),
         ("minority", (4, 5)),
+        ("rack(b)", (2, 5, 102)),
+        ("rack(leader(t/0))", (1, 3, 101, 103)),
+        ("rack(controller)", (2, 5, 102)),
+        ("[broker(1), rack(b)]", (1, 2, 5, 102)),
+        ("[leader(t/0), follower(t/0)]", (3, 5)),
     ],
 )
 def test_roles(text: str, nodes: tuple[int, ...]) -> None:
     role = Role.parse(text)
     assert str(role) == text
     assert role.resolve(NOW, (4, 5, 3, 2, 1)) == nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rack", r"which rack\? Write rack\(a\)"),
+        ("rack()", r"which rack\? Write rack\(a\)"),
+        ("rack(rack(a))", r"rack\(rack\(a\)\) is rack\(a\)"),
+        ("rack(leadr(t/0))", "unknown role 'leadr'"),
+        ("[]", "expected a role"),
+        ("[broker(1), broker(1)]", r"broker\(1\) is listed twice"),
+        ("broker(1), broker(4)", r"write several in brackets: \[broker\(1\), broker\(4\)\]"),
+        ("list", "unknown role 'list'"),
+    ],
+)
+def test_no_racks_and_lists(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Role.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "least"),
+    [
+        ("rack(b)", {2, 5, 102}, 3),
+        ("rack(broker(2))", {2, 5, 102}, 3),
+        ("rack(leader(t/0))", {1, 2, 3, 4, 5, 101, 102, 103}, 0),
+        ("[broker(1), broker(4)]", {1, 4}, 2),
+        ("[rack(b), broker(2)]", {2, 5, 102}, 3),
+        ("[leader(t/0), broker(4)]", {1, 2, 3, 4, 5}, 1),
+    ],
+)
+def test_the_nodes_that_a_rack_or_a_list_surely_has(text: str, nodes: set[int], least: int) -> None:
+    assert Role.parse(text).reach(NOW) == (nodes, least)
 
 
 @pytest.mark.parametrize("text", ["leader(t/0)", "controller", "follower(t/0)", "preferred_leader(t/0)"])
@@ -235,6 +274,12 @@ def test_nearest(name: str, meant: str | None) -> None:
 def test_ids_of_nodes() -> None:
     assert ClusterSpec(brokers=2, controllers=3).controller_ids == (101, 102, 103)
     assert ClusterSpec(brokers=2, combined=True).controller_ids == (1, 2)
-    racks = ClusterSpec(brokers=3, racks=("a", "b"))
+    racks = ClusterSpec(brokers=3, controllers=3, racks=("a", "b"))
     assert [racks.rack_of(n) for n in racks.broker_ids] == ["a", "b", "a"]
-    assert ClusterSpec().rack_of(1) is None
+    assert racks.members.nodes_by_rack == {"a": (1, 3, 101, 103), "b": (2, 102)}
+    stretch = racks.model_copy(update={"controller_racks": ("a", "b", "c"), "rack_aware": False})
+    assert stretch.members.nodes_by_rack == {"a": (1, 3, 101), "b": (2, 102), "c": (103,)}
+    assert [stretch.rack_of(n) for n in stretch.broker_ids] == ["", "", ""]
+    combined = racks.model_copy(update={"combined": True})
+    assert combined.members.nodes_by_rack == {"a": (1, 3), "b": (2,)}
+    assert ClusterSpec().rack_of(1) == ""

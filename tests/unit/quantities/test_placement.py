@@ -13,6 +13,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord
 from ackproof.rundir.replicas import Replica, ReplicasFile
 
@@ -191,3 +192,13 @@ def test_what_could_not_be_read_is_open(make: Make) -> None:
 def test_logs_that_nobody_looked_at_are_unknown(make: Make) -> None:
     for text in ("logs(folders)", "logs(most in a log dir)", "logs(differing)"):
         assert not value(make(), text).known
+
+
+def test_racks_that_brokers_do_not_tell_are_those_of_the_case(make: Make) -> None:
+    run = make(samples=EVEN, metadata=registered(["", "", ""]))
+    assert state(run, "placement(racks, orders/0)", "always == 2").holds is None
+    file = CaseFile.load(run.run.case_json)
+    file.model_copy(update={"racks": {"a": (1, 3), "b": (2,)}}).save(run.run.case_json)
+    again = Evidence.of_run(run.run)
+    assert state(again, "placement(racks, orders/0)", "always == 2").holds is True
+    assert state(again, "placement(racks, orders/2)", "always == 1").holds is True

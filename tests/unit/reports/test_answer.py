@@ -196,6 +196,19 @@ def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(
 
 
 @pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("rack(a)", "rack a was killed"),
+        ("rack(a) from all", "rack a was killed"),
+        ("rack(leader(orders/0))", "the rack of the leader was killed"),
+        ("[broker(1), broker(4)]", "nodes 1 and 4 were killed"),
+    ],
+)
+def test_a_rack_and_a_list_are_named(role: str, said: str) -> None:
+    assert circumstances([Fault(1, "kill", "killed", role, confirmed=1, nodes=(1, 4))]) == said
+
+
+@pytest.mark.parametrize(
     ("kinds", "said"),
     [
         (0, ""),

@@ -12,11 +12,10 @@ from typing import Final
 from pydantic import field_validator
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.base.units import wrong
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.roles import OF_METADATA, Role
+from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 
@@ -45,9 +44,7 @@ class OutOfMemory(OfProcesses):
     @field_validator("target")
     @classmethod
     def _with_clients(cls, value: Role) -> Role:
-        if value.kind in OF_METADATA:
-            raise wrong(f"{value} takes no requests of clients: aim at brokers")
-        return value
+        return refuse_controllers(value, "takes no requests of clients")
 
 
 @injects(OutOfMemory)

@@ -62,11 +62,12 @@ class EmptyDisk(DiskFault):
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"
         lone = cluster.controller_ids[0] if len(cluster.controller_ids) == 1 else None
-        role = self.target
-        if lone is not None and (
-            role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone
-        ):
-            yield "target", f"{role} is the only controller: without its disk there is no cluster any more"
+        for role in self.target.roles if lone is not None else ():
+            holds = role.kind is RoleKind.RACK and lone in role.reach(cluster.members)[0]
+            if holds or role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone:
+                which = f"may have the only controller, {lone}" if holds else "is the only controller"
+                yield "target", f"{role} {which}: without its disk there is no cluster any more"
+                return
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:

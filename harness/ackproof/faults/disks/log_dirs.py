@@ -25,7 +25,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.roles import OF_METADATA
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -60,7 +59,7 @@ class LogDirFault(DiskFault):
 
     def keeps(self, spec: SystemUnderTest) -> Grip | None:
         """A broker ends without its only log dir."""
-        ends = self.spoils and spec.cluster.log_dirs == 1 and self.target.kind not in OF_METADATA
+        ends = self.spoils and spec.cluster.log_dirs == 1 and True not in self.target.sides()
         return Grip.DOWN if ends else None
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:

@@ -19,7 +19,7 @@ from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.roles import PartitionField
+from ackproof.experiment.roles import PartitionField, refuse_racks
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -57,6 +57,8 @@ class PartitionFault(DiskFault):
 
     @model_validator(mode="after")
     def _of_some_partition(self) -> Self:
+        if self._needs_partition:
+            refuse_racks(self.target, "holds no partitions")
         if self._needs_partition and self.partition is None and self.target.topic is None:
             raise wrong(f"which partition? The role {self.target} names none: add partition: orders/0")
         return self

@@ -25,7 +25,7 @@ from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode
 from ackproof.experiment.backends import Need
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.incidents import LAG, Exposure, Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import RoleKind
 from ackproof.faults.disks.disk import in_sync_again
@@ -75,26 +75,30 @@ class SlowDisk(LogDirFault):
         session does not learn that another controller is the active one. A ZooKeeper server answers no ping behind a
         write that waits.
         """
-        cluster, role = exposure.experiment.cluster, self.target
+        cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
-        if role.kind is RoleKind.ZOOKEEPER:
-            return Incidents(cuts=exposure.replicas if stalls_past_session else 0)
+        servers = any(
+            role.kind is RoleKind.ZOOKEEPER
+            or (role.kind is RoleKind.RACK and cluster.metadata.broker_controls)
+            for role in roles
+        )
+        silent = Incidents(cuts=exposure.replicas if servers and stalls_past_session else 0)
         nodes = exposure.aimed_at(self.targets)
         most = None if self.hold is None else self.hold + 3 * self.stall + SLOW_WITHIN_S
         if not nodes or (most is not None and most * 1000 < exposure.time_out(LAG)):
-            return NOTHING
+            return silent
         alone = exposure.faults == 1
         only_follows = (
             alone
-            and role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS)
-            and role.topic == exposure.topic
+            and all(role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) for role in roles)
+            and self.target.topic == exposure.topic
             and exposure.experiment.topics[exposure.topic].partitions == 1
         )
         may_move = (cluster.combined or not alone) and cluster.mode == "kraft" and cluster.log_dirs == 1
         return Incidents(
             shrinks=nodes if only_follows else max(nodes, exposure.replicas - 1),
             cuts=nodes if may_move and stalls_past_session else 0,
-        )
+        ).most(silent)
 
 
 class Stutter:

@@ -21,7 +21,7 @@ from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.links import Group, GroupField, between
+from ackproof.experiment.links import OF_CONTROLLERS, Group, GroupField, between
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
@@ -122,12 +122,12 @@ class IsolateFault(OfLinks):
 
     def _needs_from(self, away: From) -> frozenset[Need]:
         target = self.target
-        of_controllers = target.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS)
         match away:
             case "clients":
                 return frozenset({Need.CLIENT_LINKS})
             case "peers":
-                return between(target, _CONTROLLERS if of_controllers else target)
+                peers = (_CONTROLLERS if role.kind in OF_CONTROLLERS else role for role in target.roles)
+                return frozenset[Need]().union(*map(between, target.roles, peers))
             case "controllers":
                 return between(target, _CONTROLLERS)
             case "brokers":

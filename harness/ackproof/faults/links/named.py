@@ -21,7 +21,7 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import LinkField
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.roles import OF_METADATA, Role
+from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.links.breaking import BITES_WITHIN_S, LinksInjection
@@ -64,12 +64,14 @@ class LinkFault(OfLinks):
         if source is None:
             return NOTHING
         ends = (source, target)
-        others = [role for role in ends if role.kind not in OF_METADATA]
-        if len(others) < len(ends):
-            return exposure.noticed(self.hold, min(sum(map(exposure.brokers, others)), exposure.replicas))
-        if not exposure.lasts(self.hold, LAG):
-            return NOTHING
-        return Incidents(shrinks=min(max(map(exposure.brokers, ends)), exposure.replicas - 1))
+        others = [role for role in ends if False in role.sides()]
+        count = NOTHING
+        if any(True in role.sides() for role in ends):
+            count = exposure.noticed(self.hold, exposure.aimed_at(others))
+        if len(others) == len(ends) and exposure.lasts(self.hold, LAG):
+            shrinks = min(max(map(exposure.brokers, ends)), exposure.replicas - 1)
+            count = count.most(Incidents(shrinks=shrinks))
+        return count
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         source = self.link.source

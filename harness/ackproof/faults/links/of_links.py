@@ -68,7 +68,7 @@ class OfLinks(FaultSpec):
     def sure_links(self, spec: SystemUnderTest) -> tuple[Link, ...]:
         """Its links where it is sure who holds each of its roles; else none. Raises as `links_there`."""
         cluster = spec.cluster
-        held = {role: role.reach(cluster.broker_ids, cluster.controller_ids) for role in self.targets}
+        held = {role: role.reach(cluster.members) for role in self.targets}
         if any(least < len(nodes) for nodes, least in held.values()):
             return ()
         return self.links_there({role: tuple(nodes) for role, (nodes, _) in held.items()}, cluster)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pydantic import field_validator
+
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, local
@@ -17,7 +19,7 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.roles import PartitionField, Role, RoleField
+from ackproof.experiment.roles import PartitionField, Role, RoleField, refuse_controllers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.rundir.partition import TopicPartition
@@ -36,6 +38,11 @@ class MoveLogDir(FaultSpec):
 
     partition: PartitionField
     target: RoleField
+
+    @field_validator("target")
+    @classmethod
+    def _brokers_only(cls, value: Role) -> Role:
+        return refuse_controllers(value, "holds no partitions")
 
     @property
     def targets(self) -> tuple[Role, ...]:

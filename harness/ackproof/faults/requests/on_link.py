@@ -15,7 +15,7 @@ from ackproof.experiment.apis import APIS, flows_of
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.links import LinkField
-from ackproof.experiment.roles import Role
+from ackproof.experiment.roles import SEVERAL, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim
 from ackproof.faults.links.of_links import exists
@@ -67,7 +67,11 @@ class OnLink(FaultSpec):
         if not say.sound(("link",), ("api",), cluster=True):
             return
         api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
-        if not flows:
+        mixed = [role for role in self.link.roles if len(role.sides()) > 1 and not spec.cluster.combined]
+        if mixed:
+            why = "has brokers and controllers, and each kind has requests of its own"
+            say.report(("link",), f"{mixed[0]} {why}: list nodes of one kind, such as {SEVERAL}")
+        elif not flows:
             say.report(("link",), "controllers that are not brokers open no connections to brokers")
         elif not flows & api.flows:
             there = ", ".join(name for name, other in APIS.items() if other.flows & flows)

@@ -12,14 +12,13 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.base.units import wrong
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
-from ackproof.experiment.roles import OF_METADATA, Role
+from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, ask
@@ -48,9 +47,7 @@ class Decommission(OfProcesses):
     @field_validator("target")
     @classmethod
     def _brokers_only(cls, value: Role) -> Role:
-        if value.kind in OF_METADATA:
-            raise wrong(f"{value} holds no partitions: aim at brokers")
-        return value
+        return refuse_controllers(value, "holds no partitions")
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Another broker can take each replica."""

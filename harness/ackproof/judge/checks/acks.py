@@ -52,7 +52,7 @@ def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPar
     named: set[TopicPartition] = set()
     known = partitions_of(case, case.experiment.topics)
     for fault in faults:
-        aims = {(role.topic, role.partition) for role in fault.targets}
+        aims = {(role.topic, role.partition) for target in fault.targets for role in target.walk()}
         mine = {place for place in known if place in aims}
         if not mine:
             return partitions_of(case, case.experiment.topic_names())

@@ -7,7 +7,7 @@ from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import OF_PARTITION, Members, Role, RoleKind
+from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.metadata import PartitionDecided
@@ -64,6 +64,8 @@ def _aim(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: b
         if bit and not held & set(nodes):
             yield f"node {_listed(nodes)}, and {role} may have been {_listed(held)}"
             return
+        if bit and (missing := _surely_hit(facts, role, held, nodes) - set(nodes)):
+            yield f"node {_listed(nodes)}, and {role} is node {_listed(missing)}, too"
         may_be |= held
     if strange := set(nodes) - may_be:
         yield f"node {_listed(strange)}, which held none of its roles"
@@ -72,11 +74,32 @@ def _aim(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: b
 def _may_hold(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
     """Nodes that held the role then, perhaps one after the other; None where nobody knows."""
     spec = facts.case.experiment.cluster
-    members = Members(brokers=spec.broker_ids, controllers=spec.controller_ids)
-    if role.kind is RoleKind.CONTROLLER and role.node is None:
+    each = {one: _may_be(facts, one, fault, t_ns) for one in role.walk() if one.kind is not RoleKind.RACK}
+    known = {one: nodes for one, nodes in each.items() if nodes is not None}
+    return set(role.find_nodes(known.__getitem__, spec.members.racks)) if len(known) == len(each) else None
+
+
+def _surely_hit(facts: Facts, role: Role, held: set[int], nodes: Sequence[int]) -> set[int]:
+    """Nodes that a fault of this role has hit, as it has hit these: all where the case says who they are, else the
+    whole rack of each."""
+    if not any(one.kind in OF_PARTITION or _is_active_controller(one) for one in role.walk()):
+        return held
+    racks = facts.case.experiment.cluster.members.racks
+    hit = {racks.get(node) for node in nodes}
+    return {node for node in held if racks[node] in hit} if role.kind is RoleKind.RACK else set()
+
+
+def _is_active_controller(role: Role) -> bool:
+    return role.kind is RoleKind.CONTROLLER and role.node is None
+
+
+def _may_be(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
+    """The same of a role that is neither a rack nor a list."""
+    spec = facts.case.experiment.cluster
+    if _is_active_controller(role):
         return set(spec.broker_ids if spec.metadata.broker_controls else spec.controller_ids)
     if role.kind not in OF_PARTITION:
-        return set(role.resolve(members, facts.case.order(fault)))
+        return set(role.resolve(spec.members, facts.case.order(fault)))
     return _of_a_partition(facts, role, t_ns) or None
 
 
