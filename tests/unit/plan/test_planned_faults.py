@@ -82,6 +82,9 @@ def test_a_broker_whose_replicas_nobody_could_take_stays(load_text: Load) -> Non
     text = FRAME.format(fault="decommission: {target: leader(t/0)}").replace("brokers: 4", "brokers: 3")
     with pytest.raises(InvalidExperiment, match="nobody could take its replicas of t: 3 brokers"):
         load_text(text)
+    text = FRAME.format(fault="decommission: {target: [broker(1), broker(2)]}")
+    with pytest.raises(InvalidExperiment, match="replicas of t: 4 brokers of which 2 leave"):
+        load_text(text)
 
 
 def test_an_upgrade_takes_another_release(load_text: Load) -> None:

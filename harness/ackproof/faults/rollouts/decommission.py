@@ -53,11 +53,13 @@ class Decommission(OfProcesses):
         """Another broker can take each replica."""
         if not say.sound(("target",), cluster=True):
             return
+        leave = max(1, self.target.reach(spec.cluster.members)[1])
         for name, topic in spec.topics.items():
-            if topic.replication_factor >= spec.cluster.brokers:
+            if topic.replication_factor > spec.cluster.brokers - leave:
                 say.report(
                     ("target",),
-                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers, "
+                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers"
+                    f"{f' of which {leave} leave' if leave > 1 else ''}, "
                     f"replication factor {topic.replication_factor}",
                 )
                 return
