@@ -160,3 +160,20 @@ def test_what_was_seen_is_looked_at_longer(
     prediction.predict_run(case, None, seen, explore=explore)  # type: ignore[arg-type]
     assert len(limits) == (bounds if asks else 1)
     assert limits == sorted(set(limits))
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"),
+    [
+        ("power_loss: broker(1)", IMPOSSIBLE),
+        ("power_loss: [broker(1), broker(2)]", POSSIBLE),
+        ("power_loss: rack(a)", POSSIBLE),
+        ("power_loss: rack(b)", IMPOSSIBLE),
+        ("kill: [broker(1), broker(2)]", IMPOSSIBLE),
+    ],
+)
+def test_what_several_nodes_lose_at_once_one_of_them_does_not(fault: str, lost: Chance) -> None:
+    """The explorer itself: both replicas are in the list and in rack a."""
+    racks = "brokers: 3, racks: [a, a, b], controller_racks: [b]"
+    case = case_of(fault, "restart_after: 1s", replicas=2, min_insync=2, cluster=racks)
+    assert _chances(predict_case(case))["lost"] is lost

@@ -81,13 +81,8 @@ def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     elif needs in _OUT_OF_REACH and spec.ground.foreign:
         what = "whose logs are" if needs is Witness.LOGS else "whose metadata log is"
         yield f"{name} is not seen on a cluster that someone else runs, {what} out of reach"
-    elif needs is Witness.RACKS and (spec.ground.simulated or not spec.cluster.racks):
-        where = (
-            "in the model, which has none"
-            if spec.ground.simulated
-            else "without racks; write cluster: {racks: [a, b]}"
-        )
-        yield f"{name} is not seen {where}"
+    elif needs is Witness.RACKS and not spec.cluster.racks:
+        yield f"{name} is not seen without racks; write cluster: {{racks: [a, b]}}"
     elif needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
         where = "in the model" if spec.ground.simulated else "with ZooKeeper"
         yield f"{name} is not seen {where}, which has no quorum of controllers"
