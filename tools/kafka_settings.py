@@ -34,15 +34,15 @@ def ask(version: str) -> dict[Name, str]:
 def table(releases: Iterable[tuple[str, Mapping[Name, str]]]) -> str:
     """The text of `kafka_settings.tsv`, of what each line has, oldest first."""
     lines = list(releases)
-    newest = lines[-1][0]
+    oldest, newest = lines[0][0], lines[-1][0]
     rows = {}
     for name in sorted({name for _, found in lines for name in found}):
         having = [(line, found[name]) for line, found in lines if name in found]
-        last = having[-1][0]
-        rows[name] = (*name, having[0][0], "" if last == newest else last, having[-1][1])
-    return "".join(
-        "\t".join(row) + "\n" for row in (("scope", "name", "first", "last", "default"), *rows.values())
-    )
+        last, default = having[-1]
+        earlier = ";".join(f"{line}={text}" for line, text in having if text != default)
+        rows[name] = (*name, having[0][0], "" if last == newest else last, default, earlier)
+    head = ("scope", "name", "first", "last", "default", "earlier", f"{oldest} to {newest}")
+    return "".join("\t".join(row) + "\n" for row in (head, *rows.values()))
 
 
 def main() -> int:

@@ -119,8 +119,8 @@ class Run:
 
     def quantities(self) -> pandas.DataFrame:
         """Every quantity of docs/quantities.md, one row each: quantity, partition ('' all), window ('' the whole run),
-        unit, and `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why`
-        says why; of a state: the least and the greatest seen). Raises `MissingTool` without pandas."""
+        unit, `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why` says
+        why; of a state: least and greatest seen), and `timing` of a time. Raises `MissingTool` without pandas."""
         from ackproof.quantities.evidence import Evidence
         from ackproof.quantities.rows import Row, rows
 

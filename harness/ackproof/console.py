@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from ackproof.base.units import rough_duration
 from ackproof.rundir.anomalies import gravity
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
@@ -144,11 +145,6 @@ def _of_window(window: WindowAudited) -> str:
     found = ", ".join(f"{window.counts[name]:,} {name}" for name in sorted(window.counts, key=gravity))
     told = [f"{window.acked:,} acked", found or "nothing found", *window.reasons]
     return f"window {window.number}: {'; '.join(told)}"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `3 min`."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _short(witness: str) -> str:
@@ -276,6 +272,8 @@ class Console:
                     f"{case.title}: {gone} deleted (--keep), as nothing was found; what became of the records "
                     "afterwards nobody can tell"
                 )
+        if timings := dict.fromkeys(case.timing for case in batch.cases if case.timing):
+            self.line(f"times were measured under timing: {', '.join(timings)}")
         for one in batch.over_repeats:
             word = one.verdict.value if one.verdict is not None else "no verdict"
             told = Text.assemble(
@@ -363,7 +361,7 @@ class BatchView:
         if not left or self._first is None:
             return ""
         seconds = (time.monotonic() - self._first) / self._done * left
-        return f"; {left} more: about {duration(seconds)}"
+        return f"; {left} more: about {rough_duration(seconds)}"
 
     def further(self, cases: int) -> None:
         """So many cases more will run."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.timing import timing_of
 from ackproof.plan.cases import case_to_json
 from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
@@ -159,6 +160,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
         racks=members.nodes_by_rack,
         wall_ns=wall_ns,
         sealed=True,
+        timing=timing_of(case.experiment),
     ).save(run.case_json)
     seal(run, run_id)
     return simulation

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ackproof.experiment.node_settings import configured
+from ackproof.experiment.setting_effects import kafka_default
 from ackproof.experiment.spec import ClusterSpec
 from ackproof_simulator.clock import MS, SECOND
-
-_KAFKA: Mapping[str, str] = {
-    "replica.lag.time.max.ms": "30000",
-    "replica.fetch.wait.max.ms": "500",
-    "replica.fetch.backoff.ms": "1000",
-    "broker.session.timeout.ms": "9000",
-    "broker.heartbeat.interval.ms": "2000",
-    "zookeeper.session.timeout.ms": "18000",
-    "controller.quorum.fetch.timeout.ms": "2000",
-    "controller.quorum.election.timeout.ms": "1000",
-    "controller.quorum.election.backoff.max.ms": "1000",
-    "num.io.threads": "8",
-    "log.flush.interval.messages": "9223372036854775807",
-}
-"""Kafka's own defaults (org.apache.kafka.*Config), for what neither the harness nor the experiment sets."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +57,13 @@ class Timing:
 
 def timing_of(cluster: ClusterSpec) -> Timing:
     """The timing of a cluster."""
-    found = {**_KAFKA, **configured(cluster, cluster.broker_ids[0])}
+    configured_here = configured(cluster, cluster.broker_ids[0])
+
+    def setting(name: str) -> str:
+        return configured_here.get(name, kafka_default(name))
 
     def ms(name: str) -> int:
-        return round(float(found[name]) * MS)
+        return round(float(setting(name)) * MS)
 
     zookeeper = cluster.metadata.broker_controls
     session = ms(cluster.metadata.session)
@@ -89,8 +77,8 @@ def timing_of(cluster: ClusterSpec) -> Timing:
         quorum_timeout=session if zookeeper else ms("controller.quorum.fetch.timeout.ms"),
         quorum_jitter=100 * MS if zookeeper else ms("controller.quorum.election.backoff.max.ms"),
         quorum_election=session if zookeeper else ms("controller.quorum.election.timeout.ms"),
-        flush_every=int(found["log.flush.interval.messages"]),
-        handlers=int(found["num.io.threads"]),
+        flush_every=int(setting("log.flush.interval.messages")),
+        handlers=int(setting("num.io.threads")),
     )
 
 

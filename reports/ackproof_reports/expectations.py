@@ -68,7 +68,9 @@ def _held(case: CaseView, name: str, bound: str) -> Held:
         return Held(case, count, _holds(bound, count))
     for one in case.judged.expected if case.judged else ():
         if (one.quantity, one.bound) == (name, bound):
-            return Held(case, None, one.holds, f"{one.seen} ({one.why})" if one.why else one.seen)
+            notes = [one.why, f"timing {one.timing}" if one.timing else ""]
+            note = "; ".join(filter(None, notes))
+            return Held(case, None, one.holds, f"{one.seen} ({note})" if note else one.seen)
     return Held(case, None, None)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from ackproof.rundir.circumstances import Timing, shared
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
@@ -89,6 +90,16 @@ def gather(batch: BatchView) -> list[CaseFacts]:
         room -= facts.findings.embedded if facts.findings else 0
         gathered.append(facts)
     return gathered
+
+
+def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
+    """Whose time-outs the cases had, with the titles of those that had them; '' where all had the same."""
+    return shared((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
+
+
+def timing_names(facts: Sequence[CaseFacts]) -> str:
+    """Their names, each once."""
+    return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 
 def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_stories: int) -> CaseFacts:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.circumstances import Timing
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import (
     AuditFile,
@@ -123,6 +124,11 @@ class CaseView:
     def starved(self) -> tuple[str, ...]:
         """Why what takes time in it says nothing of Kafka."""
         return self.entry.starved or (self.judged.starved if self.judged else ())
+
+    @property
+    def timing(self) -> Timing | None:
+        """Whose time-outs its brokers had; None of a run of an older version."""
+        return self.case.timing if self.case else None
 
     @property
     def seed(self) -> int | None:

@@ -8,12 +8,14 @@ from typing import Final
 
 from ackproof.rundir.pairs import PairOutcome
 from ackproof_reports.answer import answers, tally
-from ackproof_reports.facts import CaseFacts
+from ackproof_reports.facts import CaseFacts, timing_names, timings
 from ackproof_reports.loading import BatchView, State, exit_meaning
 from ackproof_reports.over_repeats import state_of
 from ackproof_reports.wording import number, one_line, visible
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_SETTINGS: Final = 20_000
+"""Characters that the settings of a cluster may take."""
 SIGNS: Final = {
     State.PASS: "✅ PASS",
     State.FAIL: "❌ FAIL",
@@ -50,6 +52,10 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     ]
     code_said = f"exit code {batch.file.exit_code}: {exit_meaning(batch.file.exit_code)}"
     lines += ["", f"{SIGNS[batch.state]} ({code_said}). {tally(batch)}.", ""]
+    for timing, titles in timings(facts):
+        first, *rest = timing.lines()
+        lines += [plain(f"{first}{f' ({titles})' if titles else ''}."), ""]
+        lines += [*(f"- {plain(text, _SETTINGS)}" for text in rest), ""] if rest else []
     if batch.file.interrupted:
         lines += ["The batch was interrupted; cases after that point did not run.", ""]
     lines += _table(facts)
@@ -83,8 +89,9 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def _table(facts: Sequence[CaseFacts]) -> list[str]:
+    under = f", timing {plain(names)}" if (names := timing_names(facts)) else ""
     lines = [
-        "| case | verdict | acked | lost | duplicates | indeterminate | longest gap between acks |",
+        f"| case | verdict | acked | lost | duplicates | indeterminate | longest gap between acks{under} |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for fact in facts:

@@ -62,6 +62,7 @@ class Shown:
     seen: str
     interval: str
     repeats: str
+    timing: str
     why: str
     rows: tuple[Row, ...]
     picture: Picture | None
@@ -76,6 +77,7 @@ def over_repeats(batch: BatchView) -> list[Shown]:
             seen=one.seen or ABSENT,
             interval=f"{one.interval} ({one.confidence * 100:.4g} %)" if one.interval else ABSENT,
             repeats=plural(one.repeats, "repeat"),
+            timing=one.timing,
             why=one.why,
             rows=tuple(_rows(one)),
             picture=picture(one),

@@ -18,7 +18,7 @@ from ackproof_reports import wording
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import source_hash
-from ackproof_reports.facts import CaseFacts
+from ackproof_reports.facts import CaseFacts, timing_names, timings
 from ackproof_reports.files import MOST_FILES, link
 from ackproof_reports.lanes import WIDTH as LANES_WIDTH
 from ackproof_reports.loading import BatchView, exit_meaning
@@ -70,6 +70,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             cases=cases,
             spreads=spreads(batch, [(one.facts, one.recovery) for one in cases]),
             environment=shared_environment(facts),
+            timings=timings(facts),
+            timing=timing_names(facts),
             not_judged=_not_judged(facts),
             absent=batch.absent,
             span_ns=sum(fact.course.end_ns for fact in facts),

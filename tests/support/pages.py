@@ -1,8 +1,8 @@
 """The pages of the documentation, taken apart: blocks of code, commands, links, paths. Each check says what is wrong.
 
 A page may hold blocks of `yaml` (experiments, and workflows of GitHub; a file name after the word says under which name
-a reader saves it), of `console` (lines that begin with `$ ` are commands, a `\\` at the end goes on), of `python` and
-of `json`.
+a reader saves it), of `properties` (broker files, likewise), of `console` (lines that begin with `$ ` are commands, a
+`\\` at the end goes on), of `python` and of `json`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Page:
 
     def files(self) -> dict[str, str]:
         """What a reader is told to save, by name."""
-        found = {block.name: block.text for block in self.of("yaml") if block.name}
+        every = [*self.of("yaml"), *self.of("properties")]
+        found = {block.name: block.text for block in every if block.name}
         return {name: text for name, text in found.items() if "/" not in name}
 
     def anchors(self) -> set[str]:
@@ -141,6 +142,8 @@ class Page:
 
     def broken_experiments(self, folder: Path) -> Iterator[str]:
         """Experiments that are none, and workflows (with `jobs`) that give our action what it does not take."""
+        for block in self.of("properties"):
+            (folder / block.name).write_text(block.text, "utf-8")
         for block in self.of("yaml"):
             if re.search(r"^jobs:", block.text, re.M):
                 yield from (

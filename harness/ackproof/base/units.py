@@ -78,6 +78,13 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
+def rough_duration(seconds: float) -> str:
+    """A duration in words, to two or three digits: `40 s`, `3 min`, `2.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def parse_shift(text: str) -> float:
     """Seconds, below zero for the past. Raises ValueError."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)

@@ -181,7 +181,8 @@ def plan(
     shard: tuple[int, int] | None,
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
-    from ackproof.plan.schedule import describe
+    from ackproof.plan.duration import estimate
+    from ackproof.plan.schedule import describe, describe_timing
     from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console()
@@ -193,6 +194,8 @@ def plan(
         console.lines(describe(case))
         console.line("")
     console.lines(planned.describe())
+    found = [case for _, case in planned.cases]
+    console.lines((*describe_timing(found), *estimate(found)))
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof.cli.force import asked_for, force_options, forced
-from ackproof.cli.options import FILES, examples, only_cases
+from ackproof.cli.options import FILES, examples, only_cases, over_the_files
 from ackproof.experiment.releases import LINES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ INCONCLUSIVE = 2
     )
 )
 @click.argument("files", nargs=-1, required=True, type=FILES)
-@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Over what the files say.")
+@over_the_files
 @only_cases
 @click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
 @click.option(

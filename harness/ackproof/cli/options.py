@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,13 +16,32 @@ from ackproof.rundir.storage import located
 if TYPE_CHECKING:
     from ackproof.plan.soaking import Soak
 
-over_the_files = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
-)
+FILES: Final = click.Path(path_type=Path)
+
+
+def over_the_files(command: Callable[..., int]) -> Callable[..., int]:
+    """What is said over the files: `settings`, those of `--set` and what `--settings-from` comes to."""
+
+    @click.option(
+        "--settings-from",
+        type=FILES,
+        help="Broker file of your own (server.properties): its settings, and Kafka's time-outs where it has none.",
+    )
+    @click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
+    )
+    @wraps(command)
+    def given(*, settings: tuple[str, ...], settings_from: Path | None, **others: object) -> int:
+        file = () if settings_from is None else (f"cluster.settings_from={settings_from}",)
+        return command(settings=(*file, *settings), **others)
+
+    return given
+
+
 only_cases = click.option(
     "--case",
     "only",
@@ -47,8 +67,6 @@ shard_option = click.option(
     callback=_read_shard,
     help="Only the Ith of N shares of the cases: 1/4, on other days or machines 2/4, 3/4, 4/4.",
 )
-
-FILES: Final = click.Path(path_type=Path)
 
 
 class _Place(click.Path):

@@ -103,6 +103,7 @@ def run(
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.console import Console
     from ackproof.judge.demands import demands
+    from ackproof.plan.schedule import describe_timing
     from ackproof.run.batch import same_names
     from ackproof.run.options import BatchOptions, plan_batch
 
@@ -128,6 +129,7 @@ def run(
         console.warning(text)
     for text in demands(case for _, case in planned.cases).impossible:
         console.warning(text)
+    console.lines(describe_timing(case for _, case in planned.cases))
     return _brought(planned, console)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import FILES, examples
+from ackproof.cli.options import FILES, examples, over_the_files
 
 if TYPE_CHECKING:
     from ackproof.experiment.case import Case
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("files", nargs=-1, required=True, type=FILES)
+@over_the_files
 @click.option(
     "--json", "machine", is_flag=True, help="All errors and warnings as a JSON list on standard output."
 )
-def validate(files: tuple[Path, ...], machine: bool) -> int:
+def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) -> int:
     """Check experiment files: all errors at once, with line and column; and what is expected and cannot be.
 
     Exit code 254 when there is an error; a warning changes nothing.
@@ -34,13 +35,14 @@ def validate(files: tuple[Path, ...], machine: bool) -> int:
     from ackproof.console import Console
     from ackproof.experiment.problems import InvalidExperiment, Problem, Severity
     from ackproof.plan.cases import cases, load
+    from ackproof.plan.schedule import describe_timing
     from ackproof.rundir.outcome import ExitCode
 
     console = Console(machine=machine)
     told: list[Problem] = []
     for file in files:
         try:
-            plan = load(file)
+            plan = load(file, settings)
         except InvalidExperiment as error:
             told += error.told
             console.error(str(error))
@@ -59,6 +61,8 @@ def validate(files: tuple[Path, ...], machine: bool) -> int:
         if not errors:
             how_many = f"{len(found)} {'case' if len(found) == 1 else 'cases'}"
             console.line(f"{file}: valid, {how_many}{rest}")
+            if any(case.experiment.cluster.settings_from for case in found):
+                console.lines(describe_timing(found))
         told += sorted([*plan.warnings, *errors])
     if machine:
         console.document([problem.as_json() for problem in told])

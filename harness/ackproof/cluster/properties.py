@@ -1,15 +1,12 @@
-"""server.properties of a node, rendered in layers; a later one wins::
-
-defaults     what suits a small cluster on one machine
-timing       `chaos`: short time-outs for experiments; `kafka`: nothing, so Kafka's own
-cluster      `cluster.config` of the experiment
-node         `cluster.broker_config` of this node
-necessities  what the harness stands on; the settings that touch it are refused (`experiment.settings`)
+"""server.properties of a node: the settings of `experiment.node_settings`, and over them what the harness stands on (a
+file may give none of these: `experiment.settings`). How such a file is written and read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.layout import Layout
@@ -17,6 +14,12 @@ from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.experiment.node_settings import configured
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
+
+_BLANKS: Final = " \t\f"
+_CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_ENTRY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_SIGNS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def check_settings(spec: ClusterSpec) -> None:
@@ -68,3 +71,32 @@ def _escape(text: str, *, key: bool = False) -> str:
 def _unicode_escape(sign: str) -> str:
     units = sign.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def parse(text: str) -> dict[str, str]:
+    """The settings of a .properties file, as java.util.Properties reads them. Raises ValueError with the line's number
+    for an escape that Java refuses."""
+    found = {}
+    natural = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
+    for number, line in natural:
+        line = line.lstrip(_BLANKS)
+        if not line or line[0] in "#!":
+            continue
+        while _CONTINUED.search(line):
+            line = line[:-1] + next(natural, (number, ""))[1].lstrip(_BLANKS)
+        try:
+            name, value = (_unescape(part) for part in _ENTRY.fullmatch(line).groups())  # type: ignore[union-attr]
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        found[name] = value
+    return found
+
+
+def _unescape(text: str) -> str:
+    def sign(escape: re.Match[str]) -> str:
+        if escape[1] == "u":
+            raise ValueError("\\u stands before four hexadecimal digits")
+        return chr(int(escape[1][1:], 16)) if len(escape[1]) > 1 else _SIGNS.get(escape[1], escape[1])
+
+    # Java writes what is beyond 16 bits as two escapes.
+    return _ESCAPE.sub(sign, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

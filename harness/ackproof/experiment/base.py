@@ -12,7 +12,7 @@ from ackproof.base.units import wrong
 
 T = TypeVar("T")
 
-_SETTING: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+SETTING_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 class Spec(BaseModel):
@@ -38,7 +38,7 @@ def config_text(value: object) -> str:
 
 
 def _read_setting(name: object) -> object:
-    if not isinstance(name, str) or not _SETTING.match(name):
+    if not isinstance(name, str) or not SETTING_NAME.match(name):
         raise wrong("expected the name of a setting: letters, digits, '.', '_' and '-'")
     return name
 

@@ -40,6 +40,7 @@ from ackproof.repeats.demand import STATISTICS, Demand, Statistic
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Unit, Window
 from ackproof.rundir.documents import Scalar
 
+MOST_REPEATS: Final = 1000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 _FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)(\s+\S)?")
@@ -320,7 +321,7 @@ class ExperimentSpec(Spec):
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."
     )
-    repeat: Whole = Field(1, ge=1, le=1000, description="How often each case runs.")
+    repeat: Whole = Field(1, ge=1, le=MOST_REPEATS, description="How often each case runs.")
     seed: Whole = Field(0, ge=0, le=2**63 - 1, description="All random choices follow from it.")
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""Which Kafka a node runs: a release, a build of the user's own, a release with a patch, or an image.
+"""Which Kafka a node runs: a release, a build of the user's own, a release with a patch, or an image. Its broker file.
 
 In a file: `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}`, `{image: my/kafka:tag}`.
 Reading a file fills in what the file leaves open (`ackproof.plan.builds`): the version of a build, the newest release,
@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
+from ackproof.experiment.base import Config, Spec, Text
 from ackproof.experiment.releases import DEFAULT, LAST_WITH_ZOOKEEPER, RELEASES, line_of, too_old
 
 IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
@@ -154,3 +155,23 @@ Kafka: TypeAlias = Annotated[
     ),
 ]
 """What a file says of `kafka`."""
+
+
+class BrokerFile(Spec):
+    """A broker file of a team's own (server.properties). `path` is as the experiment has it. `settings` are in
+    `cluster.config` too, unless that gives others. `ignored`: settings that ackproof sets itself or does not keep, by
+    the reason."""
+
+    path: Text
+    settings: Config
+    ignored: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
+
+
+def _read_broker_file(value: object) -> object:
+    if value is None or isinstance(value, dict | BrokerFile):
+        return value
+    raise wrong("expected the path of a broker file, such as server.properties")
+
+
+_PATH_SCHEMA = WithJsonSchema({"type": "string", "minLength": 1, "title": "Broker file"})
+BrokerFileField: TypeAlias = Annotated[BrokerFile | None, BeforeValidator(_read_broker_file), _PATH_SCHEMA]

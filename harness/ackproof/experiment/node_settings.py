@@ -3,7 +3,7 @@
 defaults     what suits a small cluster on one machine
 timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself; `kafka`:
              nothing, so Kafka's own
-cluster      `cluster.config` of the experiment
+cluster      `cluster.config` of the experiment, in which those of its broker file (`settings_from`) are
 node         `cluster.broker_config` of this node
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from ackproof.experiment.setting_effects import kafka_default
 from ackproof.experiment.spec import ClusterSpec
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
@@ -61,7 +62,7 @@ def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     """The settings of a node that do not depend on where it stands: all but the necessities."""
     return {
         **_defaults(spec),
-        **_timing(spec),
+        **timing_settings(spec),
         **_rack(spec, node_id),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
@@ -89,7 +90,8 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
     return values
 
 
-def _timing(spec: ClusterSpec) -> dict[str, str]:
+def timing_settings(spec: ClusterSpec) -> dict[str, str]:
+    """What `timing` sets of every node."""
     match spec.timing:
         case "chaos":
             return {**_CHAOS, **spec.metadata.timing}
@@ -99,24 +101,9 @@ def _timing(spec: ClusterSpec) -> dict[str, str]:
             return {}
 
 
-_KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "replica.lag.time.max.ms": 30_000,
-        "broker.session.timeout.ms": 9_000,
-        "zookeeper.session.timeout.ms": 18_000,
-        "replica.socket.timeout.ms": 30_000,
-        "request.timeout.ms": 30_000,
-        "controller.quorum.election.timeout.ms": 1_000,
-        "controller.quorum.fetch.timeout.ms": 2_000,
-        "unclean.leader.election.interval.ms": 300_000,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10_000,
-    }
-)
-
-
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for one whose default is
-    not known here."""
+    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for a setting that Kafka
+    does not have."""
     return min(_time_outs(spec, name))
 
 
@@ -126,7 +113,7 @@ def longest_time_out(spec: ClusterSpec, name: str) -> int:
 
 
 def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
-    usual = _timing(spec).get(name, _KAFKAS_OWN[name])
+    usual = timing_settings(spec).get(name, kafka_default(name))
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
     return [int(config.get(name, usual)) for config in given]
 

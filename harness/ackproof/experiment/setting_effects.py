@@ -19,7 +19,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.releases import KNOWN_FEATURES, LINES, numbers
-from ackproof.experiment.settings import Scope, refusal
+from ackproof.experiment.settings import Scope, why_reserved
 
 NAMES: Final = Path(__file__).with_name("kafka_settings.tsv")
 _EFFECTS: Final = Path(__file__).with_name("setting_effects.txt")
@@ -54,13 +54,22 @@ class SettingRow(NamedTuple):
 
 
 class KafkaSetting(NamedTuple):
-    """A setting of brokers or topics: the lines of releases that have it ('' as `last`: it is still there)."""
+    """A setting of brokers or topics: the lines of releases that have it ('' as `last`: it is still there).
+
+    `default`: that of the newest of them; `earlier`: those of lines that had another, `3.9=1;4.0=2`.
+    """
 
     scope: Scope
     name: str
     first: str
     last: str
     default: str
+    earlier: str = ""
+
+    def default_in(self, version: str) -> str:
+        """Kafka's default in a release that has it."""
+        others = dict(one.split("=", 1) for one in self.earlier.split(";") if one)
+        return others.get(".".join(version.split(".")[:2]), self.default)
 
     def is_in(self, version: str) -> bool:
         """Whether a release has it; one that is newer than all known ones as the newest of these."""
@@ -86,6 +95,11 @@ def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
     lines = (line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()[1:])
     found = [KafkaSetting(Scope(scope), *rest) for scope, *rest in lines]
     return {(one.scope, one.name): one for one in found}
+
+
+def kafka_default(name: str) -> str:
+    """Kafka's own default of a broker setting. Raises KeyError for one that no known release has."""
+    return kafka_settings()[Scope.BROKER, name].default
 
 
 @cache
@@ -116,7 +130,9 @@ def unjudged(case: Case) -> Iterator[str]:
             yield f"{name}={value}: {why}"
         elif setting is None and row is None:
             yield f"{name}={value}: nobody has said what this setting affects"
-        elif row is None or not row.unjudged or (setting is not None and setting.default == value):
+        elif (
+            row is None or not row.unjudged or (setting is not None and setting.default_in(version) == value)
+        ):
             continue
         elif row.effects == (Effect.AVAILABILITY,):
             slow.append(f"{name}={value}")
@@ -170,9 +186,9 @@ def _sections() -> Iterator[tuple[str, list[tuple[list[str], str, str, str]]]]:
     refused: dict[str, list[str]] = {}
     names = [*((one.scope, one.name) for one in kafka_settings().values())]
     for scope, name in [*names, *((None, name) for name in KNOWN_FEATURES)]:
-        why, row = None if scope is None else refusal(scope, name), row_of(name)
+        why, row = None if scope is None else why_reserved(scope, name), row_of(name)
         if why is not None:
-            refused.setdefault(why.partition(": ")[2], []).append(name)
+            refused.setdefault(why, []).append(name)
         elif row is not None and name not in told[row]:
             told[row].append(name)
     every = [(found, ", ".join(row.effects), row.judged, row.what) for row, found in told.items()]

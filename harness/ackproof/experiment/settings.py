@@ -44,6 +44,7 @@ def _field(field: str, *names: str) -> tuple[Reserved, ...]:
 
 _CODE: Final = "a file holds data and no code"
 _SECRET: Final = "a run directory would keep it; what lets clients in comes from --client-config"
+KEPT: Final = "a run directory would keep it"
 
 RESERVED: Final = (
     *_rows("broker", "it gives out ids and roles", "process.roles", "node.id", "broker.id"),
@@ -69,6 +70,8 @@ RESERVED: Final = (
         ),
         *("zookeeper.ssl.", "zookeeper.clientCnxnSocket"),
     ),
+    *_rows("broker", KEPT, "password.encoder.secret", "password.encoder.old.secret"),
+    *_rows("broker", KEPT, "delegation.token.secret.key", "delegation.token.master.key"),
     *_rows("broker", "cluster.mode says whether there is ZooKeeper", "zookeeper.connect"),
     *_rows("broker", "the cluster stays in its mode", "zookeeper.metadata.migration.enable"),
     *_rows("topic", "its brokers have no tiered storage", "remote.storage.enable", "remote.log.copy.disable"),
@@ -105,14 +108,19 @@ RESERVED: Final = (
 """Every such setting, and why."""
 
 
+def why_reserved(scope: Scope, name: str) -> str | None:
+    """Why an experiment may not give this setting, without its name; None if it may."""
+    return next((row.why for row in RESERVED if row.covers(scope, name)), None)
+
+
 def refusal(scope: Scope, name: str) -> str | None:
-    """Why an experiment may not give this setting; None if it may."""
-    why = next((row.why for row in RESERVED if row.covers(scope, name)), None)
+    """The same as a sentence."""
+    why = why_reserved(scope, name)
     if why is None:
         return None
     return (
         f"'{name}' has no place in a file: {why}"
-        if why is _SECRET
+        if why in (_SECRET, KEPT)
         else f"ackproof sets '{name}' itself: {why}"
     )
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
-from ackproof.experiment.kafka import Kafka, KafkaBuild
+from ackproof.experiment.kafka import BrokerFileField, Kafka, KafkaBuild
 from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.releases import DEFAULT, KRAFT
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
@@ -129,6 +129,11 @@ class ClusterSpec(Spec):
         "chaos",
         description="Default time-outs: short ones that suit experiments, such that nothing happens by itself while a "
         "script goes on, or Kafka's own.",
+    )
+    settings_from: BrokerFileField = Field(
+        None,
+        description="A broker file of your own (server.properties), relative to this file: its settings come below "
+        "config, and timing is kafka unless given.",
     )
     config: Config = Field(default_factory=dict, description="Kafka settings of every node.")
     broker_config: dict[NodeId, Config] = Field(

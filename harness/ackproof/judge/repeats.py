@@ -24,6 +24,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
 from ackproof.repeats.wording import span_text
+from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -102,9 +103,10 @@ def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> O
         tuple(_told(entry, value) for entry, value in zip(entries, group, strict=True))
         for entries, group in zip(of_cell, groups, strict=True)
     )
-    fresh = expected.model_copy(
-        update={"values": values, "seen": "", "interval": "", "low": None, "high": None, "enough": None}
-    )
+    timings = dict.fromkeys(entry.timing for entries in of_cell for entry in entries if entry.timing)
+    measured_under = ", ".join(timings) if ask.quantity.unit is Unit.SECONDS else ""
+    cleared = {"seen": "", "interval": "", "low": None, "high": None, "enough": None}
+    fresh = expected.model_copy(update={"values": values, "timing": measured_under, **cleared})
     if why := "; ".join(_lacking(expected, values, measure=demand.is_bare)):
         return fresh.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "why": why})
     found = decide(demand, groups, expected.confidence)

@@ -1,4 +1,4 @@
-"""What a file leaves open of the Kafka that it names, filled in before the file is checked.
+"""What a file leaves open of the Kafka and of the broker file that it names, filled in before the file is checked.
 
 `newest` becomes the newest release; a path and a patch become absolute; a build gets the version and digest of its
 jars, and a name. A resolved case holds all of it: its verdict can be repeated when the build is gone, and `replay`
@@ -8,20 +8,31 @@ refuses another build.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
+from typing import Final
 
-from ackproof.base.errors import AckproofError
+from ackproof.base.errors import AckproofError, BadInput
+from ackproof.experiment.base import SETTING_NAME
 from ackproof.experiment.kafka import NEWEST_RELEASE, ORIGINS, KafkaBuild
-from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode, plain
+from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
 from ackproof.experiment.problems import InvalidExperiment, Path
+from ackproof.experiment.settings import KEPT, Scope, why_reserved
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.paths import override
+from ackproof.plan.source import MAX_BYTES, read
 from ackproof.provision.jars import identify_build
 from ackproof.provision.releases import find_newest_release
 
+_SECRETS: Final = re.compile("password|secret|jaas|license|credential")
+"""Names of plugins' settings that nobody lists, and whose values are nobody's business."""
+
 
 def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
-    """The experiment with every Kafka that it names filled in; paths are relative to `folder`, where the file is.
+    """The experiment with every Kafka and broker file that it names filled in; paths are relative to `folder`, where
+    the file is.
 
     Raises `InvalidExperiment` with all that cannot be.
     """
@@ -43,8 +54,11 @@ class _Reader:
         if isinstance(node, ListNode):
             items = [self.walk(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)
-        if key.rpartition(".")[2] == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
+        name = key.rpartition(".")[2]
+        if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
             node = self._filled_in(node, where)
+        if name == "settings_from" and isinstance(node, ScalarNode) and isinstance(node.value, str):
+            return self._filled_in(node, where, broker_file=True)
         if isinstance(node, MapNode):
             return replace(
                 node,
@@ -54,8 +68,14 @@ class _Reader:
             )
         return node
 
-    def _filled_in(self, node: Node, where: Path) -> Node:
+    def _base(self, node: Node) -> FilePath:
+        """What paths are relative to."""
+        return FilePath.cwd() if node.mark == NOWHERE else self._folder
+
+    def _filled_in(self, node: Node, where: Path, *, broker_file: bool = False) -> Node:
         try:
+            if isinstance(node, ScalarNode) and broker_file:
+                return read_broker_file(node, self._base(node))
             if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
                 version = find_newest_release()
                 return replace(node, value=version, text=version)
@@ -71,11 +91,12 @@ class _Reader:
         when it is read."""
         if len(given.keys() & set(ORIGINS)) > 1 or not given.keys() <= set(KafkaBuild.field_names()):
             return node
-        folder = FilePath.cwd() if node.mark == NOWHERE else self._folder
         written = KafkaBuild(**{"version": "", **given})
         for name in ("path", "patch"):
             if name in given:
-                given[name] = os.path.normpath(folder.absolute() / FilePath(given[name]).expanduser())
+                given[name] = os.path.normpath(
+                    self._base(node).absolute() / FilePath(given[name]).expanduser()
+                )
         jars = None
         if "image" in given:
             # The libraries that speak to an engine are loaded only for those who ask for one.
@@ -89,3 +110,51 @@ class _Reader:
             {name: ScalarNode(text, text, node.mark) for name, text in texts.items()},
             {name: node.keys.get(name, ScalarNode(name, name)) for name in texts},
         )
+
+
+def read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
+    """The value of `settings_from` with what the file holds; its path is relative to `folder`. Raises `BadInput`."""
+    from ackproof.cluster.properties import parse  # what else that loads, only those need who give a file
+
+    file, raw = read(folder / FilePath(node.text).expanduser())
+    settings: dict[str, Node] = {}
+    ignored: dict[str, list[str]] = {}
+    try:
+        found = parse(raw[:MAX_BYTES].decode("latin-1"))  # as Kafka reads it
+    except ValueError as error:
+        raise BadInput(f"{file}: {error}") from error
+    for name, value in found.items():
+        if not SETTING_NAME.match(name) or not value.isprintable():
+            raise BadInput(
+                f"{file}: '{name[:60]}' is no setting of a broker; expected lines such as num.io.threads=8"
+            )
+        why = KEPT if _SECRETS.search(name) else why_reserved(Scope.BROKER, name)
+        if why is None:
+            settings[name] = ScalarNode(value.strip(), value.strip(), node.mark)
+        else:
+            ignored.setdefault(why, []).append(name)
+    if not found or len(raw) > MAX_BYTES:
+        raise BadInput(f"{file}: {'it is larger than 1 MiB' if found else 'it holds no settings'}")
+    reasons = _mapping(node, {why: nodes_of([*names]) for why, names in ignored.items()})
+    return _mapping(node, {"path": node, "settings": _mapping(node, settings), "ignored": reasons})
+
+
+def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
+    return MapNode(at.mark, {**entries}, {name: ScalarNode(name, name, at.mark) for name in entries})
+
+
+def with_broker_file(root: MapNode) -> MapNode:
+    """The experiment with the settings of its broker file in `cluster.config`, whose own count more, and with Kafka's
+    own timing unless it says another."""
+    cluster = root.entries.get("cluster")
+    given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
+    settings = given.entries.get("settings") if isinstance(given, MapNode) else None
+    if not isinstance(cluster, MapNode) or given is None or not isinstance(settings, MapNode):
+        return root
+    own = cluster.entries.get("config", MapNode(given.mark))
+    if isinstance(own, MapNode):
+        entries, keys = {**settings.entries, **own.entries}, {**settings.keys, **own.keys}
+        root = override(root, ("cluster", "config"), replace(own, entries=entries, keys=keys))
+    if "timing" not in cluster.entries:
+        root = override(root, ("cluster", "timing"), ScalarNode("kafka", "kafka", given.mark))
+    return root

@@ -79,6 +79,9 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
         found.report(_ORDER, "a broker that is a controller, too, takes part only once others do")
     elif order and (spec.ground.foreign or spec.ground.simulated) and found.sound(_ORDER):
         found.report(_ORDER, f"nothing starts on the backend {spec.backend}", key=True)
+    given: Path = ("cluster", "settings_from")
+    if spec.cluster.settings_from is not None and spec.ground.foreign and found.sound(given):
+        found.report(given, "brokers that someone else runs have settings of their own; leave it out")
     for broker in spec.cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
         if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):

@@ -19,14 +19,12 @@ from ackproof.workload.settings import ConfigValue
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
-_WHOLE: Final = re.compile(r"[0-9]{1,15}\Z")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z")
 _NUMBERS: Final = (
-    "min.insync.replicas",
-    "replica.lag.time.max.ms",
-    "broker.session.timeout.ms",
-    "zookeeper.session.timeout.ms",
+    *("min.insync.replicas", "num.io.threads", "timeout.ms", "max.ms", "backoff.ms", "expiration.ms"),
+    *("heartbeat.interval.ms", "election.interval.ms", "cleanup.interval.ms"),
 )
-"""Settings of nodes that ackproof reckons with."""
+"""How the settings of nodes end that ackproof reckons with."""
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
@@ -35,7 +33,7 @@ def check_settings(found: Problems, path: Path, scope: Scope) -> None:
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:
             found.report((*path, name), why, key=True)
-        elif scope is Scope.BROKER and name in _NUMBERS and found.sound((*path, name)):
+        elif scope is Scope.BROKER and name.endswith(_NUMBERS) and found.sound((*path, name)):
             text = value.text if isinstance(value, ScalarNode) else ""
             if not _WHOLE.match(text):
                 found.report((*path, name), f"expected a whole number, not {describe(value)}")

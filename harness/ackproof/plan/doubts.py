@@ -12,13 +12,14 @@ from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.setting_effects import unknown_setting
-from ackproof.experiment.triggers import After, At, When
+from ackproof.experiment.triggers import At, When
 from ackproof.faults.command import CommandFault
 from ackproof.faults.links.detach import Detach
 from ackproof.faults.links.of_links import OfLinks
 from ackproof.faults.planned.set_config import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.duration import begins, load_s, out_of_reach
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 
@@ -35,15 +36,21 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
         if build.assumption:
             found.warn(path, build.assumption)
     _look_at_settings(spec, found)
-    whole = max([spec.workload.duration, *(_ends(spec, fault) for fault in spec.faults)])
     for fault in spec.faults:
         entry: Path = ("faults", fault.number - 1)
         match fault.trigger:
+            case When() as trigger if why := out_of_reach(spec, trigger):
+                without = (
+                    ""
+                    if trigger.at_latest
+                    else f", and without fault {fault.number} the case is INCONCLUSIVE"
+                )
+                found.warn((*entry, "when"), f"{why}{without}; ask for less, or give workload.duration more")
             case When() as trigger if trigger.at_latest is None and not trigger.awaited:
                 without = f"without fault {fault.number} the case is INCONCLUSIVE"
                 found.warn((*entry, "when"), f"this may never come, and {without}; give it at_latest")
             case At() as trigger if trigger.at > spec.workload.duration:
-                least, asked = duration_text(whole), duration_text(spec.workload.duration)
+                least, asked = duration_text(load_s(spec)), duration_text(spec.workload.duration)
                 message = (
                     f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
                 )
@@ -97,26 +104,10 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
         return
 
 
-def _begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """The earliest moment at which it begins, in seconds after the start of the workload."""
-    match fault.trigger:
-        case At() as trigger:
-            return trigger.at
-        case After() as trigger:
-            return trigger.by + _begins(spec, spec.faults[trigger.fault - 1])
-        case _:
-            return 0.0
-
-
-def _ends(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """The earliest moment at which it is healed, or could be."""
-    return _begins(spec, fault) + (fault.hold or 0.0)
-
-
 def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
     """Nodes that are gone for the rest of the run, without which no partition at all acknowledges anything."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
-    if not gone or _begins(spec, fault) >= spec.workload.duration:
+    if not gone or begins(spec, fault) >= spec.workload.duration:
         return
     if not all(_leaves_alone(other) for other in spec.faults if other is not fault):
         return

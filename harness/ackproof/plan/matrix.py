@@ -21,6 +21,7 @@ from ackproof.experiment.problems import (
     path_text,
 )
 from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
+from ackproof.plan.builds import with_broker_file
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
@@ -60,6 +61,8 @@ class Plan:
     """What is doubtful, in file order."""
     file: Problems = field(repr=False, compare=False)
     """The file, for who looks further: where something is in it."""
+    too_few_repeats: tuple[Problem, ...] = ()
+    """Those of the warnings that more repeats answer."""
     over_repeats: tuple[OverRepeats, ...] = ()
     """What is expected over the repeats of cells, and of cells beside each other."""
     claimed: tuple[OverRepeats, ...] = ()
@@ -68,14 +71,14 @@ class Plan:
 
 def analyse(file: str, root: MapNode) -> Plan:
     """The experiment and its cells. Raises `InvalidExperiment` with everything that is wrong."""
-    found = Problems(file, root)
+    found = Problems(file, with_broker_file(root))
     spec = read_experiment(found)
     matrix = matrix_of(found)
     if spec is None:
         raise InvalidExperiment(found.problems)
     if not matrix.paths:
         check(spec, found)
-    cells = _Cells(found, matrix)
+    cells = _Cells(found, matrix, root)
     cells.read(spec)
     _check_number(found, spec, len(cells.names))
     expecting = Expecting(found, spec, matrix)
@@ -83,6 +86,7 @@ def analyse(file: str, root: MapNode) -> Plan:
     specs = [cell for cell, _ in read if cell is not None]
     matched = expecting.match(specs, [choice for _, choice in read], complete=not cells.problems)
     spanning: tuple[OverRepeats, ...] = ()
+    doubted = len(found.warnings)
     if not cells.problems:
         names = [name for name, _ in cells.names]
         spanning = Spanning(found, spec, expecting, names, matrix.choices, specs).match()
@@ -102,6 +106,7 @@ def analyse(file: str, root: MapNode) -> Plan:
         told,
         tuple(sorted({*found.warnings, *cells.warnings})),
         found,
+        too_few_repeats=tuple(found.warnings[doubted:]),
         over_repeats=tuple(one for one in spanning if not one.claim),
         claimed=tuple(one for one in spanning if one.claim),
     )
@@ -135,8 +140,10 @@ def _settings_of(choice: Choice) -> dict[Path, Node]:
 class _Cells:
     """All combinations of the axes, read and checked one by one."""
 
-    def __init__(self, found: Problems, matrix: Matrix) -> None:
+    def __init__(self, found: Problems, matrix: Matrix, written: MapNode) -> None:
+        """`written`: the file without the settings of its broker file, which a cell may replace."""
         self._found = found
+        self._written = written
         self._choices = matrix.choices
         self._varies = bool(matrix.paths)
         self.specs: list[ExperimentSpec | None] = []
@@ -175,10 +182,10 @@ class _Cells:
                     where.append(placed)
 
     def _root(self, choice: Choice) -> MapNode:
-        root = self._found.root
+        root = self._written
         for path, node in _settings_of(choice).items():
             root = override(root, path, node)
-        return root
+        return with_broker_file(root)
 
     def _placed(self, problem: Problem, choices: list[Choice]) -> list[Problem]:
         """A problem of some cells, at the values of the matrix that bring it about."""

@@ -15,7 +15,7 @@ from ackproof.plan.paths import may_stand_at, override, parse_path, wrong_path
 from ackproof.plan.source import parse, plain_scalar
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"
-_TEXTS: Final = frozenset({"kafka"})
+_TEXTS: Final = frozenset({"kafka", "settings_from"})
 """Fields whose value is a text even where it looks like a number: the quotes of a file are lost in a shell."""
 
 

@@ -22,7 +22,8 @@ _MAPS: Final = ("config", "broker_config", "features")
 def may_be_at(path: Path, node: Node) -> bool:
     """Whether a matrix can give the setting at `path` a value of this shape."""
     if isinstance(node, MapNode):
-        return path == ("cluster", "kafka") or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
+        read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
+        return read or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
     return isinstance(node, ScalarNode) or path[-1] == "assignment"
 
 
@@ -35,7 +36,8 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 
 def label_of(node: Node) -> str:
-    """A value as it stands in the name of a case: of a build its name, of an assignment `1-2-3+2-3-1`."""
+    """A value as it stands in the name of a case: of a build its name, of a broker file its path, of an assignment
+    `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
     if isinstance(node, ListNode):
@@ -44,7 +46,7 @@ def label_of(node: Node) -> str:
             for row in node.items
             if isinstance(row, ListNode)
         )
-    name = node.entries.get("name")
+    name = node.entries.get("name", node.entries.get("path"))
     return name.text if isinstance(name, ScalarNode) else "build"
 
 
@@ -201,9 +203,9 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
     found: list[Path] = []
     for name, value in data.items():
         path: Path = (*above, name)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name != "settings_from":
             found += leaves(value, path)
-        elif not isinstance(value, list) and path[0] in ROOTS:
+        elif not isinstance(value, list | dict) and path[0] in ROOTS:
             found.append(path)
     return found
 

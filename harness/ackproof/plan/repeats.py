@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.experiment import ExperimentSpec, spelt
+from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec, spelt
 from ackproof.experiment.nodes import MapNode
 from ackproof.experiment.problems import Path, nearest
 from ackproof.plan.axes import Choice
@@ -22,7 +22,7 @@ from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
 from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.decide import repeats_to_begin_with
+from ackproof.repeats.decide import USUAL, repeats_needed
 from ackproof.repeats.demand import Demand
 from ackproof.rundir.documents import OverRepeats, Scalar
 
@@ -70,12 +70,8 @@ class Spanning:
         return (*where, written.get(name, name))
 
     def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
-        if self._spec.repeat < 2 and self._found.sound(where, ("repeat",)):
-            count = repeats_to_begin_with(demand)
-            again = f"write repeat: {count}, or: ackproof run {self._found.file} --repeat {count}"
-            self._found.report(
-                where, f"{demand.statistic.name} is of repeats, and each case runs once; {again}"
-            )
+        needed = repeats_needed(demand)
+        self._check_repeats(where, demand, needed)
         if not self._found.sound(where):
             return
         unit = parse_ask(name).quantity.unit.value
@@ -87,9 +83,27 @@ class Spanning:
                 unit=unit,
                 cells=tuple(self._names[cell] for cell in cells),
                 repeats=self._spec.repeat,
+                needed=needed,
                 claim=str(where[1]) if where[0] == "claims" else "",
                 side=str(where[2]) if where[0] == "claims" else "",
             )
+
+    def _check_repeats(self, where: Path, demand: Demand, needed: int) -> None:
+        """Report what one run cannot show, and warn of what these repeats cannot decide."""
+        name, repeats = demand.statistic.name, self._spec.repeat
+        if repeats < 2 and self._found.sound(where, ("repeat",)):
+            remedy = self._remedy(max(needed, USUAL), "--repeat 2 ")
+            self._found.report(where, f"{name} is of repeats, and each case runs once; {remedy}")
+        elif repeats < needed:
+            message = f"over {repeats} repeats {name} has no interval that is bounded: it takes {needed}"
+            self._found.warn(where, f"{message}; {self._remedy(needed)}")
+
+    def _remedy(self, count: int, beginning: str = "") -> str:
+        if count > MOST_REPEATS:
+            return f"no experiment has more than {MOST_REPEATS}: ask for a quantile nearer to the median, or for max"
+        run = f"ackproof run {self._found.file}"
+        until = f"{beginning}--until-decided --at-most {min(2 * count, MOST_REPEATS)}"
+        return f"write repeat: {count}, or: {run} --repeat {count}, or until it is decided: {run} {until}"
 
     def _pairs(self, where: Path, demand: Demand, hits: Sequence[int]) -> Sequence[tuple[int, ...]]:
         sides = [self._chosen(where, items, hits) for items in (demand.of, demand.beside)]

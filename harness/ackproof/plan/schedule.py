@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from ackproof.base.units import duration_text, rate_text
-from ackproof.experiment.case import Case
+from ackproof.experiment.case import Case, cell_of
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
+from ackproof.experiment.timing import timing_name, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.life import UNABLE
 from ackproof.faults.storm import Storm
 from ackproof.plan.cases import pairs_of
 from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
+from ackproof.rundir.circumstances import shared
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
@@ -113,6 +115,7 @@ def describe(case: Case) -> list[str]:
         ),
         f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
         *([f"  racks: {racks}{'' if cluster.rack_aware else '; Kafka is not told'}"] if racks else []),
+        f"  timing: {timing_name(experiment)}",
         f"  topics (partitions × replicas): {topics}",
         f"  load: {producers.count} producer(s), acks={producers.acks}, {_pace(case)}, "
         f"{experiment.workload.consumers.live} live reader(s), "
@@ -126,6 +129,15 @@ def describe(case: Case) -> list[str]:
         within = (f"{name} {duration_text(bound)}" for name, bound in recovery_bounds(experiment).items())
         lines.append(f"  stuck after: {', '.join(within)}")
     return lines
+
+
+def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
+    """Whose time-outs these cases have, which settings are not Kafka's defaults, what is ignored: lines of text."""
+    cells = {(case.experiment.name, cell_of(case.id)): case.experiment for case in cases}
+    for timing, names in shared((cell, timing_of(spec)) for (_, cell), spec in cells.items()):
+        first, *rest = timing.lines()
+        yield f"{first} ({names})" if names else first
+        yield from (f"  {line}" for line in rest)
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:

@@ -98,6 +98,12 @@ class Evidence:
         )
 
     @cached_property
+    def timing(self) -> str:
+        """Whose time-outs its brokers had; '' in runs of older versions."""
+        timing = CaseFile.load(self.run.case_json).timing
+        return "" if timing is None else timing.name
+
+    @cached_property
     def phases(self) -> dict[str, int]:
         """Phase → when it began, in the order of the timeline; of one that begins twice the later time."""
         return {event.what.phase: event.t_ns for event in self.events if isinstance(event.what, PhaseBegan)}

@@ -32,6 +32,8 @@ class Row:
     low: float
     high: float
     why: str
+    timing: str = ""
+    """Whose time-outs a time was measured under; '' of what is none, and in runs of older versions."""
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
@@ -90,7 +92,9 @@ def _row(evidence: Evidence, ask: Ask, window: Window) -> Row:
     value = measured(evidence, ask, window) if ask.quantity.state is None else _range(evidence, ask, window)
     name = str(replace(ask, place=None))
     place = "" if ask.place is None else str(ask.place)
-    return Row(name, place, str(window), ask.quantity.unit.value, value.low, value.high, value.why)
+    unit = ask.quantity.unit
+    timing = evidence.timing if unit is Unit.SECONDS else ""
+    return Row(name, place, str(window), unit.value, value.low, value.high, value.why, timing)
 
 
 def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,8 @@ from ackproof.repeats.intervals import CONFIDENCE, Estimate, estimate, ranks
 
 MOST: Final = 2000
 """So many repeats are thought of when it is asked how many would decide."""
+_LARGEST: Final = 1 << 15
+"""p99.99 takes 29,956 repeats; no statistic that a file may ask for takes more."""
 USUAL: Final = 20
 """Repeats that are enough where the statistic does not ask for more."""
 EARLY: Final = 0.999
@@ -44,18 +47,23 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
     return Decision(found, holds, enough)
 
 
-def repeats_to_begin_with(demand: Demand) -> int:
-    """Return how many repeats bound the statistic on each side that the demand needs, `USUAL` at least."""
-    share, both = demand.statistic.share, demand.how is not None
+def repeats_needed(demand: Demand) -> int:
+    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs. With fewer it
+    is never PASS."""
+    share = demand.statistic.share
     if share is None or demand.statistic.is_max:
-        return USUAL
-    for count in _counts(USUAL - 1):
+        return 2
+    both = demand.how is not None or demand.is_bare
+    below, above = both or math.isfinite(demand.range.low), both or math.isfinite(demand.range.high)
+
+    def is_bounded(count: int) -> bool:
         lower, upper = ranks(count, share, CONFIDENCE)
-        if (lower or not (both or math.isfinite(demand.range.low))) and (
-            upper <= count or not (both or math.isfinite(demand.range.high))
-        ):
-            return count
-    return MOST
+        return (lower > 0 or not below) and (upper <= count or not above)
+
+    enough = 2
+    while enough < _LARGEST and not is_bounded(enough):
+        enough *= 2
+    return bisect_left(range(enough), True, lo=2, key=is_bounded)
 
 
 def _may_decide(demand: Demand, count: int, confidence: float) -> bool:

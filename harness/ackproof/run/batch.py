@@ -19,6 +19,7 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, jars_by_label, with_features
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.timing import timing_name
 from ackproof.faults.command import require
 from ackproof.judge import judge_over_repeats
 from ackproof.provision.progress import in_words
@@ -131,14 +132,13 @@ class Batch:
 
     def document(self) -> BatchFile:
         """What `batch.json` says now."""
-        entries = tuple(self._entry(one) for one in self.planned)
         whole = BatchFile(
             verdict=None,
             exit_code=0,
             seed=self.seed,
             name=self.name,
             command=self.command,
-            cases=entries,
+            cases=tuple(self._entry(one) for one in self.planned),
             over_repeats=self.over_repeats,
             claimed=self.claimed,
             at_most=self.at_most,
@@ -155,6 +155,7 @@ class Batch:
             cell=one.case.cell,
             repeat=one.case.repeat,
             error=one.error,
+            timing=timing_name(one.case.experiment),
             run=str(one.run.path.relative_to(self.directory.path)),
             order=one.order,
         )
@@ -295,9 +296,8 @@ def _lay_out(planned: PlannedBatch) -> Batch:
     batch.add(planned.cases)
 
     def begun(file: Path, one: OverRepeats) -> OverRepeats:
-        most = one.repeats if one.claim else options.at_most or one.repeats
-        named = {"experiment": batch.experiments.get(file, "")}
-        return one.model_copy(update={**named, "confidence": looks(one.repeats, most)[0][1]})
+        _, sure = looks(one.repeats, (not one.claim and options.at_most) or one.repeats)[0]
+        return one.model_copy(update={"experiment": batch.experiments.get(file, ""), "confidence": sure})
 
     batch.over_repeats = tuple(begun(*one) for one in planned.over_repeats)
     batch.claimed = tuple(begun(*one) for one in planned.claimed)

@@ -28,6 +28,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import Role
+from ackproof.experiment.timing import timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
@@ -213,10 +214,8 @@ class CaseRun:
         began = time.monotonic()
         self.driver.start()
         if self.spec.soak is None:
-            self._watch(
-                lambda: time.monotonic() - began >= self.spec.workload.duration,
-                self.spec.workload.duration + 60.0,
-            )
+            lasts = self.spec.workload.duration
+            self._watch(lambda: time.monotonic() - began >= lasts, lasts + 60.0)
         else:
             self.soaker = Soaker(self.spec, self.workload, cluster, self.timeline, self.tag, self._hidden)
             self.case = soak(self.case, self.driver, self.soaker, self.timeline, self._watch)
@@ -366,6 +365,7 @@ class CaseRun:
             jars={label: dict(digests) for label, digests in self.options.jars.items()},
             wall_ns=self.timeline.clock.wall_ns,
             sealed=True,
+            timing=timing_of(self.spec),
         ).save(self.run.case_json)
 
     def _remove_data(self, cluster: RunningCluster) -> None:

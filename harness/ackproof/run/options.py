@@ -163,7 +163,8 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
             file, options.settings, backend=options.backend, repeat=options.repeat, soak=options.soak
         )
         for warning in plan.warnings:
-            warn(str(warning))
+            if options.at_most is None or warning not in plan.too_few_repeats:
+                warn(str(warning))
         plans[file] = plan
         found += [(file, case) for case in cases(plan, seed=options.seed)]
     chosen = _only(found, options.only)
@@ -176,11 +177,11 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
     for text in planned.not_asked:
         warn(text)
     if options.at_most is not None:
-        _check_at_most(planned, options.at_most)
+        _check_at_most(planned, options.at_most, warn)
     return planned
 
 
-def _check_at_most(planned: PlannedBatch, at_most: int) -> None:
+def _check_at_most(planned: PlannedBatch, at_most: int, warn: Callable[[str], None]) -> None:
     if not any(True for _ in planned.over_repeats):
         raise BadInput(
             "--until-decided: nothing is expected over repeats, so that there is nothing to decide"
@@ -188,6 +189,8 @@ def _check_at_most(planned: PlannedBatch, at_most: int) -> None:
     for file, one in planned.over_repeats:
         if one.repeats > at_most:
             raise BadInput(f"--at-most {at_most}: {file} has {one.repeats} repeats to begin with")
+        if one.needed > at_most:
+            warn(f"--at-most {at_most}: {one.title} takes {one.needed} repeats or more")
 
 
 def plan_cases(

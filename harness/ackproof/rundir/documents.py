@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly
+from ackproof.rundir.circumstances import Calm, Timing
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -100,6 +101,8 @@ class CaseFile(Document):
     wall_ns: int = 0
     sealed: bool = False
     """The run says at its end what it wrote (`seal.json`). Those of older versions do not."""
+    timing: Timing | None = None
+    """Whose time-outs its brokers had; None in files of older versions."""
 
 
 class AttachedFile(Document):
@@ -219,27 +222,6 @@ class ClassJudgement(Document):
     """`impossible`, `possible` or `unknown`; empty where nothing is predicted and the settings alone decide."""
 
 
-class Calm(Document):
-    """How a run went in the seconds of its load in which no fault was at work. Shares are 0 … 1; -1 is unknown."""
-
-    seconds: float
-    asked_rate: float | None
-    """Records per second of all producers together; None: as fast as they can."""
-    sent_rate: float
-    median_ms: float
-    """Of acknowledgement times."""
-    late_ms: float
-    """How late the harness itself was at most."""
-    looks_per_s: float
-    busy: float
-    stolen: float
-    cpu_pressure: float
-    io_pressure: float
-    memory_pressure: float
-    starved: tuple[str, ...] = ()
-    """What was beyond its bound, a sentence each: then nothing that takes time is told of Kafka by this run."""
-
-
 class ExpectationJudged(Document):
     """What became of one bound of `expect`. `holds` None: it cannot be told, and `why` says what is cut or missing."""
 
@@ -249,6 +231,8 @@ class ExpectationJudged(Document):
     """In words, with its unit."""
     holds: bool | None
     why: str = ""
+    timing: str = ""
+    """Whose time-outs it was measured under; '' of what is no time."""
 
 
 class VerdictFile(Document):
@@ -296,6 +280,8 @@ class BatchCase(Document):
     """Why what is gone in a PASS is right."""
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
+    timing: str = ""
+    """Whose time-outs its brokers had (`Timing.name`); '' in files of older versions."""
     deleted_windows: int = 0
     """Of a soak, windows that were deleted when nothing was found in them."""
     run: str
@@ -339,6 +325,10 @@ class OverRepeats(Document):
     """Of the quantity; of the interval too, unless that is a ratio."""
     cells: tuple[str, ...]
     repeats: int
+    needed: int = 0
+    """So many bound the interval on each side that the demand needs; 0: it is not said."""
+    timing: str = ""
+    """Whose time-outs it was measured under; '' of what is no time."""
     claim: str = ""
     """The name of the claim that it shows; '' for what the experiment expects."""
     side: str = ""
@@ -378,7 +368,8 @@ class OverRepeats(Document):
         if self.verdict is None:
             return self.why or "not judged"
         sure = f"{self.confidence * 100:.4g} % interval {self.interval}, " if self.interval else ""
-        seen = f"{self.seen} ({sure}{self.repeats} repeats)" if self.seen else ""
+        under = f", timing {self.timing}" if self.timing else ""
+        seen = f"{self.seen} ({sure}{self.repeats} repeats{under})" if self.seen else ""
         return "; ".join(text for text in (seen, self.why) if text)
 
 

@@ -57,6 +57,7 @@ def make_batch(
                 verdict=recipe.verdict,
                 error=recipe.error,
                 reasons=recipe.reasons,
+                timing=recipe.timing.name if recipe.timing else "",
                 counts={} if "audit" in recipe.without or "folder" in recipe.without else _counts(recipe),
                 run=run.path.name,
             )
@@ -141,6 +142,7 @@ def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
             "system": HOSTILE[0] if recipe.hostile else "Linux 6.1.0 x86_64, 2 cores",
         },
         wall_ns=WALL_NS + number * ns(20),
+        timing=recipe.timing,
     ).save(run.case_json)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ackproof.rundir.documents import Calm, Scalar
+from ackproof.rundir.circumstances import Calm, Timing
+from ackproof.rundir.documents import Scalar
 from ackproof.rundir.outcome import Verdict
 
 ACKS = "workload.producers.acks"
@@ -80,6 +81,7 @@ class Recipe:
     ledgers: bool = False
     """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
     calm: Calm | None = None
+    timing: Timing | None = None
 
     @property
     def name(self) -> str:

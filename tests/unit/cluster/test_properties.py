@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address, Addresses
 from ackproof.cluster.layout import Layout
-from ackproof.cluster.properties import check_settings, render, settings
+from ackproof.cluster.properties import check_settings, parse, render, settings
 from ackproof.experiment.spec import ClusterSpec
 
 ADDRESSES = Addresses(block=7, base_port=29092)
@@ -137,3 +139,44 @@ def test_zookeeper_servers_answer_where_controllers_would(servers: int) -> None:
     assert Address(values["clientPortAddress"], int(values["clientPort"])) == layout.addresses.controller(101)
     named = {key for key in values if key.startswith("server.")}
     assert named == (set() if servers == 1 else {"server.101", "server.102", "server.103"})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=1\nb: 2\nc 3\n d\t=\t4 \n", {"a": "1", "b": "2", "c": "3", "d": "4 "}),
+        ("# a=1\n  ! b=2\n\n \t\nc=3", {"c": "3"}),
+        ("a=1,\\\n   2,\\\r\n\t3\nb=4", {"a": "1,2,3", "b": "4"}),
+        ("a\\\n  b=1", {"ab": "1"}),
+        ("a=1\\\n# b=2", {"a": "1# b=2"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a=1\\", {"a": "1"}),
+        ("# no comment goes on \\\na=1", {"a": "1"}),
+        ("a\\ b\\=c\\:d=1", {"a b=c:d": "1"}),
+        ("a=\\t\\n\\r\\f\\q\\u00e9", {"a": "\t\n\r\fqé"}),
+        ("a=b=c:d", {"a": "b=c:d"}),
+        ("a==b", {"a": "=b"}),
+        ("a", {"a": ""}),
+        ("a=1\rb=2", {"a": "1", "b": "2"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("", {}),
+    ],
+)
+def test_a_file_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
+    assert parse(text) == found
+
+
+def test_an_escape_that_java_refuses_is_told_with_its_line() -> None:
+    with pytest.raises(ValueError, match=r"line 3: \\u stands before four"):
+        parse("a=1\n\nb=\\\n  \\u12")
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
+        st.text(st.characters(exclude_categories=["Cs", "Cc"])),
+    )
+)
+def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+    assert parse(render(values)) == values

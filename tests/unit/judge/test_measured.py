@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
-from ackproof.rundir.documents import Calm
+from ackproof.rundir.circumstances import Calm
 from ackproof.rundir.outcome import Verdict
 
 from .conftest import MakeRun, attempt
@@ -22,12 +22,12 @@ SENT = [attempt(number, at) for number, at in enumerate((0.5, 1.05, 1.2, 1.3))]
         (
             'longest_gap(produce): "< 100ms"',
             Verdict.FAIL,
-            "expected longest_gap(produce) < 100ms, measured 550 ms",
+            "expected longest_gap(produce) < 100ms, measured 550 ms with timing chaos",
         ),
         (
             'latency(max): "> 1m"',
             Verdict.INCONCLUSIVE,
-            "not demonstrated: expected latency(max) > 60s, measured 1.300 s",
+            "not demonstrated: expected latency(max) > 60s, measured 1.300 s with timing chaos",
         ),
         (
             "lag: never > 5",
@@ -46,6 +46,7 @@ def test_what_each_comes_to(make_run: MakeRun, expect: str, verdict: Verdict, re
     assert found.verdict is verdict
     assert reason in " ".join(found.reasons)
     (one,) = found.expected
+    assert one.timing == ("" if expect.startswith("lag") else "chaos")
     assert one.holds is {Verdict.PASS: True, Verdict.FAIL: False}.get(verdict, one.holds)
 
 

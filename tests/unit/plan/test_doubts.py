@@ -152,3 +152,55 @@ def test_a_rack_that_is_gone_for_good(load_text: Load) -> None:
     assert (
         "from then on nothing can be acknowledged: 1 of 3 replicas are left at most, and it takes 2" in told
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "rate", "words"),
+    [
+        (
+            "acked >= 9000000",
+            "1000/s",
+            "acked >= 9000000 never comes: it takes 2.5 h at 1000/s, and in 40 s there are 40000",
+        ),
+        ("acked(t/0) > 9000000", "1000/s", "acked(t/0) > 9000000 never comes"),
+        ("acked == 9000000", "1000/s", "in 10 s there are 10000"),
+        ("acked >= 9000000", "full", ""),
+        ("acked >= 40000", "1000/s", ""),
+        ("acked <= 9000000", "1000/s", "this may never come"),
+        ("isr(t/0) >= 3", "1000/s", "this may never come"),
+    ],
+)
+def test_a_count_that_never_comes_in_the_time_given(
+    load_text: Load, condition: str, rate: str, words: str
+) -> None:
+    def told(at_latest: str) -> list[str]:
+        text = HEAD.format(least=2, acks="all").replace("acks: all", f"acks: all, rate: {rate}")
+        fault = f"  - {{kill: broker, when: {condition}{at_latest}, restart_after: 3s}}\n"
+        return warned(load_text, text + "faults:\n" + fault)
+
+    found = told("")
+    assert len(found) == (1 if words else 0)
+    assert all(words in one and "without fault 1 the case is INCONCLUSIVE" in one for one in found)
+    late = told(", at_latest: 8s")
+    assert len(late) == (
+        1 if condition.startswith("acked") and "<" not in condition and rate != "full" else 0
+    )
+    assert all("in 8 s there are 8000; ask for less" in one for one in late)
+
+
+def test_a_count_that_a_longer_fault_leaves_time_for(load_text: Load) -> None:
+    faults = ["{pause: broker, at: 5s, for: 55s}", "{kill: broker, when: acked >= 90000, restart_after: 3s}"]
+    head = HEAD.format(least=2, acks="all").replace("acks: all", "acks: all, rate: 1000/s")
+    text = head + "faults:\n" + "".join(f"  - {fault}\n" for fault in faults)
+    assert warned(load_text, text) == []
+    (told,) = warned(load_text, text.replace("90000", "190000"))
+    assert "in 90 s there are 90000" in told
+
+
+def test_each_of_several_readers_counts_what_it_reads(load_text: Load) -> None:
+    head = HEAD.format(least=2, acks="all").replace(
+        "acks: all}", "acks: all, rate: 1000/s}, consumers: {live: 4}"
+    )
+    fault = "faults:\n  - {kill: broker, when: read >= 250000, restart_after: 3s}\n"
+    assert warned(load_text, head + fault) == []
+    assert len(warned(load_text, head.replace("live: 4", "live: 3") + fault)) == 1

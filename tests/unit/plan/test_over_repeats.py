@@ -79,10 +79,60 @@ def test_one_run_is_no_repeats(load_text: Load) -> None:
     for demand, count in (("mean of acks=all minus acks=1 < 2s", 20), ("p95 < 6s", 59), ("p95 > 6s", 20)):
         text = TEXT.format(expect=f"  - {{latency(p99): {demand}}}").replace("repeat: 4", "repeat: 1")
         remedy = (
-            rf"each case runs once; write repeat: {count}, or: ackproof run \S*e\.yaml --repeat {count}\n"
+            rf"each case runs once; write repeat: {count}, or: ackproof run \S*e\.yaml --repeat {count}, "
+            rf"or until it is decided: ackproof run \S*e\.yaml --repeat 2 --until-decided --at-most {2 * count}\n"
         )
         with pytest.raises(InvalidExperiment, match=remedy):
             load_text(text)
+
+
+@pytest.mark.parametrize(
+    ("demand", "needed"),
+    [("p95 < 6s", 59), ("p90 < 6s", 29), ("p99 < 6s", 299), ("median < 6s", 6), ("median in 1s..6s", 6)],
+)
+def test_too_few_repeats_to_decide_are_told_with_the_number_that_can(
+    load_text: Load, demand: str, needed: int
+) -> None:
+    def warned(repeats: int) -> list[str]:
+        text = TEXT.format(expect=f"  - {{latency(p99): {demand}}}").replace(
+            "repeat: 4", f"repeat: {repeats}"
+        )
+        return [one.message for one in load_text(text).warnings]
+
+    name = demand.partition(" ")[0]
+    (told,) = warned(3)
+    assert told.startswith(
+        f"over 3 repeats {name} has no interval that is bounded: it takes {needed}; write repeat: "
+    )
+    assert f"write repeat: {needed}, or: ackproof run " in told
+    assert told.endswith(f"--until-decided --at-most {2 * needed}")
+    assert warned(needed - 1)[0].startswith(f"over {needed - 1} repeats {name} ")
+    assert warned(needed) == []
+
+
+def test_a_statistic_that_no_experiment_can_decide(load_text: Load) -> None:
+    text = TEXT.format(expect="  - {latency(p99): p99.9 < 6s}")
+    (told,) = load_text(text).warnings
+    assert "it takes 2995; no experiment has more than 1000" in told.message
+
+
+def test_few_repeats_are_enough_for_what_does_not_ask_for_more(load_text: Load) -> None:
+    for demand in ("mean < 6s", "max < 6s", "p95 > 6s"):
+        assert load_text(TEXT.format(expect=f"  - {{latency(p99): {demand}}}")).warnings == ()
+
+
+def test_who_goes_on_until_it_is_decided_is_told_of_the_most_repeats_alone(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(TEXT.format(expect="  - {given: {acks: 1, linger: 5ms}, latency(p99): p95 < 6s}"))
+
+    def warned(at_most: int | None) -> list[str]:
+        told: list[str] = []
+        plan_batch(BatchOptions((path,), at_most=at_most), told.append)
+        return told
+
+    assert ["has no interval that is bounded: it takes 59" in one for one in warned(None)] == [True]
+    assert warned(59) == []
+    assert warned(58) == ["--at-most 58: latency(p99) p95 < 6s, acks=1,linger=5ms takes 59 repeats or more"]
 
 
 def test_how_often_can_be_said_with_the_call(tmp_path: Path) -> None:

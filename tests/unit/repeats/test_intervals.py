@@ -15,7 +15,7 @@ from scipy import stats
 
 from ackproof.quantities.value import Value
 from ackproof.repeats.beside import beside
-from ackproof.repeats.decide import decide, looks
+from ackproof.repeats.decide import decide, looks, repeats_needed
 from ackproof.repeats.demand import Beside, Demand, Statistic
 from ackproof.repeats.intervals import Estimate, estimate, ranks
 from ackproof.rundir.bounds import Unit
@@ -51,6 +51,21 @@ def plainly(count: int, share: Fraction, confidence: Fraction) -> tuple[int, int
         if sum(mass[lower:upper]) >= confidence
     ]
     return min(found)[2:] if found else None
+
+
+@pytest.mark.parametrize("word", ["p1", "p5", "p10", "p25", "median", "p75", "p90", "p95", "p99"])
+@pytest.mark.parametrize("bound", ["< 6s", "> 6s", "in 1s..6s"])
+def test_the_repeats_that_are_needed_bound_the_interval_and_one_fewer_does_not(word: str, bound: str) -> None:
+    demand = Demand.parse(f"{word} {bound}", Unit.SECONDS)
+    needed = repeats_needed(demand)
+
+    def bounded(count: int) -> bool:
+        found = estimate(exact([2.0 + one / 1000 for one in range(count)]), demand.statistic)
+        below, above = found.low > 0, math.isfinite(found.high)
+        return (below or bound == "< 6s") and (above or bound == "> 6s")
+
+    assert needed == 2 or not bounded(needed - 1)
+    assert all(bounded(count) for count in range(needed, needed + 80))
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(9, 10), Fraction(19, 20)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from ackproof.experiment.timing import timing_name
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.liveness import machine_is_starved
@@ -18,7 +19,7 @@ from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
-from ackproof.rundir.bounds import Bound
+from ackproof.rundir.bounds import Bound, Unit
 from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.prediction import Chance
@@ -61,7 +62,8 @@ def _of_a_measure(
 ) -> Iterator[Opinion]:
     """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE. `starved`: why what
     it shows may be the machine's."""
-    text = f"expected {ask} {bound}, measured {answer.seen}"
+    timing = _timing(facts, ask)
+    text = f"expected {ask} {bound}, measured {answer.seen}" + (f" with timing {timing}" if timing else "")
     if answer.holds is None:
         yield stays_open(f"{text}: it cannot be told: {answer.why}")
     elif answer.holds is False and not answer.broken:
@@ -88,8 +90,18 @@ def judged(facts: Facts) -> Iterator[ExpectationJudged]:
             yield ExpectationJudged(quantity=name, bound=str(bound), seen=str(seen or 0), holds=holds)
         else:
             yield ExpectationJudged(
-                quantity=name, bound=str(bound), seen=answer.seen, holds=answer.holds, why=answer.why
+                quantity=name,
+                bound=str(bound),
+                seen=answer.seen,
+                holds=answer.holds,
+                why=answer.why,
+                timing=_timing(facts, ask),
             )
+
+
+def _timing(facts: Facts, ask: Ask) -> str:
+    """Whose time-outs a time was measured under; '' of what is none."""
+    return timing_name(facts.case.experiment) if ask.quantity.unit is Unit.SECONDS else ""
 
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:

@@ -1,0 +1,94 @@
+"""Whose time-outs: each setting that is not at Kafka's default is listed with both values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.experiment.node_settings import configured
+from ackproof.experiment.setting_effects import kafka_settings
+from ackproof.experiment.settings import Scope
+from ackproof.experiment.timing import markdown, timing_of
+from ackproof.plan import Plan
+from ackproof.plan.cases import cases
+from ackproof.plan.schedule import describe, describe_timing
+
+DOCS = Path(__file__).parents[3] / "docs" / "timing.md"
+Load = Callable[[str], Plan]
+TEXT = "name: t\ncluster: {%s}\ntopics: {orders: {replication_factor: 1}}\nworkload: {duration: 1s}\n"
+
+
+def test_the_table_of_the_page_is_that_of_the_code() -> None:
+    assert DOCS.read_text("utf-8").endswith(f"\n\n{markdown()}")
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+@pytest.mark.parametrize("timing", ["chaos", "script", "kafka"])
+def test_each_setting_that_is_not_kafkas_is_listed_once_with_both_values(
+    load_text: Load, timing: str, mode: str
+) -> None:
+    release = ', kafka: "3.9.2"' if mode == "zookeeper" else ""
+    spec = load_text(TEXT % f"timing: {timing}, mode: {mode}{release}").spec
+    found = timing_of(spec)
+    assert found.name == ("Kafka's own" if timing == "kafka" else timing)
+    config = configured(spec.cluster, 1)
+    listed = {one.name: (one.value, one.default) for one in found.changed}
+    assert len(listed) == len(found.changed)
+    for name, value in config.items():
+        default = kafka_settings()[Scope.BROKER, name].default
+        assert listed.pop(name, None) == (None if value == default else (value, default))
+    assert listed == {}
+    told = {one.name for one in found.changed}
+    assert (spec.cluster.metadata.session in told) is (timing != "kafka")
+
+
+def test_what_the_experiment_changes_shows_in_the_name(load_text: Load) -> None:
+    assert timing_of(load_text(TEXT % "config: {num.io.threads: 3}").spec).name == "chaos"
+    same = load_text(TEXT % "config: {broker.session.timeout.ms: 3000, request.timeout.ms: 30000}")
+    assert timing_of(same.spec).name == "chaos"
+    own = load_text(TEXT % "timing: kafka, config: {broker.session.timeout.ms: 3000}").spec
+    assert timing_of(own).name == "Kafka's own + cluster.config"
+
+
+def test_settings_of_single_brokers_are_listed_with_them(load_text: Load) -> None:
+    spec = load_text(TEXT % "timing: kafka, broker_config: {2: {num.io.threads: 3}}").spec
+    (one,) = [one for one in timing_of(spec).changed if one.name == "num.io.threads"]
+    assert (one.value, one.default, one.brokers) == ("3", "8", (2,))
+    assert str(one) == "num.io.threads=3 on broker 2 (8)"
+
+
+def test_a_setting_that_the_release_does_not_have(load_text: Load) -> None:
+    spec = load_text(TEXT % "config: {num.io.treads: 3}").spec
+    (one,) = [one for one in timing_of(spec).changed if one.name == "num.io.treads"]
+    assert one.default is None
+    assert str(one) == "num.io.treads=3 (not a setting of this release)"
+
+
+def test_a_plan_says_it_of_each_case_and_lists_the_settings_once(load_text: Load) -> None:
+    matrix = "matrix:\n  workload.producers.acks: [1, all]\n"
+    found = cases(load_text(TEXT % "" + matrix))
+    assert [line for line in describe(found[0]) if line.startswith("  timing: ")] == ["  timing: chaos"]
+    first, settings = describe_timing(found)
+    assert first == "timing: chaos; every time is measured under it"
+    assert "broker.session.timeout.ms=3000 (9000)" in settings
+    both = cases(load_text(TEXT % "" + "matrix:\n  cluster.timing: [chaos, kafka]\n"))
+    heads = [line for line in describe_timing(both) if line.startswith("timing")]
+    assert heads == [
+        "timing: chaos; every time is measured under it (timing=chaos)",
+        "timing: Kafka's own; every time is measured under it (timing=kafka)",
+    ]
+
+
+def test_a_default_is_that_of_the_release(load_text: Load) -> None:
+    """num.recovery.threads.per.data.dir was 1 until 3.9, and is 2 since 4.0 (KIP-1030)."""
+    for release, value, listed in (
+        ("3.9.2", 1, False),
+        ("3.9.2", 2, True),
+        ("4.3.1", 1, True),
+        ("4.3.1", 2, False),
+    ):
+        text = TEXT % f'kafka: "{release}", config: {{num.recovery.threads.per.data.dir: {value}}}'
+        told = {one.name: one.default for one in timing_of(load_text(text).spec).changed}
+        assert told.get("num.recovery.threads.per.data.dir") == (str(3 - value) if listed else None)
