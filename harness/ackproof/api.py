@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ackproof.base.errors import BadInput, MissingTool
+from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
@@ -89,10 +88,12 @@ class Run:
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
-        """The events, a row each; `detail` is a mapping. Raises `MissingTool` without pandas."""
+        """The events, a row each; `detail` is a mapping."""
+        import pandas
+
         columns = [name for name in Event.model_fields if name != "what"]
         told = [event.model_dump(mode="json") for event in self.events()]
-        return _pandas().DataFrame(told, columns=columns)
+        return pandas.DataFrame(told, columns=columns)
 
     def produced(self) -> ds.Dataset:
         """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
@@ -104,8 +105,7 @@ class Run:
 
     def findings(self) -> pandas.DataFrame:
         """What the audit found, a row for each unit that it counted: class, topic, partition, offset, … Raises
-        `BadInput` where nothing was counted, `MissingTool` without pandas."""
-        _pandas()
+        `BadInput` where nothing was counted."""
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
@@ -119,41 +119,42 @@ class Run:
 
     def quantities(self) -> pandas.DataFrame:
         """Every quantity of docs/quantities.md, one row each: quantity, partition ('' all), window ('' the whole run),
-        unit, `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why` says
-        why; of a state: least and greatest seen), and `timing` of a time. Raises `MissingTool` without pandas."""
+        unit, and `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why`
+        says why; of a state: the least and the greatest seen), and `timing` of a time."""
+        import pandas
+
         from ackproof.quantities.evidence import Evidence
         from ackproof.quantities.rows import Row, rows
 
-        pandas = _pandas()
         found = list(rows(Evidence.of_run(self._files)))
         return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
 
     def metrics(self) -> pandas.DataFrame:
         """What every node told of its own metrics, a row each: t_ns (asked), done_ns (answered), node, metric, value as
         JMX has it (times of requests in ms); the metric `up` says whether it answered. Raises `BadInput` where the
-        experiment did not observe metrics, `MissingTool` without pandas."""
+        experiment did not observe metrics."""
         if not self._files.metrics.exists():
             raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
-        _pandas()
         return storage.table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
         """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`). Raises
-        `BadInput` where nothing was counted, `MissingTool` without pandas."""
+        `BadInput` where nothing was counted."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: nothing was counted, so that there is no series")
-        _pandas()
         return storage.table(self._files.series).to_pandas()
 
     def elections(self) -> pandas.DataFrame:
         """Each election that the metadata log tells, a row each; `clean`: the leader was in the ISR, or eligible, until
-        then, None where a hole hides that. No row where that log was not seen. Raises `MissingTool` without pandas."""
+        then, None where a hole hides that. No row where that log was not seen."""
+        import pandas
+
         from ackproof.quantities.evidence import Evidence
 
         log = Evidence.of_run(self._files).metadata_log
         told = [(one, clean) for place in sorted(log.states) for one, clean in log.elections(place)]
         found = [{**one.model_dump(include={*_ELECTION}), "clean": clean} for one, clean in told]
-        return _pandas().DataFrame(found, columns=[*_ELECTION, "clean"])
+        return pandas.DataFrame(found, columns=[*_ELECTION, "clean"])
 
     @property
     def _files(self) -> CaseDir:
@@ -211,7 +212,8 @@ class Batch:
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
         """The tables of all runs below each other. A run that left none (the harness failed early) has no rows."""
-        pandas = _pandas()
+        import pandas
+
         found = []
         for entry in self.document.cases:
             run = Run(self.directory / entry.run)
@@ -368,16 +370,6 @@ def open_batch(directory: AnyPath) -> Batch:
     """The folder of a batch, old or new. Raises `BadInput` where there is no readable `batch.json`."""
     found = Batch(storage.located(directory).resolve())
     _ = found.document
-    return found
-
-
-def _pandas() -> ModuleType:
-    """Imported only where a frame is asked for. Raises `MissingTool`."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
-    found: ModuleType = pandas
     return found
 
 

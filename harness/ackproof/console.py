@@ -312,7 +312,7 @@ class BatchView:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} cases"),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
             TimeElapsedColumn(),
             TextColumn("left:"),
             TimeRemainingColumn(),

@@ -93,22 +93,11 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
     real = measured(evidence, Ask(VOCABULARY[truth], fault=fault), WHOLE) if truth else None
     return Alert(
         f"{name} {bound}",
-        _text(shown),
-        _text(real) if real is not None else "",
+        shown.text(Unit.SECONDS),
+        real.text(Unit.SECONDS) if real is not None else "",
         _late(shown, real) if real is not None else "",
         shown.why,
     )
-
-
-def _text(value: Value) -> str:
-    if not value.known:
-        return "unknown"
-    return "not shown" if value.high == math.inf and not _hole(value) else value.text(Unit.SECONDS)
-
-
-def _hole(value: Value) -> bool:
-    """Whether it is open because nobody could have told, and not because it did not come."""
-    return "did not tell" in value.why
 
 
 def _late(shown: Value, real: Value) -> str:
@@ -116,7 +105,7 @@ def _late(shown: Value, real: Value) -> str:
     if not (shown.known and real.known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:
-        return "unknown" if _hole(shown) else "never"
+        return "never" if shown.never else "unknown"
     low, high = shown.low - real.high, shown.high - real.low
     return span_text(max(0.0, low), max(0.0, high), Unit.SECONDS)
 

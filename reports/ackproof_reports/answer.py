@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, RuledBy, counted
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.outcome import Verdict, cases_text
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
 from ackproof_reports.loading import BatchView, CaseView, State
@@ -204,7 +204,10 @@ def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
     if len(cells) == len(matrix.cells):
-        what = "lost none of its acknowledged records" if len(cells) == 1 else "lost an acknowledged record"
+        whose = "its" if _is_one(cells, matrix) else "their"
+        what = (
+            f"lost none of {whose} acknowledged records" if len(cells) == 1 else "lost an acknowledged record"
+        )
         who = _who(cells, matrix) if len(cells) == 1 else f"none of the {len(cells)} settings"
         yield Clause(who, what, "good")
     elif any(_kind(cell) == "lost" or _forbidden(cell) for cell in matrix.cells):
@@ -269,7 +272,7 @@ def _when(cases: Sequence[CaseView]) -> str:
 
 
 def tally(batch: BatchView) -> str:
-    """`6 cases: 5 PASS, 1 INCONCLUSIVE`."""
+    """`2 cases, 3 repeats of each: 5 PASS, 1 INCONCLUSIVE`."""
     states = [case.state for case in batch.cases]
     parts = [f"{states.count(state)} {state.value}" for state in State if state in states]
-    return f"{plural(len(states), 'case')}: {', '.join(parts)}" if parts else plural(0, "case")
+    return ": ".join(filter(None, (cases_text(case.entry.title for case in batch.cases), ", ".join(parts))))

@@ -14,7 +14,7 @@ from ackproof.rundir.documents import write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import read_timeline
 from ackproof_reports.course import Course, arrange
-from ackproof_reports.over_repeats import Picture, picture
+from ackproof_reports.over_repeats import Picture, picture_of
 from ackproof_reports.page import asset, environment, policy
 from ackproof_reports.series import Series, read_series
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
@@ -81,7 +81,7 @@ def _view(folder: Path, judged: ClaimJudged) -> ClaimView:
                 run,
                 shown,
                 sparkline(*seen[run], peak) if run in seen else None,
-                picture(shown[0].over) if shown[0].over is not None else None,
+                picture_of(shown[0].over) if shown[0].over is not None else None,
             )
             for case, run, shown in runs
         ),

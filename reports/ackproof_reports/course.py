@@ -190,6 +190,8 @@ def sentence(event: Event) -> str:
                 + (f"; wrong: {wrong}" if wrong else "")
                 + (f"; seen: {seen}" if seen is not None else "")
             )
+        case FaultHealed(did=did):
+            return did
         case NodeDied(status=status, log=log):
             return _ended(event, status, log)
         case ClientDied(status=status):
@@ -224,19 +226,26 @@ def circumstances(faults: Sequence[Fault]) -> str:
 
     Where that would be a list, as of a soak, how many of each kind.
     """
-    phrases: list[str] = []
+    alike: dict[tuple[str, bool, str, str], list[Fault]] = {}
     struck = [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
     for fault in struck:
-        who, many = _who(fault)
-        phrase = (
-            f"{who} {'were' if many else 'was'} {fault.done}" if fault.done else f"{fault.kind} struck {who}"
-        )
-        if phrase not in phrases:
-            phrases.append(phrase)
+        alike.setdefault((*_who(fault), fault.done, "" if fault.done else fault.kind), []).append(fault)
+    phrases = [_phrase(*key, group) for key, group in alike.items()]
     if len(phrases) > _MOST_PHRASES:
         kinds = Counter(fault.kind for fault in struck).most_common()
         return f"{plural(len(struck), 'fault')} struck it ({', '.join(f'{kind} {n}' for kind, n in kinds)})"
     return joined(phrases)
+
+
+def _phrase(who: str, many: bool, done: str, kind: str, group: Sequence[Fault]) -> str:
+    nodes = {node for fault in group for node in fault.nodes}
+    if who.startswith("a ") and " of " not in who and len(nodes) > 1:
+        who, many = f"{len(nodes)} {who.removeprefix('a ')}s", True
+        times = len(group) if len(group) > len(nodes) else 1
+    else:
+        times = len(group)
+    often = {1: "", 2: " twice"}.get(times, f" {times} times")
+    return f"{who} {'were' if many else 'was'} {done}{often}" if done else f"{kind} struck {who}{often}"
 
 
 def _who(fault: Fault) -> tuple[str, bool]:

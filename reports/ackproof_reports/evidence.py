@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from ackproof.rundir.timeline import EventKind, RunFailed
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
 from ackproof_reports.series import Series
 from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
+
+_WAITED: Final = 0.5
+"""Where some process waited for more of the time than this, a reader is to look for themselves."""
 
 
 class Standing(StrEnum):
@@ -181,7 +185,7 @@ def _audit(case: CaseView) -> Iterator[Piece]:
 
 
 def _calm(case: CaseView) -> Iterator[Piece]:
-    what = "The machine had enough for it"
+    what = "The machine kept up with the load"
     seen = case.judged.calm if case.judged else None
     if seen is None:
         yield Piece(what, Standing.UNKNOWN, "nobody watched the machine")
@@ -195,7 +199,7 @@ def _calm(case: CaseView) -> Iterator[Piece]:
     shares = [
         ("processors busy", seen.busy),
         ("stolen by the host", seen.stolen),
-        ("waiting for a processor", seen.cpu_pressure),
+        ("of the time some process waited for a processor", seen.cpu_pressure),
         ("for a disk", seen.io_pressure),
         ("for memory", seen.memory_pressure),
     ]
@@ -203,4 +207,6 @@ def _calm(case: CaseView) -> Iterator[Piece]:
     told += [
         f"{name} {part:.0%}".replace("%", " %") if part >= 0 else f"{name} {ABSENT}" for name, part in shares
     ]
-    yield Piece(what, Standing.NOTE if seen.starved else Standing.THERE, ", ".join(told))
+    waited = max(seen.cpu_pressure, seen.io_pressure, seen.memory_pressure) > _WAITED
+    doubtful = seen.starved or waited or seen.sent_rate < 0
+    yield Piece(what, Standing.NOTE if doubtful else Standing.THERE, ", ".join(told))

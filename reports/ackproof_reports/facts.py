@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -15,7 +15,7 @@ from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
 from ackproof_reports.findings import CaseFindings, read_findings
 from ackproof_reports.loading import BatchView, CaseView
-from ackproof_reports.observed import Strip, read_strips
+from ackproof_reports.observed import read_strips
 from ackproof_reports.picture import Picture, picture_of
 from ackproof_reports.ranges import Group
 from ackproof_reports.series import Series, read_series
@@ -42,7 +42,6 @@ class CaseFacts:
     picture: Picture | None
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]
-    strips: dict[TopicPartition, Strip] = field(default_factory=dict)
     stories: dict[str, JsonValue] | None = None
     """Of lost records; see `lost_stories`."""
 
@@ -120,7 +119,7 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
     picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
     evidence = tuple(evidence_of(case, course, series))
     return CaseFacts(
-        case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), strips, stories
+        case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), stories
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Fault
-from ackproof_reports.observed import Strip
 
 if TYPE_CHECKING:
     from ackproof_reports.facts import CaseFacts
@@ -21,26 +20,26 @@ MOST: Final = 12
 """So many partitions have lanes."""
 _BEFORE_NS: Final = 1_000_000_000
 _AFTER_NS: Final = 8_000_000_000
-_READABLE: Final = 14.0
+_LETTERS: Final = 30
+"""Of a label, left of the bars."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Within a lane. `kind`: how it looks; `y`, `height`: from the top of the lane."""
+    """Within a lane. `kind`: how it looks; `text`: drawn where the bar has room for it."""
 
     x: float
     width: float
     kind: str
-    y: float = 2.0
-    height: float = HEIGHT - 4.0
     text: str = ""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One line. `y`: where it begins; `said`: the same in words."""
+    """One line. `y`: where it begins; `said`: the same in words; `name`: as much of the label as has room."""
 
     label: str
+    name: str
     y: int
     bars: tuple[Bar, ...]
     said: str
@@ -89,13 +88,19 @@ def span_of(fact: CaseFacts, struck: Sequence[Fault]) -> Span:
 def picture_of(span: Span, struck: Sequence[Fault], rows: Sequence[tuple[str, Sequence[Bar], str]]) -> Lanes:
     """Rows of bars, one below the other, with the faults and the time."""
     lanes = tuple(
-        Lane(label, number * HEIGHT, tuple(bars), said) for number, (label, bars, said) in enumerate(rows)
+        Lane(label, _shortened(label), number * HEIGHT, tuple(bars), said)
+        for number, (label, bars, said) in enumerate(rows)
     )
     bands = []
     for one in struck:
         begin, end = one.asked or one.confirmed or 0, one.recovered or one.healed or span.end
         bands.append((span.x(begin), round(max(1.0, span.x(end) - span.x(begin)), 1)))
     return Lanes(len(rows) * HEIGHT, lanes, tuple(bands), tuple(_ticks(span)))
+
+
+def _shortened(label: str) -> str:
+    """Its end, which tells partitions of one topic apart."""
+    return label if len(label) <= _LETTERS else f"…{label[1 - _LETTERS :]}"
 
 
 def _ticks(span: Span) -> Iterator[tuple[float, str]]:
@@ -108,18 +113,16 @@ def _ticks(span: Span) -> Iterator[tuple[float, str]]:
 
 
 def lanes_of(fact: CaseFacts, struck: Sequence[Fault]) -> Lanes | None:
-    """A lane per partition and thing: acknowledged, refused, who leads, how many are in sync."""
-    series, strips = fact.series, fact.strips
-    places = sorted({*(series.places if series else ()), *strips})
-    if not places:
+    """Two lanes per partition: acknowledged and refused. Who leads and is in sync is in the chart above."""
+    series = fact.series
+    if series is None or not series.places:
         return None
-    span = span_of(fact, struck)
-    rows: list[tuple[str, Sequence[Bar], str]] = []
-    for place in places[:MOST]:
-        if series is not None and place in series.places:
-            rows += _requests(span, place, series.places[place], series.start_ns, series.width_ns)
-        if place in strips:
-            rows += _states(span, place, strips[place])
+    span, places = span_of(fact, struck), sorted(series.places)
+    rows = [
+        row
+        for place in places[:MOST]
+        for row in _requests(span, place, series.places[place], series.start_ns, series.width_ns)
+    ]
     made = picture_of(span, struck, rows)
     return Lanes(made.height, made.lanes, made.bands, made.ticks, max(0, len(places) - MOST))
 
@@ -148,27 +151,3 @@ def _runs(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
         elif not count and first is not None:
             yield first, number
             first = None
-
-
-def _states(span: Span, place: TopicPartition, strip: Strip) -> Iterator[tuple[str, Sequence[Bar], str]]:
-    leaders, sizes, led, sized = [], [], [], []
-    replicas = max(1, strip.replicas)
-    for one in strip.stretches:
-        who = f"{one.leader}" if one.leader >= 0 else "none"
-        kind = f"leader n{one.leader % 8}" if one.leader >= 0 else "refused"
-        bar = span.bar(one.start_ns, one.end_ns, kind, who)
-        size = span.bar(one.start_ns, one.end_ns, "isr")
-        if bar is None or size is None:
-            continue
-        leaders.append(bar if bar.width >= _READABLE else Bar(bar.x, bar.width, bar.kind))
-        high = round((HEIGHT - 3) * len(one.isr) / replicas, 1)
-        sizes.append(Bar(size.x, size.width, "isr", HEIGHT - 1 - high, high))
-        led.append(who)
-        sized.append(f"{len(one.isr)}")
-    yield f"{place} leader", leaders, ", then ".join(_changes(led)) or "nobody looked"
-    yield f"{place} ISR", sizes, f"{', then '.join(_changes(sized)) or 'nobody looked'} of {replicas}"
-
-
-def _changes(words: Sequence[str]) -> list[str]:
-    """Each once, where it differs from the one before."""
-    return [word for number, word in enumerate(words) if not number or word != words[number - 1]]

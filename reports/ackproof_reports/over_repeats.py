@@ -7,11 +7,13 @@ cut, or lies between two, is somewhere between its two lines.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.quantities.value import number_text
+from ackproof.quantities.value import Value, number_text
+from ackproof.repeats.intervals import spread_of
+from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import OverRepeats, RepeatValue
 from ackproof_reports.loading import BatchView, State
@@ -43,13 +45,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class Row:
-    """One case in the table: how many of its repeats have a number, and what these came to."""
+    """One case in the table: how many of its repeats have a number, and what these came to. `interval`: of the median
+    with 95 % confidence."""
 
     cell: str
     known: str
-    least: str
-    median: str
-    most: str
+    least: str = ABSENT
+    median: str = ABSENT
+    interval: str = ABSENT
+    p90: str = ABSENT
+    most: str = ABSENT
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ def over_repeats(batch: BatchView) -> list[Shown]:
             repeats=plural(one.repeats, "repeat"),
             timing=one.timing,
             why=one.why,
-            rows=tuple(_rows(one)),
-            picture=picture(one),
+            rows=tuple(row_of(cell, values, Unit(one.unit)) for cell, values in _values(one).items()),
+            picture=picture_of(one),
         )
         for one in (*batch.file.over_repeats, *batch.file.claimed)
     ]
@@ -91,64 +96,75 @@ def state_of(one: OverRepeats) -> State:
     return State.NOT_JUDGED if one.verdict is None else State(one.verdict.value)
 
 
-def _rows(one: OverRepeats) -> Iterator[Row]:
-    unit = Unit(one.unit)
-    for cell, values in zip(one.cells, one.values, strict=False):
-        ordered = sorted((value for value in values if value.low is not None), key=_ends)
-        middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
-        yield Row(
-            cell,
-            f"{len(ordered)} of {len(values)}",
-            _told(ordered[:1], unit),
-            _told(middle[:1] if len(set(middle)) == 1 else middle, unit),
-            _told(ordered[-1:], unit),
-        )
+def row_of(cell: str, values: Sequence[Value], unit: Unit) -> Row:
+    """Return what the repeats of one case came to, in words."""
+    known, spread = f"{sum(one.known for one in values)} of {len(values)}", spread_of(values)
+    if spread is None:
+        return Row(cell, known)
+    return Row(
+        cell,
+        known,
+        value_text(spread.least, unit),
+        value_text(spread.median.seen, unit),
+        span_text(spread.median.low, spread.median.high, unit),
+        value_text(spread.p90.seen, unit),
+        value_text(spread.most, unit),
+    )
 
 
-def _ends(value: RepeatValue) -> tuple[float, float]:
-    return value.low or 0.0, math.inf if value.high is None else value.high
+def _values(one: OverRepeats) -> dict[str, list[Value]]:
+    return {
+        cell: [_value(value) for value in values] for cell, values in zip(one.cells, one.values, strict=False)
+    }
 
 
-def _told(values: Sequence[RepeatValue], unit: Unit) -> str:
-    """One value, or between two."""
-    if not values:
-        return ABSENT
-    low, high = min(_ends(one)[0] for one in values), max(_ends(one)[1] for one in values)
-    if high == math.inf:
-        return f"at least {number_text(low, unit)}"
-    return number_text(low, unit) if low == high else f"{number_text(low, unit)} to {number_text(high, unit)}"
+def _value(one: RepeatValue) -> Value:
+    if one.low is None:
+        return Value.unknown(one.why)
+    return Value(one.low, math.inf if one.high is None else one.high, one.why, one.never)
+
+
+def _interval(one: OverRepeats) -> tuple[float, float] | None:
+    """Return the interval; None without one, and of a ratio or a difference of two cases, which is on another axis."""
+    if not one.interval or len(one.cells) > 1:
+        return None
+    return -math.inf if one.low is None else one.low, math.inf if one.high is None else one.high
 
 
 # -- the picture ----------------------------------------------------------------------------------------------------
 
 
-def picture(one: OverRepeats) -> Picture | None:
-    """The distribution of what its repeats came to, with the interval; None where no number is known."""
-    numbers = [
-        end for group in one.values for value in group if value.low is not None for end in _ends(value)
-    ]
-    beside = len(one.cells) > 1  # then the interval is of a ratio or a difference, on no axis of this picture
-    span = [end for end in (one.low, one.high) if end is not None and not beside]
-    finite = [end for end in (*numbers, *span) if math.isfinite(end)]
-    if not numbers or not finite:
+def picture_of(one: OverRepeats) -> Picture | None:
+    """Return the picture of what the repeats came to."""
+    return picture(_values(one), Unit(one.unit), _interval(one))
+
+
+def picture(
+    groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
+) -> Picture | None:
+    """Return the distribution of what the repeats of each case came to, with the interval that lies `between` two
+    numbers; None where no number is known, or what was watched for never came."""
+    known = {cell: [one for one in group if one.known] for cell, group in groups.items()}
+    numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
+    finite = [end for end in (*numbers, *(between or ())) if math.isfinite(end)]
+    if not finite or all(one.never for group in known.values() for one in group):
         return None
     least, most = min(finite), max(finite)
 
     def across(number: float) -> float:
         share = 0.5 if most == least else (min(max(number, least), most) - least) / (most - least)
+        share = float(number > 0) if math.isinf(number) else share
         return round(_LEFT + share * (WIDTH - 2 * _LEFT), 1)
 
     interval = None
-    if one.interval and not beside:
-        left = across(least if one.low is None else one.low)
-        right = WIDTH - _LEFT if one.high is None else across(one.high)
+    if between is not None:
+        left, right = map(across, between)
         interval = (left, round(max(1.0, right - left), 1))
     curves = []
-    for cell, group in zip(one.cells, one.values, strict=False):
-        ends = [_ends(value) for value in group if value.low is not None]
-        low, high = (_steps([each[side] for each in ends], len(group), across) for side in (0, 1))
+    for cell, group in known.items():
+        ends = [one.low for one in group], [one.high for one in group]
+        low, high = (_steps(side, len(groups[cell]), across) for side in ends)
         curves.append(Curve(cell, low, high))
-    unit = Unit(one.unit)
     return Picture(tuple(curves), interval, number_text(least, unit), number_text(most, unit))
 
 

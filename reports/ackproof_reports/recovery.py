@@ -14,17 +14,14 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY
-from ackproof.repeats.demand import Statistic
-from ackproof.repeats.intervals import estimate
-from ackproof.repeats.wording import span_text
+from ackproof.repeats.intervals import spread_of
 from ackproof.rundir.bounds import WHOLE, Unit
-from ackproof.rundir.documents import OverRepeats, RepeatValue
 from ackproof_reports.answer import by_experiment
 from ackproof_reports.course import Fault
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.lanes import Lanes, lanes_of
 from ackproof_reports.loading import BatchView
-from ackproof_reports.over_repeats import Picture, picture
+from ackproof_reports.over_repeats import Picture, Row, picture, row_of
 
 MAX_FAULTS: Final = 8
 """Of more, such as a storm draws, the first are told."""
@@ -33,9 +30,6 @@ PHASES: Final = tuple(
     for one in VOCABULARY.values()
     if one.name == "time_to" and one.required == (Argument.FAULT,) and one.needs is not Witness.METRICS
 )
-
-
-_MEDIAN: Final = Statistic("median", 0.5)
 
 
 @dataclass(frozen=True)
@@ -109,19 +103,6 @@ def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[Phase]:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One case over its repeats. `median`: with its 95 % interval in `interval`."""
-
-    cell: str
-    known: str
-    least: str
-    median: str
-    interval: str
-    p90: str
-    most: str
-
-
-@dataclass(frozen=True)
 class Spread:
     """One time over the repeats of each case."""
 
@@ -172,46 +153,9 @@ def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, numbe
 
 
 def _spread(title: str, values: dict[str, list[Value]]) -> Spread:
-    shown = OverRepeats(
-        quantity=title,
-        demand="median",
-        unit=Unit.SECONDS.value,
-        cells=tuple(values),
-        repeats=max(map(len, values.values())),
-        values=tuple(
-            tuple(
-                RepeatValue(
-                    case=cell,
-                    low=value.low if value.known else None,
-                    high=value.high if math.isfinite(value.high) else None,
-                )
-                for value in group
-            )
-            for cell, group in values.items()
-        ),
-    )
-    rows = tuple(_row(cell, group) for cell, group in values.items())
-    if len(values) == 1:
-        median = estimate([one for group in values.values() for one in group if one.known], _MEDIAN)
-        if median.low > 0 and median.high < math.inf:
-            shown = shown.model_copy(update={"interval": "median", "low": median.low, "high": median.high})
-    return Spread(title, rows, picture(shown))
-
-
-def _row(cell: str, group: Sequence[Value]) -> Row:
-    known = [one for one in group if one.known]
-    told = f"{len(known)} of {len(group)}"
-    if not known:
-        return Row(cell, told, "", "", "", "", "")
-    median, p90 = estimate(known, _MEDIAN), estimate(known, Statistic("p90", 0.9))
-    least = Value(min(one.low for one in known), min(one.high for one in known))
-    most = Value(max(one.low for one in known), max(one.high for one in known))
-    return Row(
-        cell,
-        told,
-        least.text(Unit.SECONDS),
-        median.seen.text(Unit.SECONDS),
-        span_text(median.low, median.high, Unit.SECONDS),
-        p90.seen.text(Unit.SECONDS),
-        most.text(Unit.SECONDS),
-    )
+    rows = tuple(row_of(cell, group, Unit.SECONDS) for cell, group in values.items())
+    between = None
+    if len(values) == 1 and (spread := spread_of(next(iter(values.values())))):
+        median = spread.median
+        between = (median.low, median.high) if 0 < median.low <= median.high < math.inf else None
+    return Spread(title, rows, picture(values, Unit.SECONDS, between))

@@ -142,7 +142,7 @@ def audit(
     read_committed: bool = True,
     keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> Audit:
-    """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and each so-manieth
+    """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and every Nth
     record of one is a tombstone (0: none)."""
     produced, reads = list(produced), list(reads)
     found = Audit()

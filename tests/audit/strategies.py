@@ -29,7 +29,7 @@ class Drawn:
     """Producers that left an END."""
     transactions: tuple[Transaction, ...] = ()
     keys: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Of producers that case.json lists: how many, and each so-manieth record of one is a tombstone (0: none)."""
+    """Of producers that case.json lists: how many, and every Nth record of one is a tombstone (0: none)."""
 
     @property
     def read_committed(self):

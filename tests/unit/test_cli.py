@@ -14,6 +14,7 @@ import pytest
 
 from ackproof.base.errors import BadInput, MissingTool, NodeDied
 from ackproof.cli import main as cli
+from ackproof.cli.claims import _chosen
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
 
@@ -70,6 +71,25 @@ def test_sigterm_is_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr("ackproof.run.options.plan_batch", lambda _: signal.raise_signal(signal.SIGTERM))
     assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == 255
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "x.yaml", "--seed", "1", "--seed=2"], "--seed is given 2 times"),
+        (["explain", "runs/latest", "--case", "a#1", "--case", "b#1"], "--case is given 2 times"),
+        (["run", "x.yaml", "--simulate", "--no-simulate"], "--simulate is given 2 times"),
+        (["plan", "x.yaml", "--set", "a=1", "--set", "b=2", "--case", "a", "--case", "b"], "x.yaml"),
+        (["validate", "x.yaml", "--json", "--json"], "x.yaml"),
+    ],
+)
+def test_an_option_of_one_value_is_refused_where_it_is_given_twice(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main_code(words) == 254
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert ("given" in captured.err) == ("given" in said)
 
 
 def test_validate_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,3 +263,24 @@ def test_an_interrupt_says_where_what_was_recorded_is_kept(
     monkeypatch.setattr("ackproof.run.options.plan_batch", fail)
     assert cli.main_code(["run", "x.yaml"]) == 255
     assert "what was recorded is kept in runs/x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "chosen"),
+    [
+        ((), (), ["C09", "C18", "C33"]),
+        (("C09", "third"), (), ["C09", "C33"]),
+        ((), ("S1", "S3"), ["C09", "C33"]),
+        (("C09", "C18"), ("S1",), ["C09"]),
+    ],
+)
+def test_claims_are_those_of_any_word_and_any_source(
+    words: tuple[str, ...], tags: tuple[str, ...], chosen: list[str], tmp_path: Path
+) -> None:
+    told = zip(("C09", "C18", "C33"), ("first", "second", "third"), ("S1", "S2", "S3"), strict=True)
+    claims = [
+        f"  {name}: {{says: the {says}, sources: [{tag}], holds: [{{lost: 0}}]}}" for name, says, tag in told
+    ]
+    file = tmp_path / "x.yaml"
+    file.write_text("\n".join([GOOD + "claims:", *claims, ""]))
+    assert list(_chosen([file], words, tags, ())[file]) == chosen

@@ -21,7 +21,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.repeats.demand import Statistic
 from ackproof.rundir.comparison import Beyond, ComparedBatch, ComparedCase, ComparedQuantity, ComparisonFile
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports.compared import comparison_page
@@ -190,6 +190,72 @@ def test_the_command(pair: tuple[Path, Path], tmp_path: Path) -> None:
     )
     assert alike.return_value == 0, alike.output
     assert CliRunner().invoke(command, [str(pair[0])] * 2, standalone_mode=False).return_value == 0
+
+
+def lose(directory: Path, count: int) -> None:
+    """One of the repeats of acks=1 lost so many records, and failed."""
+    file = BatchDir(directory).batch_json
+    batch = BatchFile.load(file)
+    first = batch.cases[0].model_copy(update={"verdict": Verdict.FAIL, "counts": {"lost": count, "acked": 5}})
+    batch.model_copy(update={"cases": (first, *batch.cases[1:])}).save(file)
+
+
+def test_a_loss_and_a_verdict_stand_before_all_else(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    lose(pair[1], 1287)
+    page, data = tmp_path / "c.html", tmp_path / "c.json"
+    words = [*map(str, pair), "--html", str(page), "--json", str(data)]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert done.output.splitlines()[2:4] == [
+        "differs: acks=1: verdict: 3 PASS | 1 FAIL, 2 PASS",
+        "differs: acks=1: lost: 0 | 1,287 in 1 of 3 repeats",
+    ]
+    assert "verdicts or counts differ in 1 of 2 cases" in done.output
+    assert "B 1,287 in 1 of 3 repeats" in page.read_text()
+    found = ComparisonFile.load(data)
+    assert [case.differs for case in found.cases] == [True, False]
+    assert [one.report for one in found.batches] == [str(one / "report.html") for one in pair]
+    assert found.cases[0].runs[1][0] == str(
+        pair[1] / BatchFile.load(BatchDir(pair[1]).batch_json).cases[0].run
+    )
+
+
+def test_as_many_of_more_repeats_is_no_difference(pair: tuple[Path, Path]) -> None:
+    file = BatchDir(pair[1]).batch_json
+    batch = BatchFile.load(file)
+    batch.model_copy(update={"cases": tuple(one for one in batch.cases if one.repeat < 3)}).save(file)
+    assert not any(case.differs for case in compare(pair, MEAN).cases)
+
+
+def test_what_is_expected_is_compared_and_shown(go: Go) -> None:
+    expected = "total_gap(produce, above 2s)"
+    first = go(f"{{{expected!r}: '< 30s', lost: 0}}", repeat=1).directory.path
+    done = CliRunner().invoke(command, [str(first)] * 2, standalone_mode=False)
+    assert sum(line.strip().startswith(expected) for line in done.output.splitlines()) == 2, "of each case"
+    found = compare([first, first], MEAN)
+    assert {one.quantity for one in found.cases[0].quantities if one.expected} == {expected, "lost"}
+
+
+def test_no_case_in_common_is_inconclusive_and_says_why(pair: tuple[Path, Path]) -> None:
+    file = BatchDir(pair[1]).batch_json
+    batch = BatchFile.load(file)
+    renamed = (one.model_copy(update={"case": one.case.replace("acks", "rf")}) for one in batch.cases)
+    batch.model_copy(update={"cases": tuple(renamed)}).save(file)
+    done = CliRunner().invoke(command, list(map(str, pair)), standalone_mode=False)
+    assert done.return_value == 2
+    why = "the first batch has acks=1, acks=all; batch 2 has rf=1, rf=all"
+    assert f"no case in common, so nothing is compared: {why}" in done.output
+    assert why in comparison_page(compare(pair, MEAN))
+
+
+def test_the_load_of_the_machine_is_no_difference(pair: tuple[Path, Path]) -> None:
+    for directory, load in zip(pair, ("1.0", "9.0"), strict=True):
+        for path in directory.glob("*/case.json"):
+            case = CaseFile.load(path)
+            case.environment.update(
+                {"load average": load, "memory": f"8 GiB, {load} GiB free", "kernel": load}
+            )
+            case.save(path)
+    assert set(compare(pair, MEAN).environment) == {"kernel"}
 
 
 def test_one_run_each_tells_nothing(go: Go) -> None:

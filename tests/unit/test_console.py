@@ -274,7 +274,7 @@ def test_a_terminal_gets_a_bar_and_no_color_is_honoured(
         view.case_begins("a#1")
         view.live(1234, 5, "1,2,3")
         view.case_ends("a#1", "because")
-    assert "cases" in capsys.readouterr().out
+    assert "0/2 runs" in capsys.readouterr().out
     monkeypatch.setenv("NO_COLOR", "1")
     Console().batch(_batch(), "x")
     assert "\x1b[3" not in capsys.readouterr().out

@@ -25,10 +25,24 @@ HERE: Final = Path("experiments/claims")
 """Where claims are, from the root of the project."""
 
 
-@click.command(epilog=examples("ackproof claims -k C33", "ackproof claims --tag S2 --resume", codes=False))
+@click.command(
+    epilog=examples("ackproof claims -k C09 -k C33", "ackproof claims --tag S2 --resume", codes=False)
+)
 @click.argument("files", nargs=-1, type=FILES)
-@click.option("-k", "word", metavar="TEXT", help="Only claims with this in their name or sentence.")
-@click.option("--tag", metavar="SOURCE", help="Only claims of this source, such as S2.")
+@click.option(
+    "-k",
+    "words",
+    metavar="TEXT",
+    multiple=True,
+    help="Only claims with this in their name or sentence (may be given again).",
+)
+@click.option(
+    "--tag",
+    "tags",
+    metavar="SOURCE",
+    multiple=True,
+    help="Only claims of this source, such as S2 (may be given again).",
+)
 @click.option("--resume", is_flag=True, help="Keep what is answered in OUT/claims.json, and run the others.")
 @click.option(
     "--again",
@@ -52,8 +66,8 @@ HERE: Final = Path("experiments/claims")
 )
 def claims(
     files: tuple[Path, ...],
-    word: str | None,
-    tag: str | None,
+    words: tuple[str, ...],
+    tags: tuple[str, ...],
     resume: bool,
     again: int,
     backend: str | None,
@@ -72,7 +86,7 @@ def claims(
 
     console = Console(machine=machine)
     out = out.resolve()
-    document, chosen = out / "claims.json", _chosen(files, word, tag, settings)
+    document, chosen = out / "claims.json", _chosen(files, words, tags, settings)
     kept = ClaimsFile.load(document).claims if resume and document.exists() else ()
     judged = {one.claim: one for one in kept}
     for asking in range(1 + again):
@@ -108,7 +122,7 @@ def _open(
 
 
 def _chosen(
-    files: Sequence[Path], word: str | None, tag: str | None, settings: Sequence[str]
+    files: Sequence[Path], words: Sequence[str], tags: Sequence[str], settings: Sequence[str]
 ) -> Mapping[Path, Mapping[str, ClaimSpec]]:
     """The files, with those of their claims that are meant. Raises `BadInput` where there is none, or one twice."""
     from ackproof.plan import load
@@ -118,8 +132,9 @@ def _chosen(
     given = files or sorted(HERE.glob("*.yaml"))
     for file in given:
         for name, claim in load(file, settings).spec.claims.items():
-            if (word or "").lower() not in f"{name} {claim.says}".lower() or (
-                tag and tag not in claim.sources
+            text = f"{name} {claim.says}".lower()
+            if (words and not any(word.lower() in text for word in words)) or (
+                tags and not set(tags) & set(claim.sources)
             ):
                 continue
             if name in whose:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     "--fail-on", metavar="slower:20%", help="Exit code 1 where a time is longer, or a rate lower, by more."
 )
 @click.option(
-    "--all", "every", is_flag=True, help="All quantities; by default those that differ for certain."
+    "--all",
+    "every",
+    is_flag=True,
+    help="All quantities; by default those that differ for certain, and those that the experiment expects.",
 )
 @click.option("--html", type=FILES, help="Write it as a page of its own.")
 @click.option("--json", "json_file", type=FILES, help="Write it as JSON.")
@@ -52,8 +55,8 @@ def compare(
     """Hold batches beside the first of them: verdicts, quantities over repeats, settings and versions that differ.
 
     \b
-    Exit codes: 0 compared; with --fail-on 1 where the whole interval is beyond, 2 where nothing could be told;
-    254 bad input; 255 interrupted.
+    Exit codes: 0 compared; 2 no case in common; with --fail-on 1 where the whole interval is beyond, 2 where nothing
+    could be told; 254 bad input; 255 interrupted.
     """
     from ackproof.compare.batches import compare as hold
     from ackproof.console import Console
@@ -70,6 +73,8 @@ def compare(
         write_atomically(html, comparison_page(found))
     if json_file is not None:
         found.save(json_file)
+    if found.nothing_in_common:
+        return 2
     if not found.fail_on:
         return 0
     return 1 if found.broken else (2 if not found.told else 0)
@@ -130,18 +135,25 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
     """For people."""
     letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
     for letter, batch in zip(letters, found.batches, strict=True):
-        console.line(f"{letter}: {batch.directory} ({batch.cases} cases, {batch.verdict})")
+        runs = f"{batch.cases} run{'s' * (batch.cases != 1)}"
+        console.line(f"{letter}: {batch.directory} ({runs}, {batch.verdict})")
+    if found.nothing_in_common:
+        console.line(f"no case in common, so nothing is compared: {found.nothing_in_common}", "bold")
+        return
+    for case in found.cases:
+        if case.verdicts_differ:
+            console.line(f"differs: {case.case}: verdict: {_beside_each_other(case.verdicts)}", "bold")
+        for count in case.counts:
+            console.line(f"differs: {case.case}: {count.anomaly}: {' | '.join(count.texts)}", "bold")
     for name, values in found.environment.items():
         console.line(f"differs: {name}: {' | '.join(value or '-' for value in values)}")
     for case in found.cases:
         console.line("")
         console.line(case.case, "bold")
-        console.line(f"  {' | '.join(verdicts or 'not there' for verdicts in case.verdicts)}")
+        console.line(f"  {_beside_each_other(case.verdicts)}")
         for path, values in case.settings.items():
             console.line(f"  differs: {path}: {' | '.join(value[:60] for value in values)}")
-        shown = [
-            one for one in case.quantities if every or any(other and other.apart for other in one.beyond)
-        ]
+        shown = [one for one in case.quantities if every or one.apart or one.expected]
         if shown:
             columns = (
                 f"  {found.statistic} of",
@@ -161,13 +173,17 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
         )
 
 
+def _beside_each_other(verdicts: Sequence[str]) -> str:
+    return " | ".join(verdict or "not there" for verdict in verdicts)
+
+
 def _row(one: ComparedQuantity) -> Iterator[str]:
     yield f"  {one.quantity} {one.window}".rstrip()
     for side in one.sides:
         yield "-" if side is None else (side.why or f"{side.seen} ({side.interval})")
     for other in one.beyond:
         yield _beside(other)
-    yield "yes" if any(other and other.apart for other in one.beyond) else ""
+    yield "yes" if one.apart else ""
 
 
 def _beside(other: Beyond | None) -> str:
@@ -186,7 +202,9 @@ def _certainty(found: ComparisonFile) -> str:
     held = [other for case in found.cases for one in case.quantities for other in one.beyond if other]
     apart = sum(other.apart for other in held)
     sure = f"{found.confidence:.0%}"
+    differing = sum(case.differs for case in found.cases)
     return (
-        f"{apart} of {len(held)} are apart for certain, all of them at once at {sure}; "
+        f"verdicts or counts differ in {differing} of {len(found.cases)} cases; "
+        f"of the quantities {apart} of {len(held)} are apart for certain, all of them at once at {sure}; "
         f"an interval that is shown is of one alone at {sure}"
     )

@@ -11,6 +11,7 @@ import io
 import signal
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
@@ -128,7 +129,26 @@ def _console(machine: bool = False) -> Console:
     return Console(machine=machine)
 
 
+class _Commands(click.Group):
+    """Refuses an option that is given twice and of which one value alone could count."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            own = click.Context(command, info_name=name, parent=ctx, **command.context_settings)
+            _, _, order = command.make_parser(own).parse_args(list(rest))
+            for one, times in Counter(order).items():
+                if times > 1 and isinstance(one, click.Option) and not one.multiple:
+                    if one.is_flag and not one.secondary_opts:
+                        continue  # it says the same again
+                    raise click.UsageError(f"{one.opts[0]} is given {times} times; it takes one value", own)
+        return name, command, rest
+
+
 @click.group(
+    cls=_Commands,
     epilog=examples("ackproof run experiments/acks-matrix.yaml", "ackproof explain runs/latest", codes=True),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -244,7 +264,7 @@ def list_(out: Path, machine: bool) -> int:
         )
         return 0
     if found:
-        console.table(("batch", "cases", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
+        console.table(("batch", "runs", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
     else:
         console.line(f"{out}: no batch is here")
     for one in alive:

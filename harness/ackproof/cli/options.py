@@ -15,6 +15,8 @@ from ackproof.rundir.storage import located
 
 if TYPE_CHECKING:
     from ackproof.plan.soaking import Soak
+    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.layout import BatchDir
 
 FILES: Final = click.Path(path_type=Path)
 
@@ -96,7 +98,10 @@ keep_data_option = click.option(
     "--keep-data", is_flag=True, help="Keep the brokers' data in the run directories."
 )
 json_option = click.option(
-    "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
+    "--json",
+    "machine",
+    is_flag=True,
+    help="batch.json and the paths of batch, report and cases on standard output, all else on standard error.",
 )
 
 
@@ -165,6 +170,15 @@ def soak_of(soak: str | None, keep: int | None) -> Soak | None:
 def examples(first: str, second: str, *, codes: bool = False) -> str:
     """The end of a command's help: with `codes` what its exit codes mean, and two calls."""
     return (f"{EXIT_CODES}\n" if codes else "") + f"\b\nExamples:\n  {first}\n  {second}\n"
+
+
+def batch_with_paths(batch: BatchFile, directory: BatchDir) -> object:
+    """Return `batch.json` with the paths of the batch, its report and its cases, as JSON has it."""
+    told = batch.model_dump(mode="json")
+    told |= {"directory": str(directory.path.absolute()), "report": str(directory.report_html.absolute())}
+    for case in told["cases"]:
+        case["directory"] = str((directory.path / case["run"]).absolute())
+    return told
 
 
 def from_here(path: Path) -> str:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import PLACES, examples, from_here, spark_options, spark_settings
+from ackproof.cli.options import (
+    PLACES,
+    batch_with_paths,
+    examples,
+    from_here,
+    spark_options,
+    spark_settings,
+)
+
+if TYPE_CHECKING:
+    from ackproof.audit.results import AuditResult
+    from ackproof.rundir.documents import ExpectationJudged
 
 
 @click.command(
@@ -53,18 +65,33 @@ def audit(
         found = ", ".join(f"{name} {count}" for name, count in result.file.counts.items() if count)
         console.line(f"    {result.file.audited.acked} acked; {found or 'nothing found'}")
     if machine:
-        console.document(
-            [
-                {
-                    "directory": str(result.directory),
-                    "exit_code": result.code,
-                    "reasons": list(result.reasons),
-                    "audit": result.file.model_dump(mode="json") if result.file else None,
-                }
-                for result in results
-            ]
-        )
+        console.document([_result_with_paths(result) for result in results])
     return room.exit_code(results)
+
+
+def _result_with_paths(result: AuditResult) -> object:
+    """What was counted in one folder, which batch and report it belongs to, and what its experiment expects."""
+    from ackproof.judge import measure_expected
+    from ackproof.rundir.layout import BatchDir, CaseDir
+
+    path = result.directory.absolute()
+    batch = BatchDir(path.parent)
+    of_batch = batch.batch_json.exists()
+    expected: Sequence[ExpectationJudged] = ()
+    reasons = list(result.reasons)
+    try:
+        expected = measure_expected(CaseDir(path)) if result.file else ()
+    except BadInput as error:
+        reasons.append(f"what the experiment expects cannot be measured: {error}")
+    return {
+        "directory": str(path),
+        "batch": str(batch.path) if of_batch else None,
+        "report": str(batch.report_html) if of_batch else None,
+        "exit_code": result.code,
+        "reasons": reasons,
+        "audit": result.file.model_dump(mode="json") if result.file else None,
+        "expected": [one.model_dump(mode="json") for one in expected],
+    }
 
 
 def _ledgers(directory: Path) -> Iterator[Path]:
@@ -102,7 +129,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             batch = conclude_again(BatchDir(directory.resolve()), console.line)
             console.batch(batch, from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
-            text = batch.model_dump_json(indent=1)
+            told: object = batch_with_paths(batch, BatchDir(directory.resolve()))
         elif not (CaseDir(directory).case_json.exists() or CaseDir(directory).seal.exists()):
             raise BadInput(_no_batch(directory, "judge"))
         elif not CaseDir(directory).audit_json.exists():
@@ -114,9 +141,9 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
                 [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]
             )
             codes.append(int(verdict.verdict.exit_code))
-            text = verdict.model_dump_json(indent=1)
+            told = verdict.model_dump(mode="json")
         if machine:
-            console.raw(text)
+            console.document(told)
     return worst_exit_code(codes)
 
 

@@ -10,6 +10,7 @@ import click
 from ackproof.cli.options import (
     FILES,
     PLACES,
+    batch_with_paths,
     examples,
     from_here,
     json_option,
@@ -142,7 +143,7 @@ def _brought(planned: PlannedBatch, console: Console) -> int:
     document = batch.document()
     console.batch(document, from_here(batch.kept.report_html))
     if console.machine:
-        console.raw(document.model_dump_json(indent=1))
+        console.document(batch_with_paths(document, batch.kept))
     return document.exit_code
 
 

@@ -36,7 +36,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
     from ackproof.experiment.problems import InvalidExperiment, Problem, Severity
     from ackproof.plan.cases import cases, load
     from ackproof.plan.schedule import describe_timing
-    from ackproof.rundir.outcome import ExitCode
+    from ackproof.rundir.outcome import ExitCode, cases_text
 
     console = Console(machine=machine)
     told: list[Problem] = []
@@ -59,8 +59,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
         for problem in errors:
             console.error(str(problem))
         if not errors:
-            how_many = f"{len(found)} {'case' if len(found) == 1 else 'cases'}"
-            console.line(f"{file}: valid, {how_many}{rest}")
+            console.line(f"{file}: valid, {cases_text(case.id for case in found)}{rest}")
             if any(case.experiment.cluster.settings_from for case in found):
                 console.lines(describe_timing(found))
         told += sorted([*plan.warnings, *errors])

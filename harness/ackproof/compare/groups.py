@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,15 +15,18 @@ from pydantic import JsonValue
 from ackproof.base.errors import BadInput
 from ackproof.experiment.problems import path_text
 from ackproof.judge.repeats import no_number, of_kafka
+from ackproof.plan.cases import case_from_json
 from ackproof.plan.paths import leaves, value_at
+from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import Ask
 from ackproof.quantities.rows import rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import Estimate, estimate
-from ackproof.repeats.wording import span_text
-from ackproof.rundir.bounds import Unit
+from ackproof.repeats.wording import span_text, value_text
+from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.comparison import Side
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -34,9 +38,28 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 
 
 def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
-    """All that a run can be asked, of all partitions together."""
+    """All that a run can be asked, of all partitions together, and what its experiment expects something of."""
+    told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
+        told.add((row.quantity, row.window))
         yield (row.quantity, row.window), Value(row.low, row.high, row.why)
+    for asked, (ask, window) in expected_of(CaseFile.load(evidence.run.case_json)).items():
+        if asked not in told and ask.quantity.state is None:
+            yield asked, measured(evidence, ask, window)
+
+
+def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
+    """Return what the experiment of a case expects something of, in each run or over its repeats; nothing where an
+    older version wrote it in a way that cannot be read."""
+    found = {}
+    with suppress(BadInput):
+        for expect in case_from_json(file.resolved).experiment.expect:
+            windows = [(name, bound.window) for name, bound in expect.bounds.items()]
+            windows += [(name, demand.window) for name, demand in expect.over_repeats.items()]
+            for name, window in windows:
+                ask = parse_ask(name)
+                found[str(ask), str(window)] = ask, window
+    return found
 
 
 @dataclass
@@ -50,6 +73,7 @@ class Group:
     names: list[str] = field(default_factory=list)
     """Of the repeats that could be measured."""
     file: CaseFile | None = None
+    runs: list[str] = field(default_factory=list)
 
     def of(self, asked: Asked) -> list[Value]:
         """The numbers of all repeats; those of which nothing is known are among them."""
@@ -68,6 +92,10 @@ class Group:
         count = Counter(str(one.verdict or "no verdict") for one in self.entries)
         return ", ".join(f"{number} {word}" for word, number in count.items())
 
+    def counts(self, anomaly: str) -> tuple[int, ...]:
+        """What each repeat counted of a class, of those in which it was counted."""
+        return tuple(one.counts[anomaly] for one in self.entries if anomaly in one.counts)
+
 
 def _untold(name: str) -> Value:
     return Value.unknown(f"{name} does not tell it")
@@ -80,6 +108,7 @@ def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantit
         name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
         group = groups.setdefault(name, Group())
         group.entries.append(entry)
+        group.runs.append(str((directory / entry.run).absolute()))
         _measured(group, entry, CaseDir(directory / entry.run), measure)
     return groups
 
@@ -117,7 +146,7 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> Side:
 def words(found: Estimate, unit: Unit, how: Beside | None) -> dict[str, object]:
     """`seen`, `interval`, `low` and `high`."""
     return {
-        "seen": span_text(found.seen.low, found.seen.high, unit, how),
+        "seen": value_text(found.seen, unit, how),
         "interval": span_text(found.low, found.high, unit, how),
         "low": found.low if math.isfinite(found.low) else None,
         "high": found.high if math.isfinite(found.high) else None,

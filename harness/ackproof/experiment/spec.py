@@ -261,7 +261,7 @@ class ProducerSpec(Spec):
         description="How many keys the records of a producer have, in turn; without it none has one.",
     )
     tombstone_every: Whole | None = Field(
-        None, ge=2, le=1_000_000, description="Each so-manieth record of a key deletes it: it has no value."
+        None, ge=2, le=1_000_000, description="Every Nth record of a key is a tombstone: it has no value."
     )
     transaction_size: Whole | None = Field(
         None, ge=1, le=1_000_000, description="Records of a transaction; without it there are none."

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import BatchFile, VerdictFile
+from ackproof.rundir.documents import BatchFile, CaseFile, ExpectationJudged, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "work_out_removals"]
+__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expected", "work_out_removals"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
@@ -31,6 +31,23 @@ def judge_case(run: CaseDir) -> VerdictFile:
     verdict = judge(Facts.of(run))
     verdict.save(run.verdict_json)
     return verdict
+
+
+def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
+    """Measure what the case of an audited run expects; nothing of a folder without a case, and nothing is written.
+
+    Raises `BadInput` for what cannot be read.
+    """
+    from ackproof.judge.checks.expectations import judged
+    from ackproof.judge.facts import answers
+    from ackproof.plan.cases import case_from_json
+    from ackproof.quantities.evidence import Evidence
+
+    if not run.case_json.exists():
+        return ()
+    evidence = Evidence.of_run(run)
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    return tuple(judged(evidence, answers(evidence, case)))
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:

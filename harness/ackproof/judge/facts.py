@@ -14,7 +14,7 @@ from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, removals, with_the_expired_apart
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
-from ackproof.quantities.evidence import Evidence, by_zookeeper, planned_partitions
+from ackproof.quantities.evidence import Evidence, by_zookeeper, is_unanswered, planned_partitions
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
@@ -60,6 +60,7 @@ class Facts(Evidence):
             clients=file.clients,
             wall_ns=file.wall_ns,
             zookeeper=by_zookeeper(file),
+            unanswered=is_unanswered(file),
             planned=planned_partitions(file),
             events=tuple(events),
             timeline_whole=whole,
@@ -137,17 +138,22 @@ class Facts(Evidence):
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
         """Each expectation on a quantity, with what became of it."""
-        return [
-            (ask, bound, answered(self, ask, bound))
-            for expect in self.case.experiment.expect
-            for name, bound in expect.bounds.items()
-            for ask in (parse_ask(name),)
-        ]
+        return answers(self, self.case)
 
     @cached_property
     def excused(self) -> Mapping[str, Mapping[Excuse, int]]:
         """How many findings of each class a client or a setting explains."""
         return excused(self)
+
+
+def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
+    """Each expectation of a case on a quantity, with what became of it in its run."""
+    return [
+        (ask, bound, answered(evidence, ask, bound))
+        for expect in case.experiment.expect
+        for name, bound in expect.bounds.items()
+        for ask in (parse_ask(name),)
+    ]
 
 
 def partitions_of(case: Case, topics: Iterable[str]) -> set[TopicPartition]:

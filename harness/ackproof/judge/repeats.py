@@ -23,7 +23,7 @@ from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
-from ackproof.repeats.wording import span_text
+from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -126,6 +126,7 @@ def _told(entry: BatchCase, value: Value) -> RepeatValue:
         low=value.low if value.known else None,
         high=value.high if math.isfinite(value.high) else None,
         why=value.why,
+        never=value.never,
     )
 
 
@@ -160,7 +161,7 @@ def _result(found: Decision, demand: Demand) -> dict[str, object]:
     return {
         "verdict": _VERDICTS[found.holds],
         "why": why,
-        "seen": span_text(estimate.seen.low, estimate.seen.high, demand.unit, demand.how),
+        "seen": value_text(estimate.seen, demand.unit, demand.how),
         "interval": ""
         if demand.statistic.is_max
         else span_text(estimate.low, estimate.high, demand.unit, demand.how),

@@ -51,7 +51,7 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
         return value
     if quantity.falls:
         return replace(value, high=math.inf, why=STARVED)
-    return replace(value, low=0.0, why=STARVED)
+    return replace(value, low=0.0, why=STARVED, never=False)
 
 
 def calm(facts: Facts) -> Calm | None:

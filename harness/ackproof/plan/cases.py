@@ -153,7 +153,7 @@ def cases(
     if times < 1:
         raise BadInput(f"repeat: each case runs at least once, not {times} times")
     if len(plan.cells) * times > MAX_CASES:
-        raise BadInput(f"{len(plan.cells)} cells × {times} repeats are more than {MAX_CASES} cases")
+        raise BadInput(f"{len(plan.cells)} cases × {times} repeats are more than {MAX_CASES} runs")
     deals = {cell.name: pairs_of(cell.experiment) for cell in plan.cells}
     counts = {name: times if dealt is None else len(dealt.shares) for name, dealt in deals.items()}
     every = {

@@ -114,7 +114,7 @@ def analyse(file: str, root: MapNode) -> Plan:
 
 def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
     if cells * spec.repeat > MAX_CASES and found.sound(("repeat",)):
-        message = f"{cells} cells × {spec.repeat} repeats are more than {MAX_CASES} cases"
+        message = f"{cells} cases × {spec.repeat} repeats are more than {MAX_CASES} runs"
         found.report(("repeat",), message)
 
 

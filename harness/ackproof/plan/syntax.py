@@ -169,6 +169,8 @@ def _out_of_place(place: _Place) -> Said:
         return Said(place.at, f"{message}; take it away, or open the bracket that it belongs to")
     if not place.first:
         return _behind_a_value(place)
+    if (said := _below_braces(place)) is not None:
+        return said
     have, dashes, keys = place.at.column - 1, *_open_indents(place)
     if place.token == "-":
         where = (
@@ -182,6 +184,21 @@ def _out_of_place(place: _Place) -> Said:
     fitting = _or(dashes if place.line.lstrip().startswith("- ") else keys)
     message = (
         f"this line is indented by {have}, and what it could go on with by {fitting}; indent it by {fitting}"
+    )
+    return Said(place.at, message)
+
+
+def _below_braces(place: _Place) -> Said | None:
+    """A line that would go on with an item of a list which its braces have closed: `- {kill: {…}}`, then `at: 5s`."""
+    above = place.lines[: place.above()]
+    number = next((at for at in range(len(above), 0, -1) if above[at - 1].lstrip().startswith("- ")), 0)
+    item = re.match(r"(\s*)(?:- +)+\{", above[number - 1]) if number else None
+    closed = bool(above) and above[-1].partition(" #")[0].rstrip().endswith("}")
+    if item is None or not closed or place.at.column - 1 <= len(item[1]):
+        return None
+    message = (
+        f"the braces of line {number} close the item that this line would go on with; write "
+        f"'{shorten(place.line.strip(), 40)}' inside them, behind a comma, or take the outer braces away"
     )
     return Said(place.at, message)
 

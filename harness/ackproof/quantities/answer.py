@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
@@ -18,12 +18,14 @@ from ackproof.rundir.end import DELETED
 @dataclass(frozen=True)
 class Answer:
     """`holds` None: it cannot be told, and `why` says what is cut or missing. `broken`: it was demanded that there be
-    no more, or a state be so, and it is not; else what does not hold is merely not shown."""
+    no more, or a state be so, and it is not; else what does not hold is merely not shown. `value`: the number; None of
+    a state."""
 
     seen: str
     holds: bool | None
     broken: bool = False
     why: str = ""
+    value: Value | None = field(default=None, compare=False)
 
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
@@ -49,4 +51,4 @@ def answered(
     value = known(measured(evidence, ask, bound.window))
     holds = bound.within(value.low, value.high)
     why = (value.why or "it is not known more closely") if holds is None else ""
-    return Answer(value.text(bound.unit), holds, bound.broken(value.low, value.high), why)
+    return Answer(value.text(bound.unit), holds, bound.broken(value.low, value.high), why, value)

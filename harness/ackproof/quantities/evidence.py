@@ -71,6 +71,8 @@ class Evidence:
     """When it began, by the wall clock; 0: it does not say."""
     zookeeper: bool
     """Whether ZooKeeper keeps the metadata."""
+    unanswered: bool
+    """Whether no broker acknowledges what producers send (acks=0)."""
     planned: tuple[TopicPartition, ...]
     """The partitions of the case's topics."""
     events: tuple[Event, ...]
@@ -91,6 +93,7 @@ class Evidence:
             clients=file.clients,
             wall_ns=file.wall_ns,
             zookeeper=by_zookeeper(file),
+            unanswered=is_unanswered(file),
             planned=planned_partitions(file),
             events=tuple(events),
             timeline_whole=whole,
@@ -256,6 +259,11 @@ class Evidence:
 def by_zookeeper(file: CaseFile) -> bool:
     """Whether ZooKeeper keeps the metadata of a case."""
     return _resolved(file, "experiment", "cluster", "mode") == "zookeeper"
+
+
+def is_unanswered(file: CaseFile) -> bool:
+    """Return True if no broker acknowledges what the producers of a case send (acks=0)."""
+    return _resolved(file, "experiment", "workload", "producers", "acks") in (0, "0")
 
 
 def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:

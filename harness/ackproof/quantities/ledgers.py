@@ -138,7 +138,7 @@ class Tally:
         count = sum(self.latencies.values())
         if not count:
             return None
-        wanted = max(1, math.ceil(share * count))
+        wanted = max(1, math.ceil(round(share * count, 9)))  # 0.07 of 100 are 7, not 8
         for bucket in sorted(self.latencies):
             wanted -= self.latencies[bucket]
             if wanted <= 0:

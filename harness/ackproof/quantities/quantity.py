@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ackproof.rundir.metadata import PartitionDecided
     from ackproof.rundir.samples import Sample
 
+_QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 LEAST_GAP_S: Final = 0.01
 """Shorter gaps are not told apart."""
 
@@ -152,6 +153,12 @@ class Ask:
             Argument.VIEWER: self.viewer,
         }
         return values[argument] is not None
+
+
+def quantile_share(word: str) -> float | None:
+    """Return the share 0 … 1 that a quantile such as `p99.9` stands for; None for another word."""
+    match = _QUANTILE.match(word)
+    return round(float(match[1]) / 100, 6) if match else None
 
 
 def viewer_text(viewer: int) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence, Spans
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness, quantile_share
 from ackproof.quantities.value import Value
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.outcome import Outcome
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ackproof.quantities.ledgers import Tally
 
 _UNSENT: Final = "nothing was sent then, and nothing told that was sent before"
-SHARES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+QUANTILES: Final = ("p50", "p95", "p99", "p99.9")
+"""Those that every run is asked for; an experiment may ask for any other."""
 
 
 def _tally(evidence: Evidence, ask: Ask, spans: Spans) -> Tally:
@@ -36,9 +37,10 @@ def _latency(evidence: Evidence, ask: Ask, window: Window) -> Value:
     tally = _tally(evidence, ask, spans)
     if tally.longest_ns < 0:
         return Value.unknown("nothing was acknowledged")
-    if ask.quantity.variant == "max":
+    share = quantile_share(ask.quantity.variant)
+    if share is None:
         return Value.exactly(tally.longest_ns / 1e9)
-    found = tally.quantile(SHARES[ask.quantity.variant])
+    found = tally.quantile(share)
     assert found is not None
     low, high = found
     return Value(low / 1e9, min(high, tally.longest_ns) / 1e9)
@@ -91,26 +93,33 @@ _WINDOW: Final = "Unknown where the window never was"
 _VACUOUS: Final = (
     f"{_WINDOW}; where nothing was sent in it, nor told that was sent before, an absence says nothing."
 )
-QUANTITIES: Final = (
-    *(
-        Quantity(
-            name="latency",
-            variant=variant,
-            unit=Unit.SECONDS,
-            definition=(
-                "The longest time from a produce call to its acknowledgement."
-                if variant == "max"
-                else f"The time from the produce call that {share:.1%} of all acknowledgements did not exceed."
-            )
-            + " Within a window: of those that came in it.",
-            source=f"{_PRODUCED}: done_ns - sent_ns of what was acknowledged",
-            unknown=f"{'' if variant == 'max' else 'Known to 0.05 %. '}{_WINDOW}, or nothing was acknowledged in it.",
-            optional=(Argument.PLACE,),
-            windows=True,
-            measure=_latency,
+
+
+def latency(quantile: str) -> Quantity:
+    """Latency at a quantile such as `p95`, or `max`."""
+    is_max = quantile == "max"
+    return Quantity(
+        name="latency",
+        variant=quantile,
+        stands_for="" if is_max else "pN",
+        unit=Unit.SECONDS,
+        definition=(
+            "The longest time from a produce call to its acknowledgement."
+            if is_max
+            else "The time from the produce call that N % of all acknowledgements did not exceed; any quantile, "
+            "such as p50, p95 or p99.99."
         )
-        for variant, share in {**SHARES, "max": 1.0}.items()
-    ),
+        + " Within a window: of those that came in it.",
+        source=f"{_PRODUCED}: done_ns - sent_ns of what was acknowledged",
+        unknown=f"{'' if is_max else 'Known to 0.05 %. '}{_WINDOW}, or nothing was acknowledged in it.",
+        optional=(Argument.PLACE,),
+        windows=True,
+        measure=_latency,
+    )
+
+
+QUANTITIES: Final = (
+    *map(latency, (*QUANTILES, "max")),
     Quantity(
         name="rate",
         variant="produce",

@@ -34,10 +34,10 @@ def between(life: Life, after_ns: float, until_ns: float) -> Value:
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
-def not_until(life: Life, last_ns: float, what: str) -> Value:
-    """What had not happened when it was last looked for."""
+def not_until(life: Life, last_ns: float, what: str, end: str = "the last look") -> Value:
+    """What had not happened by `last_ns`, the `end` of watching for it."""
     seen = between(life, last_ns, last_ns)
-    return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, and then nobody looked")
+    return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
 
 
 def _measure(event: Event, evidence: Evidence, ask: Ask, window: Window) -> Value:
@@ -60,6 +60,8 @@ def _request(
     ask: Ask,
 ) -> Value | str:
     assert life.confirmed is not None
+    if evidence.unanswered and ask.quantity.variant != "first refused":
+        return "with acks=0 no broker acknowledges: a delivery report says that the socket took the request"
     since = evidence.ledgers.since(life.confirmed)
     places = [place for place in sorted(since) if ask.place in (None, place)]
     if not places:
@@ -68,7 +70,8 @@ def _request(
     for place in places:
         at = first(since[place])
         end = max(evidence.load_ends, life.confirmed)
-        values.append(not_until(life, end, f"{what} on {place}") if at is None else between(life, at, at))
+        never = not_until(life, end, f"{what} on {place}", "the end of the load")
+        values.append(never if at is None else between(life, at, at))
     return of_all(values)
 
 
@@ -209,7 +212,7 @@ def _controller(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
             return between(life, life.asked if unsure else first, last)
     if unsure:
         return Value(0, math.inf, "a controller began within a moment of when the fault was asked for")
-    return not_until(life, evidence.load_ends, "no controller began")
+    return not_until(life, evidence.load_ends, "no controller began", "the end of the load")
 
 
 def _wall(evidence: Evidence) -> int | str:
@@ -227,8 +230,9 @@ def _wall(evidence: Evidence) -> int | str:
 
 _PRODUCED: Final = "ledger/produced, timeline.jsonl"
 _SAMPLED: Final = "observed/partitions.jsonl, timeline.jsonl"
-_OPEN: Final = "Open above where the load ended first"
-_LOOKS: Final = "Between two looks; open above where no look showed it"
+_OPEN: Final = "Never, and open above, where the load ended first"
+_ACKS_0: Final = "Unknown with acks=0, which no broker acknowledges."
+_LOOKS: Final = "Between two looks; never, and open above, where no look showed it"
 _UNSEEN: Final = " A partition that nobody looked at within the second before the fault may have any time."
 _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
@@ -245,14 +249,14 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
         "the first record was sent, once it was confirmed, that was acknowledged in the end; of all partitions the "
         "latest. What waits in a producer until it can be acknowledged counts from when it was handed to that",
         _PRODUCED,
-        f"{_OPEN}.",
+        f"{_OPEN}. {_ACKS_0}",
     ),
     (
         "first ack",
         partial(_request, lambda one: one.acked, longest, "nothing was acknowledged"),
         "the first acknowledgement came of a record that was sent once it was confirmed; of all partitions the latest",
         _PRODUCED,
-        f"{_OPEN}.",
+        f"{_OPEN}. {_ACKS_0}",
     ),
     (
         "new leader",

@@ -19,7 +19,7 @@ from ackproof.quantities import (
     times,
     viewers,
 )
-from ackproof.quantities.quantity import Ask, Quantity, Vocabulary, read_argument
+from ackproof.quantities.quantity import Ask, Quantity, Vocabulary, quantile_share, read_argument
 from ackproof.rundir.anomalies import TABLE
 
 OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
@@ -79,6 +79,8 @@ def _named(name: str, words: list[str]) -> Quantity:
     if not variants:
         raise UnknownQuantity(name, list(dict.fromkeys(one.name for one in VOCABULARY.values())))
     chosen = next((one for one in variants if words and one.variant == words[0]), None)
+    if chosen is None and name == "latency" and words and quantile_share(words[0]) is not None:
+        chosen = rates.latency(words[0])
     plain = next((one for one in variants if not one.variant), None)
     if chosen is None and plain is None:
         valid = [one.key for one in variants]

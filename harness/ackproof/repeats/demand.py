@@ -16,11 +16,11 @@ from enum import StrEnum
 from typing import Final
 
 from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
+from ackproof.quantities.quantity import quantile_share
 from ackproof.rundir.bounds import WHOLE, Unit, Window, end_of
 
 STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
 """Those that are told where somebody writes another word."""
-_QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 _DEMAND: Final = re.compile(
     r"\s*(?P<statistic>[A-Za-z][A-Za-z0-9.]*)"
     r"(?:\s+of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<beside>[^\s,]+(?:\s*,\s*[^\s,]+)*))?"
@@ -52,8 +52,8 @@ class Statistic:
             return cls(word, 1.0 if word == "max" else None)
         if word == "median":
             return cls(word, 0.5)
-        match = _QUANTILE.match(word)
-        return cls(word, round(float(match[1]) / 100, 6)) if match else None
+        share = quantile_share(word)
+        return None if share is None else cls(word, share)
 
     @property
     def is_max(self) -> bool:

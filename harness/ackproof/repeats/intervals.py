@@ -14,7 +14,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final
 
-from ackproof.quantities.value import Value
+from ackproof.quantities.value import Value, longest, shortest
 from ackproof.repeats.demand import Statistic
 
 CONFIDENCE: Final = 0.95
@@ -30,6 +30,25 @@ class Estimate:
     high: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """What repeats came to, each of them a number that may lie between two."""
+
+    least: Value
+    median: Estimate
+    p90: Estimate
+    most: Value
+
+
+def spread_of(values: Sequence[Value]) -> Spread | None:
+    """Return the spread of the values that are known; None where none is."""
+    known = [one for one in values if one.known]
+    if not known:
+        return None
+    median, p90 = (estimate(known, Statistic(name, share)) for name, share in (("median", 0.5), ("p90", 0.9)))
+    return Spread(shortest(known), median, p90, longest(known))
+
+
 def estimate(
     values: Sequence[Value], statistic: Statistic, confidence: float = CONFIDENCE, *, as_if: int | None = None
 ) -> Estimate:
@@ -39,7 +58,7 @@ def estimate(
     exactly, whatever the distribution. The greatest is that of these repeats, and no estimate.
     """
     if statistic.is_max:
-        seen = Value(max(one.low for one in values), max(one.high for one in values))
+        seen = longest(list(values))
         return Estimate(seen, seen.low, seen.high)
     count = len(values) if as_if is None else as_if
     if statistic.share is None:
@@ -119,8 +138,12 @@ def _quantile(values: Sequence[Value], share: float, confidence: float, count: i
     def place(rank: int) -> int:
         return -(-rank * len(values) // count) - 1
 
+    # Never, where both neighbours of the quantile are so: one of them alone is no number.
+    never = min(_neighbours(highs, share)) == math.inf and all(
+        one.never for one in values if one.high == math.inf
+    )
     return Estimate(
-        Value(_at(lows, share), _at(highs, share)),
+        Value(_at(lows, share), _at(highs, share), never=never),
         lows[place(lower)] if lower else (0.0 if math.isfinite(lows[0]) else -math.inf),
         highs[place(upper)] if upper <= count else math.inf,
     )
@@ -128,10 +151,13 @@ def _quantile(values: Sequence[Value], share: float, confidence: float, count: i
 
 def _at(ordered: Sequence[float], share: float) -> float:
     """The quantile of these numbers: the mean of two neighbours where it lies between them (Hyndman and Fan's 2nd)."""
-    place = round(len(ordered) * share, 9)
-    first = ordered[max(0, math.ceil(place) - 1)]
-    second = ordered[min(len(ordered) - 1, math.floor(place))]
+    first, second = _neighbours(ordered, share)
     return first if first == second else (first + second) / 2
+
+
+def _neighbours(ordered: Sequence[float], share: float) -> tuple[float, float]:
+    place = round(len(ordered) * share, 9)
+    return ordered[max(0, math.ceil(place) - 1)], ordered[min(len(ordered) - 1, math.floor(place))]
 
 
 @lru_cache(maxsize=4096)

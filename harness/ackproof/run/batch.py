@@ -93,7 +93,7 @@ class PlannedCase:
     """Whether that is the user's to mend."""
     result: CaseResult | None = None
     order: int = 0
-    """As the how-manieth it runs."""
+    """Position in run order, from 1."""
 
     def bring(self, through: Callable[[], object], who: str = "the harness") -> None:
         """Call `through`; what it raises is this case's error, so that no other case suffers."""

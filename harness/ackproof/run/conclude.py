@@ -158,6 +158,7 @@ def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
             "reasons": verdict.reasons if verdict else (),
             "counts": result.counts,
             "permitted": verdict.permitted if verdict else "",
+            "expected": verdict.expected if verdict else (),
             "starved": verdict.starved if verdict else (),
             "deleted_windows": result.audit.deleted.windows if result.audit and result.audit.deleted else 0,
             "error": entry.error or result.error,

@@ -71,7 +71,7 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     keys: int = 0
-    """How many keys a producer's records have, and each so-manieth of a key is a tombstone (`rundir.keys`); 0: none."""
+    """How many keys a producer's records have; every Nth of a key is a tombstone (`rundir.keys`); 0: none."""
     tombstone_every: int = 0
     killed: bool = False
     """A fault killed it: it leaves no `_END`, and what it had sent is in the ledger all the same."""
@@ -223,16 +223,18 @@ class ClassJudgement(Document):
 
 
 class ExpectationJudged(Document):
-    """What became of one bound of `expect`. `holds` None: it cannot be told, and `why` says what is cut or missing."""
+    """What became of one bound of `expect`. `holds` None: it cannot be told, and `why` says what is cut or missing.
+    `seen`: in words, with its unit. `low`, `high`: between which the number lies; None: open, unknown, or a state."""
 
     quantity: str
     bound: str
     seen: str
-    """In words, with its unit."""
     holds: bool | None
     why: str = ""
     timing: str = ""
     """Whose time-outs it was measured under; '' of what is no time."""
+    low: float | None = None
+    high: float | None = None
 
 
 class VerdictFile(Document):
@@ -278,6 +280,7 @@ class BatchCase(Document):
     counts: dict[str, int] = Field(default_factory=dict)
     permitted: str = ""
     """Why what is gone in a PASS is right."""
+    expected: tuple[ExpectationJudged, ...] = ()
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
     timing: str = ""
@@ -286,7 +289,7 @@ class BatchCase(Document):
     """Of a soak, windows that were deleted when nothing was found in them."""
     run: str
     order: int = 0
-    """As the how-manieth of its batch it ran, from 1; 0: it is not said."""
+    """Position in the run order of its batch, from 1; 0: unknown."""
 
     @property
     def cell_name(self) -> str:
@@ -301,23 +304,24 @@ class BatchCase(Document):
 
 class RepeatValue(Document):
     """What one repeat came to: a number between two. `high` None: open above; `low` None: unknown, and `why` says
-    why."""
+    why. `never`: it was watched for, and did not come."""
 
     case: str
     low: float | None = None
     high: float | None = None
     why: str = ""
+    never: bool = False
 
 
 class OverRepeats(Document):
     """What is expected of a quantity over the repeats of a case, or of one case beside another; and what came of it.
 
-    `cells`: the names of the one or the two, without repeats. `repeats`: so many of each are spoken of, the first ones;
-    `confidence`: of the interval. `verdict` None: not judged yet.
+    `cells`: the names of the one or the two, without repeats; `values`: what each of their repeats came to. `repeats`:
+    so many of each count, the first ones. `confidence`: of the interval. `verdict` None: not judged yet; `why`: what
+    makes it INCONCLUSIVE.
     """
 
     experiment: str = ""
-    """Whose it is, as in `BatchCase`."""
     quantity: str
     demand: str
     """As the file has it: `p95 < 6s`."""
@@ -336,18 +340,15 @@ class OverRepeats(Document):
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
-    """What makes it INCONCLUSIVE."""
     seen: str = ""
-    """The statistic of these repeats, in words."""
+    """The statistic of these repeats, in words, as `interval` is."""
     interval: str = ""
-    """In words."""
     low: float | None = None
     high: float | None = None
     """The interval, in the unit of the quantity or as a ratio; None: not bounded."""
     enough: int | None = None
     """How many repeats of each case would likely decide it; None: none would, or it is decided."""
     values: tuple[tuple[RepeatValue, ...], ...] = ()
-    """What each repeat came to, for each of `cells`."""
 
     @property
     def title(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
 
@@ -76,3 +78,14 @@ class TxnOutcome(IntEnum):
     """Its commit was asked for, and no answer came."""
     FENCED = 3
     """Another producer took over the transactional id meanwhile; whether a commit was in time is unknown."""
+
+
+def cases_text(runs: Iterable[str]) -> str:
+    """How many cases these runs are repeats of, by their names: `2 cases`, `2 cases, 3 repeats of each`."""
+    repeats = Counter(name.rpartition("#")[0] or name for name in runs)
+    cases = f"{len(repeats):,} case{'' if len(repeats) == 1 else 's'}"
+    if set(repeats.values()) <= {1}:
+        return cases
+    if len(set(repeats.values())) > 1:
+        return f"{cases}, {repeats.total():,} repeats in all"
+    return f"{cases}, {max(repeats.values()):,} repeats{' of each' if len(repeats) > 1 else ''}"

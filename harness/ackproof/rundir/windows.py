@@ -34,7 +34,7 @@ class Read(Document):
 class WindowOrder(Document):
     """What the audit of a window is to look at. Paths are absolute.
 
-    `chunk_rows`: seqs in a part of a producer; `stride`: every so manyeth of its seqs is of one partition. `last`: all
+    `chunk_rows`: seqs in a part of a producer; `stride`: every `stride`th of its seqs is of one partition. `last`: all
     clients have closed.
     """
 

@@ -103,7 +103,7 @@ class Told:
 
     chunk_rows: int
     stride: int
-    """Every so manyeth seq of a producer is of one place."""
+    """A producer sends to partitions round-robin; the stride is the number of partitions."""
     chunks: Mapping[int, Runs] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False

@@ -26,6 +26,8 @@ YAML: list[tuple[str, str, str]] = [
     ("f:\n  - kill: x\n     ‸at: 5s\n", "where 'kill' has a value already", "begin it in column 5"),
     ("f:\n  - kill: x\n    at: 5s\n ‸- kill: y\n", "indented by 1", "indent it by 2"),
     ("f:\n  - kill: x\n    at: 5s\n    ‸- kill: y\n", "an item of a list among the keys", "indent it by 2 as"),
+    ("f:\n  - {kill: x}\n    ‸at: 5s\n", "the braces of line 2 close the item", "write 'at: 5s' inside them"),
+    ("f:\n  - {kill: x,\n     up: 1s}  # so\n    ‸at: 5s\n", "the braces of line 2", "take the outer braces away"),
     ("c:\n  b: 3\n  ‸- k: 1\n", "an item of a list among the keys", "take the dash away"),
     ("f: ‸- kill: x\n", "does not begin in the line of its key", "on a line of its own"),
     ("  a: 1\n‸b: 2\n", "has ended above this line", "in one column"),

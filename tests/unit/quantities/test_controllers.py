@@ -40,7 +40,7 @@ def value(evidence: Evidence, text: str) -> Value:
         (
             [(0, 1), (9, 1)],
             2,
-            Value(8, math.inf, "no controller began until 10.000 s of the run, and then nobody looked"),
+            Value(8, math.inf, "no controller began until 10.000 s of the run, the end of the load"),
         ),
         ([(3, 1), (4, 2)], 2, Value.unknown("the metadata log begins after the fault")),
     ],

@@ -10,8 +10,9 @@ import pytest
 
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.answer import answers, tally
-from ackproof_reports.course import Fault, circumstances
+from ackproof_reports.course import Fault, circumstances, sentence
 from ackproof_reports.loading import State, load_batch
 
 WHEN = "when the followers were paused and the leader was killed"
@@ -212,7 +213,7 @@ def test_a_rack_and_a_list_are_named(role: str, said: str) -> None:
     ("kinds", "said"),
     [
         (0, ""),
-        (2, "the kind0 was done0 and the kind1 was done1"),
+        (2, "the kind0 was done0 twice and the kind1 was done1 twice"),
         (7, "14 faults struck it (kill 12, pause 2)"),
     ],
 )
@@ -226,3 +227,31 @@ def test_what_happened_is_no_list_of_everything(kinds: int, said: str) -> None:
     ]
     unseen = [Fault(90, "stop", "stopped", "leader"), Fault(91, "storm", confirmed=1)]
     assert circumstances([*faults, *unseen]) == said
+
+
+def test_brokers_that_were_killed_are_counted() -> None:
+    def killed(*nodes: int) -> str:
+        return circumstances(
+            [
+                Fault(at, "kill", "killed", f"broker({node})", (node,), confirmed=1)
+                for at, node in enumerate(nodes)
+            ]
+        )
+
+    assert killed(1) == "a broker was killed"
+    assert killed(1, 4) == "2 brokers were killed"
+    assert killed(1, 1) == "a broker was killed twice"
+    assert killed(1, 4, 1) == "2 brokers were killed 3 times"
+
+
+def test_a_healing_is_told_by_what_was_done() -> None:
+    event = Event(
+        t_ns=9, wall_ns=0, kind=EventKind.FAULT_HEALED, fault=1, detail={"did": "cont", "begun_ns": 5}
+    )
+    assert sentence(event) == "cont"
+
+
+def test_several_runs_lose_none_of_their_records(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    kept = [replace(cells[-1], repeat=number) for number in (1, 2, 3)]
+    (told,) = answers(load_batch(maker.make_batch(tmp_path, kept)))
+    assert told.text.startswith("3 runs lost none of their acknowledged records")

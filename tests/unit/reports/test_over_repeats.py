@@ -67,7 +67,7 @@ def test_the_line_goes_up_by_one_repeat_at_each_number(folder: Path) -> None:
     assert heights[0] == pytest.approx((HEIGHT - 18) - (HEIGHT - 24) / 4)
     assert first.picture.interval == (4, WIDTH - 8)
     assert [(row.known, row.least, row.median, row.most) for row in first.rows] == [
-        ("4 of 4", "1.000 s", "2.000 s to 3.000 s", "4.000 s")
+        ("4 of 4", "1.000 s", "2.500 s", "4.000 s")
     ]
     assert last.picture is not None
     assert "V" not in last.picture.curves[0].high, "what is open never comes"

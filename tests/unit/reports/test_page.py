@@ -211,7 +211,10 @@ def test_a_starved_case_says_so_wherever_it_tells_a_time(maker: ModuleType, tmp_
     assert len(marked) == 3  # the chip and the gap in the case's head, the gap among its numbers
     assert "Half of the acknowledgements took longer than 0.9 s; 22% of" in page.words
     assert "2,000/s asked, sent 1,100/s, half of the acks within 900 ms" in page.words
-    assert "stolen by the host 22 %, waiting for a processor 71 %, for a disk —" in page.words
+    assert (
+        "stolen by the host 22 %, of the time some process waited for a processor 71 %, for a disk —"
+        in page.words
+    )
     assert "2,000/s asked, sent 2,000/s, half of the acks within 4 ms" in page.words
     assert page.words.count("nobody watched the machine") == 4
     assert page.words.count("2.4 s (starved)") == 1  # the cell of the matrix

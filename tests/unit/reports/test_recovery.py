@@ -67,7 +67,8 @@ def test_each_fault_has_its_times_and_each_partition_its_lanes(one: CaseDir) -> 
         assert "first ack" in [phase.name for phase in after.phases]
     assert recovery.lanes is not None
     labels = [lane.label for lane in recovery.lanes.lanes]
-    assert labels[:4] == [f"orders/0 {word}" for word in ("acked", "refused", "leader", "ISR")]
+    assert labels[:2] == [f"orders/0 {word}" for word in ("acked", "refused")]
+    assert not any(label.endswith(("leader", "ISR")) for label in labels), "these are in the chart"
     assert all(
         bar.x >= 150 and bar.x + bar.width <= 721 for lane in recovery.lanes.lanes for bar in lane.bars
     )
@@ -124,12 +125,12 @@ def test_a_silence_of_the_exporter_is_unknown_and_no_alert_that_never_came(one: 
     lane = next(lane for lane in told.lanes.lanes if lane.label == "under_replicated_partitions")
     assert {bar.kind for bar in lane.bars} == {"unknown"}
     shown = {alert.alert: alert for alert in told.after[0].alerts}["under_replicated_partitions > 0"]
-    assert shown.shown != "not shown"
+    assert not shown.shown.startswith("never")
     quiet = [0.0] * 61
     planted(one, {1: list(quiet), 2: list(quiet)})
     told = alerts(one.path.parent)
     shown = {alert.alert: alert for alert in told.after[0].alerts}["under_replicated_partitions > 0"]
-    assert shown.shown == "not shown"
+    assert shown.shown.startswith("never in ")
 
 
 def test_a_mode_is_not_asked_for_what_it_does_not_have(one: CaseDir) -> None:

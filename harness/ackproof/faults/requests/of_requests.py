@@ -61,7 +61,7 @@ class OfRequests(OnLink):
     """Whether a question does not come to the node and back as long as it lasts."""
 
     times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
-    every: Whole = Field(1, ge=1, le=1_000_000, description="Only each so-manieth.")
+    every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
     share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
     topic: str | None = Field(
         None, strict=True, description="Only those that name a partition of this topic."

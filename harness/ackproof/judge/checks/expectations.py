@@ -6,6 +6,7 @@ An expectation never makes a forbidden class allowed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -16,6 +17,7 @@ from ackproof.judge.liveness import machine_is_starved
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.starved import calm, of_starved
 from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
@@ -79,16 +81,19 @@ def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
     return answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
 
 
-def judged(facts: Facts) -> Iterator[ExpectationJudged]:
-    """What became of each expectation, for whoever reads `verdict.json`."""
-    counts = facts.audit.counts
-    for ask, bound, answer in facts.answers:
+def judged(evidence: Evidence, answers: Sequence[tuple[Ask, Bound, Answer]]) -> Iterator[ExpectationJudged]:
+    """Return what became of each expectation, for `verdict.json` and `--json`."""
+    counts = evidence.audit.counts if evidence.audit else {}
+    for ask, bound, answer in answers:
         name = str(ask)
         if is_count(name):
             seen = counts.get(name)
             holds = None if seen is None else bound.holds(seen)
-            yield ExpectationJudged(quantity=name, bound=str(bound), seen=str(seen or 0), holds=holds)
+            yield ExpectationJudged(
+                quantity=name, bound=str(bound), seen=str(seen or 0), holds=holds, low=seen, high=seen
+            )
         else:
+            low, high = (answer.value.low, answer.value.high) if answer.value else (-math.inf, math.inf)
             yield ExpectationJudged(
                 quantity=name,
                 bound=str(bound),
@@ -96,6 +101,8 @@ def judged(facts: Facts) -> Iterator[ExpectationJudged]:
                 holds=answer.holds,
                 why=answer.why,
                 timing=_timing(facts, ask),
+                low=low if math.isfinite(low) else None,
+                high=high if math.isfinite(high) else None,
             )
 
 

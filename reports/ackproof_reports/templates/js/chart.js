@@ -16,7 +16,6 @@ class Chart {
     this.rooted = spiky(data);
     charts += 1;
     this.clip = `clip-${charts}`;
-    this.brokers = [...new Set(data.places.flatMap((place) => place.seen.map((s) => s[2])))].filter((id) => id >= 0).sort((a, b) => a - b);
     this.build();
     this.draw();
     new ResizeObserver(() => {
@@ -88,10 +87,6 @@ class Chart {
 
   track() {
     return this.place >= 0 ? this.data.places[this.place].track : this.data.total;
-  }
-
-  broker(id) {
-    return this.brokers.indexOf(id) % 8;
   }
 
   middle(bin) {

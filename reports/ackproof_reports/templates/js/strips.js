@@ -81,7 +81,7 @@ function leaderPanel(chart, top) {
   return rowsOf(chart, top, `Leader (broker)${chart.rows ? " of each partition" : ""}`, places, (group, place, low) => {
     merged(place.seen, (one, other) => one[2] === other[2] && one[3] === other[3]).forEach(([from, to, leader, epoch]) => {
       const words = leader < 0 ? ["no leader"] : [`broker ${leader}, epoch ${epoch}`, `broker ${leader}`, `${leader}`];
-      stretchOf(chart, group, low - ROW + 4, from, to, leader < 0 ? "nobody" : `lead b${chart.broker(leader)}`, words);
+      stretchOf(chart, group, low - ROW + 4, from, to, leader < 0 ? "nobody" : `lead b${leader % 8}`, words);
     });
   });
 }

@@ -24,7 +24,13 @@ from .facts import (
 )
 
 OUTCOMES = {"acked": 0, "failed": 1, "indeterminate": 2}
-SHARES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100), "p99.9": Fraction(999, 1000), "max": Fraction(1)}
+SHARES = {
+    "p50": Fraction(1, 2),
+    "p95": Fraction(19, 20),
+    "p99": Fraction(99, 100),
+    "p99.9": Fraction(999, 1000),
+    "max": Fraction(1),
+}
 
 
 def _attempts(facts: Facts, ask: Ask, window: Window) -> list[Attempt] | None:
@@ -110,7 +116,8 @@ def first(facts: Facts, ask: Ask, _: Window) -> Bounds:
 
 
 COUNTED: dict[str, Count] = {
-    **{f"latency({share})": latency for share in SHARES},
+    "latency(pN)": latency,
+    "latency(max)": latency,
     "rate(produce)": rate,
     "rate(read)": rate,
     **{f"attempts({outcome})": attempts for outcome in OUTCOMES},
