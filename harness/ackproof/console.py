@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,7 @@ _PHASES = {
     "read": "reading everything back",
     "end": "ending the cluster",
 }
+_FOREIGN_PHASES = _PHASES | {"start": "creating topics on the cluster", "end": "leaving the cluster"}
 _ROLE = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
 _RACK = re.compile(r"rack\((.+)\)\Z")
 _ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
@@ -79,7 +80,8 @@ _WIDE = 240
 class Narrator:
     """Tells the events of one run as sentences. It remembers what was asked for, to say at whom it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Mapping[str, str] = _PHASES) -> None:
+        self._phases = phases
         self._asked: dict[int, FaultAsked] = {}
 
     def tell(self, event: Event) -> str | None:
@@ -100,7 +102,7 @@ class Narrator:
             case FaultFailed(reason=reason):
                 return f"{self._fault(event)}: {_first_line(reason)}"
             case PhaseBegan(phase=phase):
-                return _PHASES.get(phase, phase)
+                return self._phases.get(phase, phase)
             case LeaderChanged(leader=leader, epoch=epoch):
                 who = "nobody leads" if leader < 0 else f"node {leader} leads"
                 return f"{event.topic}/{event.partition}: {who}" + (
@@ -126,7 +128,7 @@ class Narrator:
         nodes = ("node " if len(asked.nodes) == 1 else "nodes ") + ", ".join(map(str, asked.nodes))
         role = asked.role
         if not asked.done or not asked.nodes:
-            return f"{name}: {asked.kind} {role}" + (f", {nodes}" if asked.nodes else "")
+            return f"{name}: {asked.kind} {role}".rstrip() + (f", {nodes}" if asked.nodes else "")
         if inner := _RACK.match(role):
             role = f"the rack of {_role(inner[1])}" if "(" in inner[1] else f"rack {inner[1]}"
         role = _role(role)
@@ -285,9 +287,9 @@ class Console:
         self.line(f"report: {where}")
 
     @contextmanager
-    def show(self, cases: int) -> Iterator[BatchView]:
-        """The view of a running batch; a bar on a terminal, plain lines elsewhere."""
-        view = BatchView(self, cases)
+    def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
+        """The view of a running batch: a bar on a terminal, else plain lines. `foreign`: someone else's cluster."""
+        view = BatchView(self, cases, _FOREIGN_PHASES if foreign else _PHASES)
         with view:
             yield view
 
@@ -302,8 +304,9 @@ def _row(case: BatchCase) -> list[RenderableType]:
 class BatchView:
     """Progress of a batch. Safe to call from several threads."""
 
-    def __init__(self, console: Console, cases: int) -> None:
+    def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = _PHASES) -> None:
         self._console = console
+        self._phases = phases
         self._cases = cases
         self._done = 0
         self._case = ""
@@ -324,7 +327,7 @@ class BatchView:
             Group(self._progress, self._status), console=console.rich, refresh_per_second=8, transient=True
         )
         self._phase = ""
-        self._narrator = Narrator()
+        self._narrator = Narrator(phases)
         self._first: float | None = None
         self._began = time.monotonic()
 
@@ -340,7 +343,7 @@ class BatchView:
     def case_begins(self, case: str, racks: str = "") -> None:
         """A case starts."""
         with self._lock:
-            self._case, self._began, self._narrator = case, time.monotonic(), Narrator()
+            self._case, self._began, self._narrator = case, time.monotonic(), Narrator(self._phases)
             self._first = self._first or self._began
         self._say(f"[{self._done + 1}/{self._cases}] {case}" + (f"  racks {racks}" if racks else ""))
 
@@ -379,7 +382,7 @@ class BatchView:
         """An event of the running case."""
         told = self._narrator.tell(event)
         if isinstance(event.what, PhaseBegan):
-            self._phase = _PHASES.get(event.what.phase, event.what.phase)
+            self._phase = self._phases.get(event.what.phase, event.what.phase)
             self._set_status(f"{self._case}  {self._phase}")
             if self._terminal:
                 return

@@ -1,12 +1,20 @@
-"""One real broker of somebody who asks for TLS and a password: PEM files by openssl, SASL/PLAIN and SCRAM."""
+"""One real broker of somebody who asks for TLS and a login: PEM files by openssl, SASL/PLAIN, SCRAM and OAUTHBEARER.
+
+Its tokens are what Kafka calls unsecured: JSON Web Tokens without a signature, which the server of the test hands out.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from ackproof.base.processes import RunTag, spawn
 from ackproof.cluster import lease
@@ -37,6 +45,7 @@ def secured_broker(folder: Path, installed: Installation, run_id: str) -> Iterat
         (data / "meta.properties").write_text(meta_properties(new_cluster_id(), 1))
         (data / CHECKPOINT).write_bytes(installed.checkpoint.read_bytes())
         jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
         (folder / "server.properties").write_text(
             f"""\
 process.roles=broker,controller
@@ -55,9 +64,11 @@ ssl.keystore.type=PEM
 ssl.keystore.location={key_store}
 ssl.truststore.type=PEM
 ssl.truststore.location={ca}
-listener.name.external.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.external.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
 listener.name.external.plain.sasl.jaas.config={jaas} user_{USER}="{PASSWORD}";
 listener.name.external.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.external.oauthbearer.sasl.jaas.config={bearer} unsecuredLoginStringClaim_sub="broker";
+broker.rack=west
 """
         )
         child = spawn(
@@ -84,6 +95,42 @@ listener.name.external.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.se
             )
         finally:
             child.kill()
+
+
+class TokenServer(ThreadingHTTPServer):
+    """An endpoint that gives a token, good for an hour, to who knows the password."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        super().__init__(("127.0.0.1", 0), _TokenRequest)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/token"
+
+
+class _TokenRequest(BaseHTTPRequestHandler):
+    server: TokenServer
+
+    def do_POST(self) -> None:
+        asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        who = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        known = who == f"{USER}:{PASSWORD}" and asked["grant_type"] == ["client_credentials"]
+        self.server.asked += known
+        now = time.time()
+        token = f"{_part({'alg': 'none'})}.{_part({'sub': USER, 'iat': now, 'exp': now + 3600})}."
+        body = {"access_token": token, "token_type": "Bearer", "expires_in": 3600} if known else {}
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _part(content: dict[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
 def _certificates(folder: Path) -> tuple[Path, Path]:

@@ -85,7 +85,7 @@ def test_faults_by_role(kafka_cluster: KafkaCluster) -> None:
     cluster.await_isr("more")
     events, _ = read_timeline(cluster.run.timeline)
     assert sum(event.kind is EventKind.FAULT_CONFIRMED for event in events) == 4
-    assert "kill leader(orders/0)" in cluster.log_tails()
+    assert "kill leader(orders/0)" in cluster.troubles()
 
 
 @pytest.mark.kafka(topics=ORDERS, controllers=1, faults=["isolate", "clock_jump", "power_loss", "cut"])

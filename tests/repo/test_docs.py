@@ -15,6 +15,7 @@ from ackproof.cli.main import main, main_code
 from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.triggers import GAUGES
 from ackproof.faults.registry import fault_kinds
+from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.outcome import ExitCode
 from pages import ROOT, Page
 
@@ -197,6 +198,33 @@ def test_the_layers_are_those_that_are_held() -> None:
     said = (DOCS / "architecture.md").read_text("utf-8").split("## Layers")[1].split("\n\n")[2]
     layers = [layer.replace("ackproof.", "") for layer in contract["layers"]]
     assert re.findall(r"`([^`]+)`", said) == layers
+
+
+def _wrong_with_a_question(section: str) -> list[str]:
+    """What lacks in an answer of docs/questions.md: file, command, quantity, and parts of the report that there are."""
+    heads = "".join(path.read_text("utf-8") for path in (ROOT / "reports").rglob("*.html.j2"))
+    quantity = section.partition("**Quantity**:")[2].partition("**Read**:")[0]
+    read = section.partition("**Read**:")[2]
+    wrong = [
+        word for word in ("```console\n$ ", "**File**: ", "**Quantity**:", "**Read**:") if word not in section
+    ]
+    try:
+        parse_ask(" ".join(re.findall(r"`([^`]+)`", quantity)[0].split()))
+    except (IndexError, ValueError, UnknownQuantity):
+        wrong.append("no quantity")
+    parts = re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", read)
+    return wrong + [part for part in parts if f">{' '.join(part.split())}" not in heads]
+
+
+def test_each_question_has_file_command_quantity_and_place() -> None:
+    sections = re.split(r"^## (.+\?)\n", (DOCS / "questions.md").read_text("utf-8"), flags=re.M)[1:]
+    answers = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert len(answers) >= 20
+    assert {
+        question: wrong for question, text in answers.items() if (wrong := _wrong_with_a_question(text))
+    } == {}
+    planted = "```console\n$ ackproof run x.yaml\n```\n**Quantity**: `loss`. **Read**: *What nobody wrote*; *Recovery*"
+    assert _wrong_with_a_question(planted) == ["**File**: ", "no quantity", "What nobody wrote"]
 
 
 def test_every_command_is_listed() -> None:

@@ -85,6 +85,8 @@ def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
         (("power_loss", "leader(t/0)", [2]), "node 2, the leader of t/0: cut off from power"),
         (("cut", "clients -> leader(t/0)", [2]), "cut clients -> leader(t/0), node 2"),
         (("storm", "of 4", []), "storm of 4"),
+        (("command", "leader(t/0)", [2]), "node 2, the leader of t/0: hit by a command"),
+        (("command", "", []), "command"),
     ],
     ids=str,
 )
@@ -145,6 +147,29 @@ def test_how_long_the_other_cases_will_take(
     assert "[1/3] a: ran in 90.0 s; 2 more: about 3 min\n" in out
     assert "[2/3] a: ran in 90.0 s; 1 more: about 90 s\n" in out
     assert "[3/3] a: ran in 90.0 s\n" in out
+
+
+def test_a_cluster_that_someone_else_runs_is_neither_started_nor_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    phases = [
+        Event(t_ns=0, wall_ns=0, kind=EventKind.PHASE, detail={"phase": name})
+        for name in ("start", "load", "end")
+    ]
+    for foreign in (False, True):
+        with Console().show(1, foreign=foreign) as view:
+            view.case_begins("a#1")
+            for phase in phases:
+                view.event(phase)
+    said = [line.partition(" s  ")[2] for line in capsys.readouterr().out.splitlines() if " s  " in line]
+    assert said == [
+        "starting the cluster",
+        "the load begins",
+        "ending the cluster",
+        "creating topics on the cluster",
+        "the load begins",
+        "leaving the cluster",
+    ]
 
 
 def test_progress_is_told_in_quarters() -> None:

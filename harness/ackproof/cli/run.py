@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--client-config",
     type=FILES,
-    help="File of key=value lines with librdkafka's security settings for --bootstrap; nothing of it is kept.",
+    help="File of security settings for --bootstrap, in the words of librdkafka or Java; nothing of it is kept.",
 )
 @click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
@@ -138,7 +138,8 @@ def _brought(planned: PlannedBatch, console: Console) -> int:
     """Run these cases, and tell what they came to."""
     from ackproof.run.batch import run_batch
 
-    with console.show(len(planned.cases)) as view:
+    foreign = planned.options.attachment is not None
+    with console.show(len(planned.cases), foreign=foreign) as view:
         batch = run_batch(planned, view)
     document = batch.document()
     console.batch(document, from_here(batch.kept.report_html))

@@ -25,6 +25,7 @@ _CHANGE_S: Final = 10.0
 """How long a change of the quorum or of feature levels may take."""
 _CHANGE_MS: Final = int(_CHANGE_S * 1000)
 _UPGRADE: Final = 1
+_UNSUPPORTED_VERSION: Final = 35
 
 
 class Election(IntEnum):
@@ -197,8 +198,13 @@ class Features:
 
 def features(connection: Connection, timeout_s: float | None = None) -> Features:
     """Feature levels as this node says: each answers from its own copy of the metadata. Raises `WireError`."""
-    question = Question("ApiVersions", 4, client_software_name=CLIENT_ID, client_software_version="1")
-    answer = connection.ask(question, timeout_s=timeout_s)
+    for version in (4, 3):  # 4 came with 3.9
+        question = Question(
+            "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"
+        )
+        answer = connection.ask(question, timeout_s=timeout_s)
+        if answer.error_code != _UNSUPPORTED_VERSION:
+            break
     check("ApiVersions", answer.error_code)
     return Features(
         supported={row.name: (row.min_version, row.max_version) for row in answer.supported_features or ()},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterable, Sequence
@@ -21,8 +22,10 @@ from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import Child, RunTag, end_children, spawn
 from ackproof.base.units import Duration
 from ackproof.experiment.base import Text
-from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import Role, RoleField
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
@@ -42,6 +45,7 @@ class CommandFault(FaultSpec):
     UNPREDICTABLE = "nobody knows what a command does"
     NOT_SIMULATED = "your commands would act on this machine, not on virtual brokers"
     SUMMARY = "Run a command of yours, believed when your own check command says so."
+    DONE = "hit by a command"
     HEALING = "run heal"
     HOLD_KEY = "for"
     model_config = ConfigDict(populate_by_name=True)
@@ -63,8 +67,37 @@ class CommandFault(FaultSpec):
     def targets(self) -> tuple[Role, ...]:
         return () if self.target is None else (self.target,)
 
-    def __str__(self) -> str:
-        return f"{self.kind} {' '.join(self.inject)}"[:200]
+    @property
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """Its commands, by what a file calls them."""
+        every = {"inject": self.inject, "check": self.looks, "heal": self.heal, "heal_check": self.heal_check}
+        return {name: words for name, words in every.items() if words}
+
+    @property
+    def course(self) -> tuple[str, ...]:
+        return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        """Words in braces that were meant for one of ours; others may be those of a shell or a template."""
+        del spec
+        for name, words in self.commands.items():
+            for index, word in enumerate(words):
+                for found in _BRACES.findall(word):
+                    if why := self._unfilled(found):
+                        say.report((name, index), *why)
+
+    def _unfilled(self, found: str) -> tuple[str, str | None] | None:
+        """Why nothing, or nobody, would stand for these braces, and what was meant; None where all is well."""
+        if found == _NODES and self.target is None:
+            return f"{_NODES} stands for nobody; say who that is, such as target: leader(orders/0)", None
+        meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
+        return None if found in _FILLED or meant is None else (f"nothing is filled in for {found}", meant)
+
+
+_NODES: Final = "{nodes}"
+_ALSO_NODES: Final = frozenset({"broker", "brokers", "leader", "server", "servers", "target"})
+_FILLED: Final = ("{bootstrap}", _NODES)
+_BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 
 @dataclass(frozen=True)
@@ -84,9 +117,8 @@ def require(faults: Iterable[FaultSpec]) -> None:
     """Raises `BadInput` for a program that is not there, before anything is started."""
     for fault in faults:
         if isinstance(fault, CommandFault):
-            for name in ("inject", "looks", "heal", "heal_check"):
-                argv: Sequence[str] | None = getattr(fault, name)
-                if argv and shutil.which(argv[0]) is None:
+            for argv in fault.commands.values():
+                if shutil.which(argv[0]) is None:
                     raise BadInput(f"fault {fault.number} (command): there is no program {argv[0]!r} here")
 
 
@@ -103,7 +135,7 @@ class CommandInjection(Injection[CommandFault]):
         self._begun = False
         self._replace = {
             "{bootstrap}": context.cluster.bootstrap,
-            "{nodes}": ",".join(str(node.id) for node in aim.nodes),
+            _NODES: ",".join(str(node.id) for node in aim.nodes),
         }
 
     def inject(self) -> str:
@@ -120,7 +152,7 @@ class CommandInjection(Injection[CommandFault]):
             mended = self._run("heal_check", self.fault.heal_check)
             if mended.status == 0:
                 raise self.unseen(f"heal_check says mended while it is broken: {mended}")
-        return str(seen)
+        return f"check says yes: {seen}"
 
     def heal(self) -> str:
         return self._must("heal", self.fault.heal) if self._begun else "nothing was done"

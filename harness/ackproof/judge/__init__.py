@@ -47,7 +47,7 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
         return ()
     evidence = Evidence.of_run(run)
     case = case_from_json(CaseFile.load(run.case_json).resolved)
-    return tuple(judged(evidence, answers(evidence, case)))
+    return tuple(judged(evidence, case, answers(evidence, case)))
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:

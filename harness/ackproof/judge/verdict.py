@@ -139,7 +139,7 @@ def judge(facts: Facts) -> VerdictFile:
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
         calm=calm(facts),
-        expected=tuple(expectations.judged(facts, facts.answers)),
+        expected=tuple(expectations.judged(facts, facts.case, facts.answers)),
     )
 
 

@@ -103,6 +103,9 @@ def describe(case: Case) -> list[str]:
     cluster, producers = experiment.cluster, experiment.workload.producers
     controllers = "combined" if cluster.combined else f"{cluster.controllers} controller(s)"
     racks = cluster.members.rack_text
+    ground = f"Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}"
+    if experiment.ground.foreign:
+        ground = f"someone else's, {cluster.brokers} broker(s) expected; the run asks what it is"
     topics = ", ".join(
         f"{name} ({topic.partitions} × {topic.replication_factor})"
         for name, topic in experiment.topics.items()
@@ -113,7 +116,7 @@ def describe(case: Case) -> list[str]:
             f"  {path} = {'not set' if value is None else value_text(value)}"
             for path, value in case.settings.items()
         ),
-        f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
+        f"  cluster: {ground}",
         *([f"  racks: {racks}{'' if cluster.rack_aware else '; Kafka is not told'}"] if racks else []),
         f"  timing: {timing_name(experiment)}",
         f"  topics (partitions × replicas): {topics}",

@@ -6,6 +6,7 @@ cluster that is gone, and say so on standard error, for as long as a failed test
 
 from __future__ import annotations
 
+import inspect
 import threading
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -86,8 +87,16 @@ class Audited(Generic[Client]):
 
 
 def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """What was handed over, if it is a plain client. Raises TypeError, and for one that is a `coding` client."""
-    if coding in {one.__name__ for one in type(given).__mro__}:
+    """Return what was handed over, if it is a plain client. Raises TypeError for any other: a `coding` client, one for
+    asyncio."""
+    __tracebackhide__ = True
+    ancestors = type(given).__mro__
+    if inspect.isawaitable(given) or any(one.__name__.startswith("AIO") for one in ancestors):
+        raise TypeError(
+            f"asyncio clients are not supported yet: hand over a plain confluent_kafka.{kind.__name__}, and let "
+            f"coroutines call it in threads: await asyncio.to_thread(client.{'flush' if kind is Producer else 'poll'})"
+        )
+    if coding in {one.__name__ for one in ancestors}:
         raise TypeError(f"the ledger audits what is {advice}")
     if not isinstance(given, kind):
         raise TypeError(f"expected a confluent_kafka.{kind.__name__} or its configuration, not {given!r}")

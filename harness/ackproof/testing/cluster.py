@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag, end_children
@@ -38,10 +38,12 @@ from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Timeline
 from ackproof.testing.block import FaultBlock
 from ackproof.testing.marker import Wanted, read_fault, read_topic
-from ackproof.testing.moments import excerpt
+from ackproof.testing.moments import bad_lines
 
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""
+_LOG_TAIL: Final = 100_000
+"""Lines of a node's log that are looked through."""
 
 
 class KafkaCluster:
@@ -59,6 +61,7 @@ class KafkaCluster:
         self._stop = threading.Event()
         self._faults: list[str] = []
         self._moments: list[float] = []
+        self._ready = 0.0
         self._lives: dict[int, Life] = {}
         self._blocks: list[FaultBlock] = []
         self._timeline = Timeline(self.run.timeline, self.clock)
@@ -79,6 +82,7 @@ class KafkaCluster:
             self._cluster.start()
             self._cluster.create_topics(self._wanted.topics)
             self.topics.update(self._wanted.topics)
+            self._ready = time.time()
         except BaseException:
             self._end()
             raise
@@ -247,13 +251,12 @@ class KafkaCluster:
         """Raises `NodeDied` when a node has died by itself."""
         self._cluster.check()
 
-    def log_tails(self) -> str:
-        """What each node logged around the faults (its last lines if there were none), and what was done to it."""
-        parts = [f"faults: {'; '.join(self._faults) or 'none'}"]
-        for node in self._cluster.nodes.values():
-            parts.append(f"-- {node.name}, {node.state().value}")
-            parts += excerpt(node.log_tail, self._moments)
-        return "\n".join([*parts, f"run directory: {self.run.path}", f"all of the logs: {self.run.nodes}"])
+    def troubles(self) -> str:
+        """What was done to it, the lines at WARN and above that its nodes logged around that, and where the rest is."""
+        logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
+        said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
+        done = f"faults: {'; '.join(self._faults) or 'none'}"
+        return "\n".join([done, *said, f"all of their logs: {self.run.nodes}"])
 
     def _break(self, kind: type[NodeFault], target: Target) -> tuple[int, ...]:
         nodes = self._nodes(target)

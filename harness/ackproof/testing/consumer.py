@@ -18,6 +18,7 @@ class AuditedConsumer(Audited[Consumer]):
     """A consumer. The header `ackproof` is taken off what it reads."""
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
+        __tracebackhide__ = True
         self._book = book
         self._own = book.new_reader()
         self._assignment = 0

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from ackproof.base.errors import AckproofError
+from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.backends.choice import prepare
 from ackproof.rundir.layout import safe_name
@@ -71,13 +71,17 @@ def ledger_of(request: pytest.FixtureRequest, cluster: KafkaCluster) -> Iterator
     ledger.end()
 
 
-def note_end(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Put what the nodes logged around the faults beside a failure; what passed is remembered."""
+_OF_THE_TEST: Final = (AttributeError, BadInput, ImportError, NameError, SyntaxError, TypeError)
+"""What the test itself got wrong, of which no node can say anything."""
+
+
+def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
+    """Put what the nodes complained of beside a failure that may be theirs; what passed is remembered."""
     item.stash[PASSED] = not report.failed
-    if not report.failed:
+    if not report.failed or isinstance(error, _OF_THE_TEST):
         return
     for cluster in item.stash.get(CLUSTERS, []):
-        report.sections.append(("Kafka nodes", cluster.log_tails()))
+        report.sections.append(("Kafka nodes", cluster.troubles()))
 
 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:

@@ -48,6 +48,7 @@ class Ledger:
 
         Raises TypeError for what is no plain `confluent_kafka.Producer`.
         """
+        __tracebackhide__ = True
         if _is(producer, AuditedProducer):
             raise TypeError("this producer is audited already")
         audited = AuditedProducer(producer, self._book)
@@ -59,6 +60,7 @@ class Ledger:
 
         Raises TypeError for what is no plain `confluent_kafka.Consumer`.
         """
+        __tracebackhide__ = True
         if _is(consumer, AuditedConsumer):
             raise TypeError("this consumer is audited already")
         audited = AuditedConsumer(consumer, self._book)

@@ -81,12 +81,12 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What the nodes logged goes beside the failure of a test that used a cluster."""
+    """What the nodes complained of goes beside the failure of a test that used a cluster."""
     report = yield
     if "kafka_cluster" in getattr(item, "fixturenames", ()):
         from ackproof.testing.fixtures import note_end
 
-        note_end(item, report)
+        note_end(item, report, call.excinfo.value if call.excinfo else None)
     return report
 
 

@@ -67,6 +67,7 @@ class AuditedProducer(Audited[Producer]):
     """A producer. Its delivery callback is ours, which calls theirs."""
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
+        __tracebackhide__ = True
         self._book = book
         self._own = book.new_producer()
         self._transaction = -1

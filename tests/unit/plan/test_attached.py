@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import cast
 
@@ -15,6 +16,7 @@ from ackproof.faults.command import CommandFault
 from ackproof.plan import Plan, cases
 from ackproof.plan.attached import on_foreign_ground, own_names
 from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.schedule import describe
 
 Load = Callable[[str], Plan]
 
@@ -57,6 +59,7 @@ def test_every_topic_has_a_name_that_nobody_else_has(load_text: Load) -> None:
     assert spec.topic_names() == ("ackproof-0123456789-orders.eu", "ackproof-0123456789-orders")
     assert spec.topics["ackproof-0123456789-orders"].config == {"min.insync.replicas": "2"}
     assert (after.id, after.seed, after.settings) == (before.id, before.seed, before.settings)
+    assert spec.cluster.timing == "kafka", "nobody shortened its time-outs"
 
 
 def test_faults_triggers_and_expectations_speak_of_them(load_text: Load) -> None:
@@ -122,6 +125,11 @@ def test_commands_go_everywhere(load_text: Load, backend: str) -> None:
             "topic",
         ),
         ("command: {inject: [a], chek: [b], heal: [c]}", "faults[1].command.chek", "unknown field"),
+        (
+            'command: {inject: [ssh, "kafka-{nodes}"], check: [b], heal: [c]}',
+            "faults[1].command.inject[2]",
+            "{nodes} stands for nobody; say who that is",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_with_its_place(load_text: Load, fault: str, where: str, said: str) -> None:
@@ -130,6 +138,45 @@ def test_what_cannot_be_is_said_with_its_place(load_text: Load, fault: str, wher
     assert (where, True) in [(p.path, said in p.message) for p in caught.value.problems], (
         caught.value.problems
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("kafka-{node}", "{nodes}"),
+        ("kafka-{Nodes}", "{nodes}"),
+        ("kafka-{broker}", "{nodes}"),
+        ("{bootstap}", "{bootstrap}"),
+        ("{nodes} {bootstrap}", None),
+        # a shell's, a template's of Docker's, a program's of jq's or awk's
+        ("${node} ${NODES}", None),
+        ("{{node}} {{.Name}}", None),
+        ("{name} {print}", None),
+        ("{node,nodes}", None),
+    ],
+)
+@pytest.mark.parametrize("command", ["inject", "check", "heal", "heal_check"])
+def test_braces_that_were_meant_for_ours(load_text: Load, command: str, word: str, meant: str | None) -> None:
+    words = {name: ["a"] for name in ("inject", "check", "heal")} | {command: ["ssh", word]}
+    text = FAULT.format(backend="attach", fault=f"command: {json.dumps({**words, 'target': 'leader(t/0)'})}")
+    if meant is None:
+        load_text(text)
+        return
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(text)
+    (problem,) = caught.value.problems
+    assert problem.path == f"faults[1].command.{command}[2]"
+    assert "nothing is filled in for {" in problem.message
+    assert problem.suggestion == meant
+
+
+def test_a_plan_claims_nothing_of_a_cluster_that_it_has_not_asked(load_text: Load) -> None:
+    told = "\n".join(describe(cases(load_text(TEXT))[0]))
+    assert "cluster: someone else's, 3 broker(s) expected; the run asks what it is" in told
+    assert "Kafka" not in told
+    assert "controller(s)" not in told
+    assert "1. command leader(orders/1): when acked(orders.eu/0) >= 10" in told
+    assert "    inject: move --topic orders orders.eu/0\n    check: looks myorders/0\n    heal: back" in told
 
 
 @pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "security.protocol"])

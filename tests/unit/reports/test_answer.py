@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
@@ -255,3 +256,15 @@ def test_several_runs_lose_none_of_their_records(maker: ModuleType, cells: list,
     kept = [replace(cells[-1], repeat=number) for number in (1, 2, 3)]
     (told,) = answers(load_batch(maker.make_batch(tmp_path, kept)))
     assert told.text.startswith("3 runs lost none of their acknowledged records")
+
+
+@pytest.mark.parametrize(
+    ("role", "nodes", "said"),
+    [
+        ("leader(ackproof-0-orders/0)", (2,), "the leader was hit by a command"),
+        ("", (), "the cluster was hit by a command"),
+    ],
+)
+def test_a_command_is_named_by_what_it_hit(role: str, nodes: tuple[int, ...], said: str) -> None:
+    fault = Fault(1, "command", fault_kinds()["command"].DONE, role, nodes, confirmed=1)
+    assert circumstances([fault]) == said

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaException
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof.testing.cluster import KafkaCluster
+from ackproof.testing.current import CLUSTERS, PASSED
+from ackproof.testing.fixtures import note_end
 from ackproof.testing.marker import read_marker
 from fake_nodes import FakeCluster, FakeNode
 
@@ -183,3 +187,27 @@ def test_a_healing_that_nobody_sees_fails_its_fault(
     with pytest.raises(AckproofError, match="unfenced"):
         undo(cluster)
     assert fates(cluster) == {1: [*LIFE[:3], EventKind.FAULT_FAILED.value.removeprefix("fault-")]}
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (AssertionError("3 records were not delivered"), True),
+        (AckproofError("it did not bite"), True),
+        (KafkaException("timed out"), True),
+        (TypeError("send() takes 1 argument"), False),
+        (BadInput("did you mean 'leader'"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_nodes_have_nothing_to_say_of_a_mistake_of_the_test(
+    cluster: KafkaCluster, error: Exception, shown: bool
+) -> None:
+    cluster.kill(2)
+    item: Any = SimpleNamespace(stash={CLUSTERS: [cluster]})
+    report: Any = SimpleNamespace(failed=True, sections=[])
+    note_end(item, report, error)
+    assert item.stash[PASSED] is False
+    told = "".join(text for _, text in report.sections)
+    assert ("kill node 2" in told) is shown
+    assert (str(cluster.run.nodes) in told) is shown

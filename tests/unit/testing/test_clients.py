@@ -178,6 +178,21 @@ def test_serialisers_are_refused(book: Book) -> None:
         AuditedProducer(SerializingProducer(MOCK), book)
 
 
+def test_asyncio_clients_are_refused_with_the_way_around(book: Book) -> None:
+    from confluent_kafka.aio import AIOConsumer, AIOProducer
+
+    async def made() -> None:
+        """What an asynchronous constructor gives."""
+
+    coroutine = made()
+    with pytest.raises(TypeError, match=r"not supported yet: .* asyncio\.to_thread\(client\.flush\)"):
+        AuditedProducer(coroutine, book)  # type: ignore[arg-type]
+    coroutine.close()
+    for kind, audited in ((AIOProducer, AuditedProducer), (AIOConsumer, AuditedConsumer)):
+        with pytest.raises(TypeError, match="asyncio clients are not supported yet: hand over a plain"):
+            audited(object.__new__(kind), book)
+
+
 @pytest.fixture
 def cluster() -> Iterator[str]:
     """A mock cluster that lives in a producer, for producers and consumers beside it."""

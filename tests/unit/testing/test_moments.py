@@ -1,45 +1,66 @@
+"""The lines of nodes' logs that a failed test shows: bad ones, around its faults, and ten at most."""
+
 from __future__ import annotations
 
 from datetime import datetime
 
-from ackproof.testing.moments import LINES, excerpt
+from ackproof.testing.moments import MOST, bad_lines
 
-BEGAN = datetime(2026, 1, 1, 12, 0, 0)
-
-
-def _log(*seconds: float) -> str:
-    return "\n".join(
-        f"[{datetime.fromtimestamp(BEGAN.timestamp() + at):%Y-%m-%dT%H:%M:%S}.{int(at * 1000) % 1000:03d}] INFO at {at}"
-        for at in seconds
-    )
+BEGAN = datetime(2026, 1, 1, 12, 0, 0).timestamp()
 
 
-def _told(log: str, *moments: float) -> list[str]:
-    told = excerpt(lambda _: log, [BEGAN.timestamp() + moment for moment in moments])
-    return [line.partition("INFO at ")[2] for line in told]
+def _line(at: float, text: str, level: str = "WARN") -> str:
+    stamp = datetime.fromtimestamp(BEGAN + at)
+    return f"[{stamp:%Y-%m-%dT%H:%M:%S}.{int(at * 1000) % 1000:03d}] {level} {text}"
 
 
-def test_lines_around_each_moment_in_their_order() -> None:
-    log = _log(1.0, 9.4, 9.6, 10.25, 14.9, 15.1, 20.0, 300.5)
-    assert _told(log, 10) == ["9.6", "10.25", "14.9"]
-    assert _told(log, 10, 20) == ["9.6", "10.25", "14.9", "20.0"]
+def _told(logs: dict[str, list[str]], *moments: float, since: float = 0.0) -> list[str]:
+    whole = {node: "\n".join(lines) for node, lines in logs.items()}
+    told = bad_lines(whole, [BEGAN + moment for moment in moments], BEGAN + since)
+    return [line.partition(": [")[0] + line.partition("]")[2] for line in told]
 
 
-def test_not_too_many_of_a_moment() -> None:
-    log = _log(*(10 + step / 10 for step in range(20)), 30.0)
-    assert len(_told(log, 10)) == LINES
-    assert _told(log, 10, 30)[-1] == "30.0"
+def test_bad_lines_around_each_moment_in_their_order() -> None:
+    log = [
+        _line(9.4, "too early"),
+        _line(9.6, "just before"),
+        _line(10.2, "nothing to tell", "INFO"),
+        _line(14.9, "an error", "ERROR"),
+        "\tat org.apache.kafka.Somewhere",
+        _line(15.1, "too late"),
+        _line(20.5, "the second"),
+    ]
+    other = [_line(11.0, "the other's")]
+    assert _told({"broker-1": log, "broker-2": other}, 10) == [
+        "broker-1 WARN just before",
+        "broker-2 WARN the other's",
+        "broker-1 ERROR an error",
+    ]
+    assert _told({"broker-1": log}, 10, 20)[-1] == "broker-1 WARN the second"
 
 
-def test_the_last_lines_where_nothing_is_told_of_a_moment() -> None:
-    log = _log(*range(20))
-    assert _told(log) == [str(at) for at in range(12, 20)]
-    assert _told(log, 100) == _told(log)
+def test_where_nothing_was_broken_all_that_came_once_the_cluster_stood() -> None:
+    log = [_line(1.0, "while it starts"), _line(9.0, "later")]
+    assert _told({"broker-1": log}, since=5.0) == ["broker-1 WARN later"]
+    assert _told({"broker-1": log}, 50.0) == []
 
 
-def test_what_is_logged_at_every_moment_is_left_out_and_long_lines_are_cut() -> None:
-    log = _log(1.0) + "\n" + _log(1.1) + " (PeriodicTaskControlManager)\n" + "x" * 500
-    told = excerpt(lambda _: log, [])
-    assert len(told) == 2
-    assert told[1].endswith("x…")
-    assert len(told[1]) < 300
+def test_of_lines_that_differ_in_their_numbers_alone_the_first() -> None:
+    log = [_line(10 + at / 10, f"no connection to node {at}") for at in range(20)]
+    assert _told({"broker-1": log}, 10) == ["broker-1 WARN no connection to node 0 (20 such lines)"]
+
+
+def test_ten_at_most_and_the_severe_ones_first() -> None:
+    words = [f"kind {chr(ord('a') + at)}" for at in range(14)]
+    log = [_line(10 + at / 10, word, "ERROR" if at > 10 else "WARN") for at, word in enumerate(words)]
+    told = _told({"broker-1": log}, 10)
+    assert len(told) == MOST + 1
+    assert told[:7] == [f"broker-1 WARN {word}" for word in words[:7]]
+    assert told[7:10] == [f"broker-1 ERROR {word}" for word in words[11:]]
+    assert told[-1] == "… and 4 more kinds of lines at WARN or above"
+
+
+def test_long_lines_are_cut() -> None:
+    (told,) = _told({"broker-1": [_line(10, "x" * 500)]}, 10)
+    assert told.endswith("x…")
+    assert len(told) < 300

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from ackproof.experiment.case import Case
 from ackproof.experiment.timing import timing_name
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
@@ -64,7 +65,7 @@ def _of_a_measure(
 ) -> Iterator[Opinion]:
     """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE. `starved`: why what
     it shows may be the machine's."""
-    timing = _timing(facts, ask)
+    timing = _timing(facts.case, ask)
     text = f"expected {ask} {bound}, measured {answer.seen}" + (f" with timing {timing}" if timing else "")
     if answer.holds is None:
         yield stays_open(f"{text}: it cannot be told: {answer.why}")
@@ -81,7 +82,9 @@ def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
     return answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
 
 
-def judged(evidence: Evidence, answers: Sequence[tuple[Ask, Bound, Answer]]) -> Iterator[ExpectationJudged]:
+def judged(
+    evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
+) -> Iterator[ExpectationJudged]:
     """Return what became of each expectation, for `verdict.json` and `--json`."""
     counts = evidence.audit.counts if evidence.audit else {}
     for ask, bound, answer in answers:
@@ -100,15 +103,15 @@ def judged(evidence: Evidence, answers: Sequence[tuple[Ask, Bound, Answer]]) -> 
                 seen=answer.seen,
                 holds=answer.holds,
                 why=answer.why,
-                timing=_timing(facts, ask),
+                timing=_timing(case, ask),
                 low=low if math.isfinite(low) else None,
                 high=high if math.isfinite(high) else None,
             )
 
 
-def _timing(facts: Facts, ask: Ask) -> str:
+def _timing(case: Case, ask: Ask) -> str:
     """Whose time-outs a time was measured under; '' of what is none."""
-    return timing_name(facts.case.experiment) if ask.quantity.unit is Unit.SECONDS else ""
+    return timing_name(case.experiment) if ask.quantity.unit is Unit.SECONDS else ""
 
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:

@@ -8,6 +8,7 @@ from typing import Final
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
+from ackproof.faults.command import CommandFault
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.metadata import PartitionDecided
@@ -35,7 +36,8 @@ def _of_a_fault(facts: Facts, fault: FaultSpec, events: Sequence[Event]) -> Iter
         what = event.what
         if isinstance(what, FaultAsked):
             role = str(fault).removeprefix(fault.kind).strip()
-            if what.role != role:
+            # Older versions named a command by its words.
+            if what.role != role and not isinstance(fault, CommandFault):
                 yield f"{name} was aimed at {what.role or 'nobody'}, as the timeline says"
             if not what.trigger:
                 yield f"{name} was asked for at {seconds(event.t_ns)}, and the timeline does not say why then"

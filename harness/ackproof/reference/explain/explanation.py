@@ -48,7 +48,8 @@ def explain(observed: Observed, account: Account) -> None:
             log = kept_log(observed, replicas, alive.history[-1].partition.leader) or NOTHING
             why = "" if log is not NOTHING else "no replica's log could be read"
         if why:
-            account.not_replayed.append(f"{place}: {why}")
+            told = f"{place}: {why}" if observed.records else why
+            account.not_replayed += [told] if told not in account.not_replayed else []
             account.count("not_replayed", rows.found)
             continue
         runs, by_interval = intervals(place, rows, disturbances(observed, place, lives, log), unread)
@@ -62,7 +63,11 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
     if observed.clocks:
         return observed.clocks
     if not lives:
-        return "its leaders and epochs were not observed"
+        return (
+            "the metadata log that was read does not have it"
+            if observed.records
+            else "no election: they are replayed from the controllers' metadata log, which was out of reach"
+        )
     if may_compact(observed.planned, place.topic):
         return "the topic is compacted: what was removed there is not replayed"
     return ""

@@ -11,13 +11,14 @@ import contextlib
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster, answering
+from ackproof.cluster.backends.attach.facts import facts_of
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata.choice import metadata_of
@@ -108,20 +109,28 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         self._file = CaseDir(nodes_dir.parent).attached_json
         self._access = Access(opener=self._opener, connect_s=CONNECT_S)
         self._nodes: dict[int, AttachedNode] = {}
+        self._facts: dict[str, str] = {}
         self._made: list[str] = []
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Find the brokers. Raises `BadInput` when none answers, lets us in, or is new enough."""
-        rows, known = self._ask_first()
+        answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
-        self.spec = self.spec.model_copy(update={"mode": "kraft" if _QUORUM in known else "zookeeper"})
-        for broker, address in sorted(rows.items()):
+        racks = {row.node_id: row.rack for row in answer.brokers}
+        met = tuple(racks.get(broker) for broker in self.spec.broker_ids)
+        mode = "kraft" if _QUORUM in known else "zookeeper"
+        # What the file says of racks is not what the cluster has.
+        self.spec = self.spec.model_copy(update={"mode": mode, "racks": met if all(met) else ()})
+        for row in sorted(answer.brokers, key=lambda row: int(row.node_id)):
+            address = Address(row.host, row.port)
             link = Connection(address, timeout_s=ASK_S, access=self._access)
-            self._nodes[broker] = AttachedNode(broker, address, link)
+            self._nodes[row.node_id] = AttachedNode(row.node_id, address, link)
+        self._facts = facts_of(answer, self.running_links(), zookeeper=self.spec.metadata.broker_controls)
 
-    def _ask_first(self) -> tuple[dict[int, Address], Container[int]]:
+    def _ask_first(self) -> tuple[Any, Container[int]]:
+        """What the first broker that answers says of all brokers, and which kinds of questions it knows."""
         said: list[str] = []
         for address in self._first:
             with Connection(address, timeout_s=ASK_S, access=self._access) as link:
@@ -135,9 +144,8 @@ class AttachedCluster(AskedCluster[AttachedNode]):
                 lowest, highest = known.get(kind, (0, -1))
                 if not lowest <= version <= highest:
                     raise BadInput(f"{address}: too old: ackproof asks as Kafka 2.7 and later understand")
-            rows = {row.node_id: Address(row.host, row.port) for row in response.brokers}
-            if rows:
-                return rows, known
+            if response.brokers:
+                return response, known
             said.append(f"{address}: it knows no brokers")
         raise BadInput(f"no broker of {self._attachment.bootstrap} answers: {'; '.join(said)}")
 
@@ -243,7 +251,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
     def environment(self) -> dict[str, str]:
         return {
             "cluster": f"attached at {self._attachment.bootstrap}: someone else's",
-            "brokers": ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values()),
+            **self._facts,
             "security": self._attachment.settings.get("security.protocol", "plaintext").lower(),
             **machine(),
         }

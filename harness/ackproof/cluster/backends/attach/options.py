@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.backends.attach.cluster import Attachment
+from ackproof.cluster.backends.attach.java import Entry, entries, in_words_of_librdkafka
 
 
 def attachment(
@@ -14,8 +15,8 @@ def attachment(
 ) -> Attachment | None:
     """Where the cluster is and what lets us in; None when no `--bootstrap` was given.
 
-    `file` holds lines `key=value` as librdkafka's tools read them (`#` begins a comment line), `settings` more of
-    them, which count more. Raises `BadInput` that never shows a value.
+    `file` holds lines `key=value` in the words of librdkafka or of Java clients (`java`), `settings` more of them,
+    which count more. Raises `BadInput` that never shows a value.
     """
     if bootstrap is None:
         if file is not None or settings:
@@ -27,29 +28,23 @@ def attachment(
         return None
     if backend not in (None, "attach"):
         raise BadInput(f"--bootstrap is a cluster that someone else runs: leave --backend {backend} out")
-    found = {} if file is None else dict(_read(file))
-    for number, word in enumerate(settings, start=1):
-        name, value = _pair(word, f"-X: expected key=value (the {number}. of them has no '=')")
-        found[name] = value
-    made = Attachment(bootstrap, found, file)
+    read = [] if file is None else list(entries(str(file), _text(file)))
+    made = Attachment(bootstrap, in_words_of_librdkafka([*read, *_words(settings)]), file)
     made.check()
     return made
 
 
-def _read(file: Path) -> Iterator[tuple[str, str]]:
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadInput(f"{file}: cannot be read: {said}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, value = _pair(line, f"{file}:{number}: expected key=value")
-            yield name, value.strip()
 
 
-def _pair(text: str, wrong: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise BadInput(wrong)
-    return name.strip(), value
+def _words(settings: Sequence[str]) -> Iterator[Entry]:
+    for number, word in enumerate(settings, start=1):
+        name, sign, value = word.partition("=")
+        if not sign or not name.strip():
+            raise BadInput(f"-X: expected key=value (the {number}. of them has no '=')")
+        yield Entry("-X", name.strip(), value)

@@ -1,42 +1,43 @@
 """Lines to brokers that ask for encryption or credentials, from the settings that librdkafka takes.
 
 The harness asks brokers itself (leaders, ISRs, log ends), so it understands the usual ones of librdkafka's security
-settings: TLS with files of PEM, SASL/PLAIN, SASL/SCRAM. What it does not, it refuses by name. Nothing here is ever
-written to a file or shown.
+settings: TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. What it does
+not, it refuses by name. Nothing here is ever written to a file or shown.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.backends.attach.oauth import NEEDED, OAUTH, TokenEndpoint
 from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.wire import Opener, Question, WireError, ask_over, error_name, plain
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BEARER: Final = "OAUTHBEARER"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _BEARER)
 _UNDERSTOOD: Final = frozenset(
     {
         "security.protocol",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.key.location",
+        *(f"sasl.{name}" for name in ("mechanism", "mechanisms", "username", "password")),
+        *(OAUTH + name for name in ("method", "scope", "extensions")),
+        *NEEDED,
+        "https.ca.location",
+        *(f"ssl.{what}.{how}" for what in ("ca", "certificate", "key") for how in ("location", "pem")),
         "ssl.key.password",
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
     }
 )
-_OF_SECURITY: Final = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
+_OF_SECURITY: Final = ("sasl.", "ssl.", "https.", "security.", "enable.ssl.", "enable.sasl.")
 _HARMLESS: Final = ("socket.", "broker.address.", "client.dns.")
 """Settings of connections that librdkafka alone needs."""
 
@@ -45,45 +46,54 @@ class NotLetIn(WireError):
     """The broker refused our credentials or our certificate, or we its."""
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Raises `BadInput` that names, without its value, each setting that is not one of connections."""
-    strangers = [name for name in settings if not name.startswith((*_OF_SECURITY, *_HARMLESS))]
-    if strangers:
-        raise BadInput(
-            f"{', '.join(sorted(strangers))}: only settings of connections belong here (security.*, sasl.*, ssl.*, "
-            "socket.*); those of the load belong into the experiment"
+def why_refused(name: str) -> str:
+    """Why a setting of this name is not taken, '' for one that is."""
+    if not name.startswith((*_OF_SECURITY, *_HARMLESS)):
+        return (
+            "only settings of connections belong here (security.*, sasl.*, ssl.*, socket.*); "
+            "those of the load belong into the experiment"
         )
-    foreign = [name for name in settings if name.startswith(_OF_SECURITY) and name not in _UNDERSTOOD]
-    if foreign:
-        raise BadInput(
-            f"{', '.join(sorted(foreign))}: librdkafka may know it, but ackproof asks the brokers itself too, and "
-            f"understands only {', '.join(sorted(_UNDERSTOOD))}"
+    if name.startswith(_OF_SECURITY) and name not in _UNDERSTOOD:
+        return (
+            "librdkafka may know it, but ackproof asks the brokers itself too, and understands only "
+            f"{', '.join(sorted(_UNDERSTOOD))}"
         )
-    _protocol(settings)
-    if "sasl" in _protocol(settings):
-        _mechanism(settings)
-        for name in ("sasl.username", "sasl.password"):
-            if name not in settings:
-                raise BadInput(f"security.protocol is {settings['security.protocol']}: {name} is missing")
+    return ""
+
+
+def _check_login(settings: Mapping[str, str]) -> None:
+    """Raises `BadInput` that names, without its value, a setting that is missing."""
+    if "sasl" not in _protocol(settings):
+        return
+    needed: tuple[str, ...] = ("sasl.username", "sasl.password")
+    if _mechanism(settings) == _BEARER:
+        needed = NEEDED
+        if settings.get(f"{OAUTH}method", "").lower() != "oidc":
+            raise BadInput(f"{OAUTH}method: expected oidc, the one by which ackproof gets tokens")
+    for name in needed:
+        if name not in settings:
+            raise BadInput(f"security.protocol is {settings['security.protocol']}: {name} is missing")
 
 
 def opener_of(settings: Mapping[str, str]) -> Opener:
-    """How to open a line. Raises `BadInput` as `check_settings` does, and for files that cannot be read."""
-    check_settings(settings)
+    """How to open a line. Raises `BadInput` for what is missing or cannot be, and for files that cannot be read."""
+    _check_login(settings)
     protocol = _protocol(settings)
     context = _tls(settings) if protocol.endswith("ssl") else None
     with_sasl = protocol.startswith("sasl")
     if context is None and not with_sasl:
         return plain
+    endpoint = TokenEndpoint(settings) if with_sasl and _mechanism(settings) == _BEARER else None
 
     def opened(address: Address, timeout_s: float) -> socket.socket:
+        token = "" if endpoint is None else endpoint.token()
         deadline = time.monotonic() + timeout_s
         line = plain(address, timeout_s)
         try:
             if context is not None:
                 line = _wrapped(line, context, address)
             if with_sasl:
-                _log_in(line, settings, deadline)
+                _log_in(line, settings, token, deadline)
         except BaseException:
             line.close()
             raise
@@ -122,15 +132,14 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
         context = ssl.create_default_context(
             cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem")
         )
-        if "ssl.certificate.location" in settings:
-            context.load_cert_chain(
-                settings["ssl.certificate.location"],
-                settings.get("ssl.key.location"),
-                settings.get("ssl.key.password"),
-            )
+        with ExitStack() as stack:
+            certificate, key = (_path(settings, name, stack) for name in ("ssl.certificate", "ssl.key"))
+            if certificate is not None:
+                # Without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(certificate, key, settings.get("ssl.key.password", ""))
     except (OSError, ssl.SSLError) as error:
         files = [settings[name] for name in settings if name.endswith(".location")]
-        raise BadInput(f"TLS: {error} ({', '.join(files)})") from error
+        raise BadInput(f"TLS: {error}" + (f" ({', '.join(files)})" if files else "")) from error
     # As librdkafka: "https" unless "none".
     if settings.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
         context.check_hostname = False
@@ -140,13 +149,24 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _log_in(line: socket.socket, settings: Mapping[str, str], deadline: float) -> None:
+def _path(settings: Mapping[str, str], name: str, stack: ExitStack) -> str | None:
+    """Where a PEM stands; one that is given inline gets a file without a name, for OpenSSL reads files alone."""
+    inline = settings.get(f"{name}.pem")
+    if inline is None:
+        return settings.get(f"{name}.location")
+    descriptor = os.memfd_create("ackproof-pem", os.MFD_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, inline.encode())
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _log_in(line: socket.socket, settings: Mapping[str, str], token: str, deadline: float) -> None:
     mechanism = _mechanism(settings)
     said = ask_over(line, Question("SaslHandshake", 1, mechanism=mechanism), deadline)
     if said.error_code:
         offered = ", ".join(said.mechanisms or ()) or "none"
         raise NotLetIn(f"SASL: {error_name(said.error_code)}: {mechanism}; the broker offers {offered}")
-    client = _client(mechanism, settings)
+    client = _client(mechanism, settings, token)
     while not client.is_done():
         answer = ask_over(line, Question("SaslAuthenticate", 1, auth_bytes=client.auth_bytes()), deadline)
         if answer.error_code:
@@ -157,8 +177,15 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], deadline: float) -
             raise NotLetIn(f"SASL: the broker's answer to {mechanism} is wrong: {error}") from error
 
 
-def _client(mechanism: str, settings: Mapping[str, str]) -> Any:  # noqa: ANN401 — kafka-python is untyped
+def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
     """kafka-python's side of the mechanism."""
+    if mechanism == _BEARER:
+        oauth = kafka_python("net.sasl.oauth")
+        pairs = (pair.partition("=") for pair in settings.get(f"{OAUTH}extensions", "").split(",") if pair)
+        own = {name.strip(): value for name, _, value in pairs}
+        says = {"token": lambda _: token, "extensions": lambda _: own}
+        provider = type("TokenProvider", (oauth.AbstractTokenProvider,), says)()
+        return oauth.SaslMechanismOAuth(sasl_oauth_token_provider=provider)
     return kafka_python("net.sasl").get_sasl_mechanism(mechanism)(
         sasl_plain_username=settings["sasl.username"],
         sasl_plain_password=settings["sasl.password"],
