@@ -195,7 +195,7 @@ def test_an_old_batch_is_concluded_as_a_new_one_is(
     (done.planned[0].run.audit_json).unlink()
     told: list[str] = []
     again = conclude_again(BatchDir(done.directory.path), told.append)
-    assert told == ["auditing 1 case", "writing the report"], "the others were counted before"
+    assert told == ["auditing 1 run", "writing the report"], "the others were counted before"
     assert again == done.document()
 
 

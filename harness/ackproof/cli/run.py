@@ -104,7 +104,6 @@ def run(
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.console import Console
     from ackproof.judge.demands import demands
-    from ackproof.plan.schedule import describe_timing
     from ackproof.run.batch import same_names
     from ackproof.run.options import BatchOptions, plan_batch
 
@@ -130,14 +129,15 @@ def run(
         console.warning(text)
     for text in demands(case for _, case in planned.cases).impossible:
         console.warning(text)
-    console.lines(describe_timing(case for _, case in planned.cases))
     return _brought(planned, console)
 
 
 def _brought(planned: PlannedBatch, console: Console) -> int:
     """Run these cases, and tell what they came to."""
+    from ackproof.plan.schedule import describe_timing
     from ackproof.run.batch import run_batch
 
+    console.lines(describe_timing(case for _, case in planned.cases))
     foreign = planned.options.attachment is not None
     with console.show(len(planned.cases), foreign=foreign) as view:
         batch = run_batch(planned, view)

@@ -118,7 +118,7 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
     if not new:
         return {}
     work_out_removals(run.path for run in new)
-    step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
+    step(f"auditing {len(new)} {'run' if len(new) == 1 else 'runs'}")
     results = audit.run([run.path for run in new], progress=step)
     return {
         run: "audit: " + "; ".join(result.reasons)

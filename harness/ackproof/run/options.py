@@ -172,7 +172,7 @@ def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: No
         index, count = options.shard
         chosen = chosen[index - 1 :: count]
         if not chosen:
-            raise BadInput(f"--shard {index}/{count}: there are only {len(found)} cases")
+            raise BadInput(f"--shard {index}/{count}: there are only {len(found)} runs")
     planned = PlannedBatch(options, chosen, plans)
     for text in planned.not_asked:
         warn(text)

@@ -189,11 +189,11 @@ def test_only_by_the_beginning_of_one_cell(load_text: Load, good: str) -> None:
 def test_repeat_and_too_many(load_text: Load) -> None:
     spec = load_text(SMALL + f"matrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
     assert len(cases(spec, repeat=3)) == 60
-    with pytest.raises(BadInput, match="more than 10000 cases"):
+    with pytest.raises(BadInput, match="more than 10000 runs"):
         cases(spec, repeat=501)
     with pytest.raises(BadInput, match="repeat"):
         cases(spec, repeat=0)
-    with pytest.raises(InvalidExperiment, match="more than 10000 cases"):
+    with pytest.raises(InvalidExperiment, match="more than 10000 runs"):
         load_text(SMALL + f"repeat: 501\nmatrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
 
 

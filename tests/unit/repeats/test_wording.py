@@ -6,8 +6,10 @@ import math
 
 import pytest
 
-from ackproof.repeats.demand import Beside
-from ackproof.repeats.wording import span_text
+from ackproof.quantities.value import Value
+from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.intervals import estimate
+from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.bounds import Unit
 
 
@@ -34,3 +36,26 @@ from ackproof.rundir.bounds import Unit
 )
 def test_an_interval_in_words(low: float, high: float, unit: Unit, how: Beside | None, text: str) -> None:
     assert span_text(low, high, unit, how) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (Value(18.2, math.inf, never=True), Unit.SECONDS, "never in 18.200 s"),
+        (Value(18.2, math.inf), Unit.SECONDS, "at least 18.200 s"),
+        (Value(1, 2), Unit.SECONDS, "1.000 s to 2.000 s"),
+        (Value.exactly(2.5), Unit.COUNT, "2.5"),
+        (Value.exactly(123456), Unit.COUNT, "123456"),
+        (Value(12345.6, 12346.4), Unit.PER_SECOND, "12346/s"),
+    ],
+)
+def test_a_number_in_words(value: Value, unit: Unit, text: str) -> None:
+    assert value_text(value, unit) == text
+
+
+def test_a_quantile_never_came_where_both_its_neighbours_did_not() -> None:
+    median = Statistic("median", 0.5)
+    never, came = Value(9, math.inf, never=True), Value.exactly(1)
+    assert estimate([never, never, came], median).seen.never
+    assert not estimate([never, came], median).seen.never, "between 1 s and never lies no number"
+    assert not estimate([never, never, Value(3, math.inf, "cut")], median).seen.never
