@@ -73,8 +73,7 @@ _RACK = re.compile(r"rack\((.+)\)\Z")
 _ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
 _NAMED = re.compile(r"\[?(?:(?:broker|controller|zookeeper)\(\d+\)(?:, )?)+\]?\Z")
 _WITNESS_WIDTH = 72
-_WIDE = 240
-"""Of a file or a pipe, in which no name of a case need be folded."""
+_WIDE = 240  # of a file or a pipe, in which no name of a case need be folded
 
 
 class Narrator:

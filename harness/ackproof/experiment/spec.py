@@ -122,8 +122,7 @@ class ClusterSpec(Spec):
     controller_racks: Racks = Field((), description="Racks of the controllers, where `racks` are not theirs.")
     rack_aware: Flag = Field(True, description="Tell brokers their rack: Kafka spreads replicas over racks.")
     start_order: NodeIds = Field(
-        (),
-        description="Brokers that start first, in this order, each once the one before it takes part; or one.",
+        (), description="Brokers that start first, in this order, each once the one before it takes part."
     )
     timing: Literal["chaos", "script", "kafka"] = Field(
         "chaos",
@@ -144,10 +143,7 @@ class ClusterSpec(Spec):
         description="Feature levels other than the release's own, such as eligible.leader.replicas.version: 0.",
     )
     log_dirs: Whole = Field(
-        1,
-        ge=1,
-        le=8,
-        description="Log dirs of each broker (JBOD); with several the metadata log has one of its own.",
+        1, ge=1, le=8, description="Log dirs of each broker (JBOD); with several metadata has one of its own."
     )
     disk: Size = Field(
         4 << 30,

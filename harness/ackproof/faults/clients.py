@@ -321,8 +321,7 @@ class PauseClientInjection(_OfClients[PauseClient]):
         return process_state(one.pid, one.started) == "stopped" and context_switches(one.pid) == before
 
     @staticmethod
-    def _runs(one: ClientProcess, before: int) -> bool:
-        # Not more of them: a thread that ends takes its own with it.
+    def _runs(one: ClientProcess, before: int) -> bool:  # not more: a thread that ends takes its own with it
         state = process_state(one.pid, one.started)
         return state in ("gone", "zombie") or (state == "running" and context_switches(one.pid) != before)
 

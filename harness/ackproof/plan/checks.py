@@ -42,7 +42,6 @@ from ackproof.plan.soaking import check_soak
 from ackproof.rundir.partition import TopicPartition
 
 _ORDER: Final[Path] = ("cluster", "start_order")
-_METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_ATTACHED: Final = LONGEST_TOPIC - len(attached_topic("", "x" * 99))
 
 
@@ -112,8 +111,7 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
         return
-    build = spec.cluster.kafka
-    version = build.version
+    version = (build := spec.cluster.kafka).version
     if why := too_old(version):
         found.report(kafka, why)
         return
@@ -201,7 +199,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
         found.report(("topics",), "at least one topic is needed")
     seen: dict[str, str] = {}
     for name in spec.topics:
-        if name == _METADATA_TOPIC:
+        if name == "__cluster_metadata":
             found.report(("topics", name), f"Kafka keeps its metadata in '{name}'", key=True)
         if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
@@ -252,7 +250,7 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
     """Why nobody can hold this role in the cluster's mode."""
     if not spec.cluster.metadata.broker_controls:
         of_zookeeper = role.kind is RoleKind.ZOOKEEPER
-        return f"{role} is nobody: there is no ZooKeeper in KRaft mode" if of_zookeeper else None
+        return f"{role} is nobody: no ZooKeeper in KRaft mode; aim at controllers" if of_zookeeper else None
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
         return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
     return None
@@ -292,7 +290,10 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
         factor = spec.topics[role.topic].replication_factor
         lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
         if lonely and found.sound(("topics", role.topic, "replication_factor")):
-            found.report(path, f"{role} is nobody: the topic has one replica only")
+            found.report(
+                path,
+                f"{role} is nobody: the topic has one replica; aim at leader({role.topic}/{role.partition})",
+            )
     elif (
         role.kind is RoleKind.MINORITY
         and not minority_of(cluster.brokers)

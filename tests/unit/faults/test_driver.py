@@ -4,121 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from ackproof.base.errors import AckproofError
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Role
-from ackproof.faults.driver import FaultDriver
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import FaultContext, maker_of
+from ackproof.faults.injection import maker_of
 from ackproof.faults.life import Stage
 from ackproof.faults.processes import KillInjection
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan.cases import cases, load
-from ackproof.rundir.clock import RunClock
-from ackproof.rundir.samples import Sample
-from ackproof.rundir.timeline import Event, EventKind, FaultHealed, Timeline, read_timeline
-from fake_nodes import FakeCluster, FakeNode
-
-
-@dataclass
-class FakeGauges:
-    """Quantities that a test sets."""
-
-    acks: int = 0
-    sample: Sample | None = None
-    scraped: dict[tuple[str, int | None], float | None] = field(default_factory=dict)
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return self.acks
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return 0
-
-    def look(self, topic: str, partition: int) -> Sample | None:
-        return self.sample
-
-    def metric(self, name: str, node: int | None) -> float | None:
-        return self.scraped.get((name, node))
-
-
-def seen(**told: object) -> Sample:
-    """A look at a partition in good order: 9 records, 6 of them committed."""
-    at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
-    at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
-    return Sample(**(at | told))
-
-
-@dataclass
-class Stand:
-    """A driver and all that it touches."""
-
-    driver: FaultDriver
-    nodes: dict[int, FakeNode]
-    gauges: FakeGauges
-    stop: threading.Event
-    timeline: Timeline
-    path: Path
-    holds: Holds
-
-    def events(self) -> list[Event]:
-        return read_timeline(self.path)[0]
-
-    def kinds(self, fault: int = 1) -> list[EventKind]:
-        return [event.kind for event in self.events() if event.fault == fault]
-
-    def until(self, stage: Stage, fault: int = 1) -> None:
-        deadline = time.monotonic() + 5
-        while self.driver.stages()[fault] is not stage:
-            assert time.monotonic() < deadline, self.driver.stages()
-            time.sleep(0.002)
-
-
-MakeStand = Callable[..., Stand]
-
-
-@pytest.fixture
-def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
-    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.rollouts.rolling.STOPPED_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.processes.SHUTDOWN_WITHIN_S", 0.5)
-    stands: list[Stand] = []
-
-    def make(faults: str, resolved: Sequence[int] = (1,), more: str = "") -> Stand:
-        file = tmp_path / "e.yaml"
-        file.write_text(
-            f"name: t\n{more}topics:\n  orders: {{}}\nworkload: {{duration: 1s}}\nfaults:\n{faults}",
-            encoding="utf-8",
-        )
-        case = cases(load(file))[0]
-        nodes = {number: FakeNode(number) for number in (1, 2, 3)}
-        stop = threading.Event()
-        gauges = FakeGauges()
-        timeline = Timeline(tmp_path / "timeline.jsonl", RunClock.start())
-
-        def resolve(_role: Role, _fault: FaultSpec) -> Sequence[int]:
-            return resolved
-
-        holds = Holds()
-        context = FaultContext(FakeCluster(nodes), stop, holds=holds)  # type: ignore[arg-type]
-        driver = FaultDriver(case, context, gauges, timeline, resolve)
-        stands.append(Stand(driver, nodes, gauges, stop, timeline, tmp_path / "timeline.jsonl", holds))
-        return stands[-1]
-
-    yield make
-    for stand in stands:
-        stand.stop.set()
-        stand.driver.heal_all()
-        stand.timeline.close()
-
+from ackproof.rundir.timeline import EventKind, FaultHealed
+from fault_stand import MakeStand, seen
 
 LIFE = [EventKind.FAULT_ASKED, EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED, EventKind.FAULT_RECOVERED]
 

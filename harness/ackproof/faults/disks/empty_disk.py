@@ -66,7 +66,10 @@ class EmptyDisk(DiskFault):
             holds = role.kind is RoleKind.RACK and lone in role.reach(cluster.members)[0]
             if holds or role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone:
                 which = f"may have the only controller, {lone}" if holds else "is the only controller"
-                yield "target", f"{role} {which}: without its disk there is no cluster any more"
+                yield (
+                    "target",
+                    f"{role} {which}: without its disk there is no cluster any more; aim at brokers",
+                )
                 return
 
     @classmethod

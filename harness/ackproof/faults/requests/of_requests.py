@@ -39,6 +39,7 @@ from ackproof.faults.links.breaking import AT_ONCE
 from ackproof.faults.links.of_links import names
 from ackproof.faults.requests.on_link import OnLink
 from ackproof.faults.requests.witnesses import Look, Witness
+from ackproof.rundir.timeline import DRAWN_FROM
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
     pass
@@ -251,17 +252,21 @@ class RequestsInjection(Injection[SpecT]):
             links, lambda link: self._until(link, Witness().sees, "to pass again", MENDED_WITHIN_S)
         )
         self._until_ready()
+        none = ""
         if self._counted is not None and not self._counted.hit:
             counted = self._counted.matched
             why = f"of the {counted} that came by none was drawn" if counted else "none came by"
-            raise self.unseen(f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}")
+            none = f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
+            if self.fault.number < DRAWN_FROM:  # a storm promises nothing of each
+                raise self.unseen(none)
         if self._counted is not None and self._counted.trouble:
             raise self.unseen(f"what it was to be done to could not be read: {self._counted.trouble}")
         if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
             raise self.unseen(f"{self._rule.until_held} were to wait together, and never did")
         if trouble := self._laid.proxy.trouble():
             raise self.unseen(f"what went through the proxy was not all Kafka's protocol: {trouble}")
-        return f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
+        told = f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
+        return f"{told}; {none}" if none else told
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,72 @@
+"""A driver of faults on a cluster that is made up, and all that it touches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holds import Holds
+from ackproof.faults.life import Stage
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
+from fake_nodes import FakeNode
+
+
+@dataclass
+class FakeGauges:
+    """Quantities that a test sets."""
+
+    acks: int = 0
+    sample: Sample | None = None
+    scraped: dict[tuple[str, int | None], float | None] = field(default_factory=dict)
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        return self.acks
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        return 0
+
+    def look(self, topic: str, partition: int) -> Sample | None:
+        return self.sample
+
+    def metric(self, name: str, node: int | None) -> float | None:
+        return self.scraped.get((name, node))
+
+
+def seen(**told: object) -> Sample:
+    """A look at a partition in good order: 9 records, 6 of them committed."""
+    at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
+    at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
+    return Sample(**(at | told))
+
+
+@dataclass
+class Stand:
+    """A driver and all that it touches."""
+
+    driver: FaultDriver
+    nodes: dict[int, FakeNode]
+    gauges: FakeGauges
+    stop: threading.Event
+    timeline: Timeline
+    path: Path
+    holds: Holds
+
+    def events(self) -> list[Event]:
+        return read_timeline(self.path)[0]
+
+    def kinds(self, fault: int = 1) -> list[EventKind]:
+        return [event.kind for event in self.events() if event.fault == fault]
+
+    def until(self, stage: Stage, fault: int = 1) -> None:
+        deadline = time.monotonic() + 5
+        while self.driver.stages()[fault] is not stage:
+            assert time.monotonic() < deadline, self.driver.stages()
+            time.sleep(0.002)
+
+
+MakeStand = Callable[..., Stand]
