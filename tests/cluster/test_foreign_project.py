@@ -120,7 +120,7 @@ def project(tmp_path: Path) -> Path:
 
 def examples_of_the_page() -> tuple[str, str]:
     """The page's test whose sender swallows errors, and the same with the sender that it mends."""
-    swallows, mended, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    swallows, mended, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(METHOD.findall(swallows)) == 1
     return swallows, METHOD.sub(lambda _: mended, swallows)
 

@@ -176,7 +176,7 @@ def picture(told: list[Value], between: Ends | None) -> None:
     found = over_repeats.picture({"acks=all": told}, Unit.SECONDS, between)
     known = [one for one in told if one.known]
     finite = [end for one in known for end in (one.low, one.high) if end < math.inf] + list(between or ())
-    if not known:
+    if all(one.never for one in known):
         assert found is None
         return
     assert found is not None

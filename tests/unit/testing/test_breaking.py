@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.current import CLUSTERS, PASSED
@@ -28,6 +29,8 @@ class Made(FakeCluster):
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__({number: FakeNode(number) for number in (1, 2, 3)})
+
+    spec = ClusterSpec(brokers=3)
 
     def brokers(self) -> list[FakeNode]:
         return [*self.nodes.values()]
