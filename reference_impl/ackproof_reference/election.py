@@ -96,17 +96,14 @@ def _eligible(
 ) -> tuple[int, ...]:
     """The ELR: while the ISR is below its minimum, who has left it since it was not (maybePopulateTargetElr).
 
-    The high watermark stands still for that time, so they hold all that is committed.
+    The high watermark stands still for that time, so they hold all that is committed. One that a reassignment has just
+    removed is among them, where it ends past a kept replica: nobody asks whether it is a replica still.
     """
     if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
         return ()
-    return tuple(
-        replica
-        for replica in replicas
-        if (replica in old.elr or replica in old.isr)
-        and replica not in isr
-        and replica not in unclean_shutdown
-    )
+    eligible = {*old.elr, *old.isr} - {*isr, *unclean_shutdown}
+    removed = sorted(eligible - set(replicas))
+    return (*(replica for replica in replicas if replica in eligible), *removed)
 
 
 def _elect(

@@ -50,6 +50,17 @@ def test_a_reassignment_ends_past_a_kept_replica_since_4_3(version: str, done: b
     assert (made.replicas, set(made.isr)) == (((1, 2, 4), {1, 4}) if done else ((1, 2, 4, 3), {1, 3, 4}))
 
 
+def test_a_replica_that_such_a_reassignment_removed_stays_eligible() -> None:
+    """Seen on 4.4.0: leader 2 proposes ISR {2, 1} while broker 3, which is kept, is out (maybePopulateTargetElr)."""
+    moving = Partition((3, 1, 2), 2, 0, 8, (2,), (3,), adding=(1,), removing=(2,))
+    before = Metadata(moving, tuple(Registration(node, 0, False) for node in (1, 2, 3)))
+    rules = replace(rules_of("4.4.0"), min_insync=2)
+    request = proposal(2, 1, partition_epoch=8, leader_epoch=0)._replace(leader=2)
+    made = controller.alter_partition(before, request, rules)[0].partition
+    assert (made.replicas, made.leader, made.isr, set(made.elr)) == ((3, 1), 1, (1,), {2, 3})
+    assert (made.adding, made.removing) == ((), ())
+
+
 def test_a_reassignment_never_ends_before_the_added_replica_is_in_sync() -> None:
     request = proposal(1, partition_epoch=7, leader_epoch=4)
     made = controller.alter_partition(four(PAST_KEPT), request, NO_ELR)[0].partition

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import Field, WithJsonSchema
@@ -41,6 +42,7 @@ STILL_S: Final = 0.2
 """For so long nothing of a stopped process may be scheduled."""
 READY_WITHIN_S: Final = 60.0
 ClientKind: TypeAlias = Literal["producer", "reader"]
+_epoch = attrgetter("producer_id", "producer_epoch")
 _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 
@@ -374,7 +376,8 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
         """The older process is gone, and the newer one is at work."""
         self.await_all("to end", _is_gone, READY_WITHIN_S)
         seen = {old: self.await_work(new) for old, new in self._others.items()}
-        return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
+        told = (f"{old} is gone and {new} is at work" for old, new in seen.items())
+        return ", ".join(told) or "none was fenced"
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
@@ -390,10 +393,6 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
             if found is not None:
                 return found
         return None
-
-
-def _epoch(state: TransactionState) -> tuple[int, int]:
-    return state.producer_id, state.producer_epoch
 
 
 def _named(state: TransactionState) -> str:
