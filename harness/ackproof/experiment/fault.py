@@ -112,6 +112,11 @@ class FaultSpec(Spec):
         return self.KIND
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether a storm drew it."""
+        return self.number >= DRAWN_FROM
+
+    @property
     def targets(self) -> tuple[Role, ...]:
         """Every role that it mentions; they are resolved once, together, when it is due. Empty: it needs none."""
         return ()
@@ -268,7 +273,7 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 def trigger_text(fault: FaultSpec) -> str:
     """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
-    if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
+    if fault.is_drawn and isinstance(fault.trigger, After):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} beside fault {fault_name(first)}"
     return str(fault.trigger)

@@ -102,7 +102,7 @@ class Life:
     @property
     def drawn(self) -> bool:
         """Whether a storm drew it."""
-        return self.number >= DRAWN_FROM
+        return self.fault.is_drawn
 
     @property
     def bit(self) -> bool:

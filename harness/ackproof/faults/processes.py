@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
@@ -110,12 +111,14 @@ class ProcessInjection(Injection[SpecT]):
     def _await_shutdowns(self) -> None:
         """Ask again, and wait for what still shuts down, which takes long without a controller."""
         for node, pid in self._terminated.values():
+            if _has_ended(node, pid):
+                continue  # and nobody waits for a fault that has the node by now
             with self.holds.acting_on(node.id):
                 if node.state() is NodeState.RUNNING and node.pid == pid:
                     node.terminate()
             self._seen_when_free(
                 node,
-                lambda node=node, pid=pid: node.state() is NodeState.GONE or node.pid != pid,  # type: ignore[misc]
+                partial(_has_ended, node, pid),
                 f"node {node.id} to shut down",
                 SHUTDOWN_WITHIN_S,
                 lambda node=node: node.state().value,  # type: ignore[misc]
@@ -249,6 +252,10 @@ class ProcessInjection(Injection[SpecT]):
         return "node " + ", ".join(str(node.id) for node in self.nodes)
 
 
+def _has_ended(node: LocalNode, pid: int | None) -> bool:
+    return node.state() is NodeState.GONE or node.pid != pid
+
+
 def _faults(numbers: Sequence[int]) -> str:
     return "fault " + ", ".join(map(fault_name, numbers))
 
@@ -338,7 +345,7 @@ class RestartInjection(ProcessInjection[Restart]):
 
     def _gone(self, node: LocalNode) -> None:
         self.seen(
-            lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],
+            partial(_has_ended, node, self._before[node.id]),
             f"node {node.id} to shut down",
             STOPPED_WITHIN_S,
             interval_s=0.005,

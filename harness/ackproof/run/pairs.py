@@ -16,7 +16,7 @@ from ackproof.quantities.evidence import Evidence, Life
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.pairs import PairEntry, PairOutcome, PairsFile, PairTable
-from ackproof.rundir.timeline import DRAWN_FROM, FaultFailed, FaultMissed
+from ackproof.rundir.timeline import FaultFailed, FaultMissed
 
 
 def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
@@ -84,7 +84,7 @@ def _in_force(life: Life) -> tuple[int, int] | None:
 
 def _not_together(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
     """The pairs that this run was to have in force together, each with what went wrong if they were not."""
-    drawn = {fault.number: fault for fault in case.faults if fault.number >= DRAWN_FROM}
+    drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
     reasons = {
         event.fault: event.what.reason
         for event in reversed(evidence.events)

@@ -21,7 +21,7 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
 from ackproof.faults.planned.views import ask, find_views, put_back, views
-from ackproof.rundir.timeline import DRAWN_FROM, fault_name
+from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
 """A reassignment copies the partition's data."""
@@ -283,7 +283,7 @@ class CancelledReassignment(_Moved[CancelReassign]):
             if self._goes_on():
                 did = f"asked broker {self._cancel()} to cancel it"
                 self.holds.assign(self.place, self.fault.number, self.before.replicas)
-            elif self.fault.number >= DRAWN_FROM:  # nobody wrote down how long it was to last
+            elif self.fault.is_drawn:  # nobody wrote down how long it was to last
                 did = "it completed before it was cancelled"
             else:
                 raise FaultNotConfirmed(

@@ -39,7 +39,6 @@ from ackproof.faults.links.breaking import AT_ONCE
 from ackproof.faults.links.of_links import names
 from ackproof.faults.requests.on_link import OnLink
 from ackproof.faults.requests.witnesses import Look, Witness
-from ackproof.rundir.timeline import DRAWN_FROM
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
     pass
@@ -257,7 +256,7 @@ class RequestsInjection(Injection[SpecT]):
             counted = self._counted.matched
             why = f"of the {counted} that came by none was drawn" if counted else "none came by"
             none = f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
-            if self.fault.number < DRAWN_FROM:  # a storm promises nothing of each
+            if not self.fault.is_drawn:  # a storm promises nothing of each
                 raise self.unseen(none)
         if self._counted is not None and self._counted.trouble:
             raise self.unseen(f"what it was to be done to could not be read: {self._counted.trouble}")

@@ -176,7 +176,8 @@ class _Rollout(ProcessInjection[RolloutT]):
         """The other nodes; a node that took too long to shut down is started yet."""
         self._await_shutdowns()
         for node, _ in tuple(self._terminated.values()):
-            self._start_again(node)
+            if node not in self._done:
+                self._start_again(node)
         for node in self.nodes:
             if node in self._done or not self._done:
                 continue
