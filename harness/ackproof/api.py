@@ -374,7 +374,7 @@ def open_batch(directory: AnyPath) -> Batch:
 
 
 def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
-    from ackproof.sql.views import register
+    from ackproof_lab.sql.views import register
 
     return register(session, runs)
 

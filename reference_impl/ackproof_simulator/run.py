@@ -9,8 +9,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
-from ackproof.reference.predict.cases import code_for
 from ackproof.rundir.timeline import PhaseBegan
+from ackproof_model.predict.cases import code_for
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch
 from ackproof_reference.transactions import aborted, open_transactions

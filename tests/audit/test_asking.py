@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import IllegalArgumentException, PySparkException
 
 from ackproof.base.errors import AckproofError, AuditFailed, BadInput
-from ackproof.sql import views as room
+from ackproof_lab.sql import views as room
 
 
 def session(error: Exception) -> SimpleNamespace:

@@ -19,7 +19,7 @@ from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event
-from ackproof.sql import views as room
+from ackproof_lab.sql import views as room
 
 from ..support.pages import ROOT, Page
 from ..support.s3 import copied, s3_bucket

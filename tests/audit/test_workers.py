@@ -59,7 +59,7 @@ def test_the_tasks_need_of_ours_what_the_zip_holds_and_of_others_numpy_and_arrow
         "    def find_spec(self, name, *_):\n"
         "        if name in ('pydantic', 'pyspark', 'psutil', 'pandas'): raise ImportError(name)\n"
         "sys.meta_path.insert(0, Refuses())\n"
-        "import ackproof.audit.stages as stages, ackproof.sql.scan\n"
+        "import ackproof.audit.stages as stages, ackproof_lab.sql.scan\n"
         "print(stages.__file__)"
     )
     archive = workers.code()

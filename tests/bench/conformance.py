@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ackproof.base.errors import AckproofError
 from ackproof.plan.cases import case_from_json
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
+from ackproof_model.replay.document import conform
 
 
 def runs(folders: list[Path]) -> Iterator[Path]:

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ackproof.experiment.releases import NEWEST
-from ackproof.reference.force.experiment import Ground, file_text
-from ackproof.reference.force.outcome import Outcome, Word, outcome_of
-from ackproof.reference.force.translate import NotForceable, translated
 from ackproof.run.batch import Silent, run_batch
 from ackproof.run.options import BatchOptions, plan_batch
+from ackproof_model.force.experiment import Ground, file_text
+from ackproof_model.force.outcome import Outcome, Word, outcome_of
+from ackproof_model.force.translate import NotForceable, translated
 from forced import ROWS, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference-implementation.md"

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ackproof.experiment.case import Case
-from ackproof.reference.predict.answers import EXPLORED, USUAL_STATES, Answers, answers, described
-from ackproof.reference.predict.prediction import scopes_of
 from ackproof.run.options import BatchOptions, plan_cases
 from ackproof.rundir.prediction import Chance
+from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, Answers, answers, described
+from ackproof_model.predict.prediction import scopes_of
 from ackproof_reference.explore.scope import Scope
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

@@ -25,9 +25,9 @@ from typing import Final
 
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.requests.rules import Kind, Rule, Side
-from ackproof.cluster.network.toxiproxy import ProxyServer, Way
+from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.requests.rules import Kind, Rule, Side
+from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.toxiproxy import toxiproxy_server
 
 HOST: Final = "127.0.0.1"

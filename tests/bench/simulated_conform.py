@@ -17,9 +17,9 @@ from pathlib import Path
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.plan.checks_backend import lacks
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof_model.replay.document import conform
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))

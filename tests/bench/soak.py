@@ -28,9 +28,9 @@ import numpy as np
 
 from ackproof.base.processes import find_children
 from ackproof.cli.main import main as ackproof
+from ackproof.clients.settings import ProducerSettings
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.windows import windows
-from ackproof.workload.settings import ProducerSettings
 
 EVERY_S = 5.0
 LIAR = Path(__file__).parents[1] / "cluster" / "lies"

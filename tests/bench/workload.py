@@ -34,6 +34,11 @@ from confluent_kafka.admin import AdminClient
 
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
+from ackproof.clients.config import producer_config, reader_config
+from ackproof.clients.final_read import End, final_read
+from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.settings import ConfigValue
+from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
@@ -44,11 +49,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Timeline
-from ackproof.workload.clients import Workload
-from ackproof.workload.config import producer_config, reader_config
-from ackproof.workload.final_read import End, final_read
-from ackproof.workload.final_readers import FinalReadOrder
-from ackproof.workload.settings import ConfigValue
 
 TOPICS = {"orders": TopicSpec(partitions=6, config={"file.delete.delay.ms": 0})}
 PLACES = tuple(TopicPartition("orders", number) for number in range(6))

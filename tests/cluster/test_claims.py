@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 ANSWER = re.compile(r"\| (C\d\d) \|.+\| (\w+) \| \[.*\)")
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
-_MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
-_REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
+_MESH = "ackproof.network.proxied.ProxiedMesh"
+_REQUESTS = "ackproof.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network.proxied import ProxiedMesh
 from ackproof.experiment.backends import Need
+from ackproof.network.proxied import ProxiedMesh
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.clients.workload import Workload
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import local
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
 from ackproof.rundir.timeline import NodeDied
-from ackproof.workload.clients import Workload
 from faultbench import Bench, duds_on, no_bite
 from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
 from faultbench.duds import Dud

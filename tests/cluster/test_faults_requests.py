@@ -10,11 +10,11 @@ import pytest
 from ackproof.base.processes import end_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network.mesh import CLIENTS, Link
-from ackproof.cluster.network.requests.asking import Asking
-from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.experiment.apis import APIS, Flow
 from ackproof.experiment.backends import LINKS, REQUESTS
+from ackproof.network.mesh import CLIENTS, Link
+from ackproof.network.requests.asking import Asking
+from ackproof.network.requests.proxy import RequestProxy
 from ackproof.rundir.timeline import EventKind, ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud

@@ -23,16 +23,16 @@ from ackproof.base.processes import RunTag
 from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network import mesh as links
-from ackproof.cluster.network.kernel import KernelMesh, Spaces, inside
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.probe import KAFKA, Speech
-from ackproof.cluster.network.proxied import Wiring
-from ackproof.cluster.network.toxiproxy import ProxyServer
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.breaking import BITES_WITHIN_S
 from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
+from ackproof.network import mesh as links
+from ackproof.network.kernel import KernelMesh, Spaces, inside
+from ackproof.network.mesh import Link
+from ackproof.network.probe import KAFKA, Speech
+from ackproof.network.proxied import Wiring
+from ackproof.network.toxiproxy import ProxyServer
 from ackproof.provision.toxiproxy import toxiproxy_server
 
 pytestmark = [

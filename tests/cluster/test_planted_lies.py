@@ -16,6 +16,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.cli.main import main_code
+from ackproof.clients.settings import ReaderSettings
 from ackproof.cluster.install import Installation
 from ackproof.faults import processes as faults
 from ackproof.run.phases import Phase
@@ -23,7 +24,6 @@ from ackproof.rundir.documents import BatchCase, BatchFile, FinalReadFile, Verdi
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.timeline import EventKind
-from ackproof.workload.settings import ReaderSettings
 
 from .conftest import NEWEST
 from .lies import ledger_files as lies

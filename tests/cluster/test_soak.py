@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.clients.settings import ProducerSettings
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
 from ackproof.plan.soaking import Soak
@@ -29,7 +30,6 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, WindowAudited, read_timeline
 from ackproof.rundir.windows import windows
-from ackproof.workload.settings import ProducerSettings
 
 from ..audit.local import audited
 from .conftest import NEWEST

@@ -12,13 +12,13 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
+from ackproof.clients.settings import TRANSACTIONS_LOG
 from ackproof.cluster.install import Installation
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import Phase
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import TxnOutcome, Verdict
-from ackproof.workload.settings import TRANSACTIONS_LOG
 
 from .conftest import NEWEST
 from .lies import ledger_files as lies

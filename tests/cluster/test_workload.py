@@ -13,6 +13,9 @@ import pytest
 
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
+from ackproof.clients.final_read import ends_of, final_read
+from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
@@ -22,9 +25,6 @@ from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
-from ackproof.workload.clients import Workload
-from ackproof.workload.final_read import ends_of, final_read
-from ackproof.workload.final_readers import FinalReadOrder
 
 from .conftest import Clusters
 from .helpers import await_full_isr, await_leader, partition_of
@@ -304,7 +304,7 @@ def test_a_killed_producer_leaves_what_it_had(load: Runs) -> None:
     assert (run.run.produced / "client=p1" / "_END").exists()
 
 
-@pytest.mark.nightly  # tests/unit/workload/test_final_read.py has it with every push
+@pytest.mark.nightly  # tests/unit/clients/test_final_read.py has it with every push
 def test_the_final_read_waits_for_the_isr_and_says_when_it_does_not_come(load: Runs) -> None:
     run = load(rate="500/s", live=0)
     run.until_acked(200)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network.mesh import Cut, Link
 from ackproof.experiment.backends import Need
+from ackproof.network.mesh import Cut, Link
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 from faultbench.links import LINK_FAULTS, PACKET_FAULTS, tables_of

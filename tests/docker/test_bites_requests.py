@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network.mesh import Delay, Link
-from ackproof.cluster.network.requests.asking import Asking
 from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.network.mesh import Delay, Link
+from ackproof.network.requests.asking import Asking
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.reference.predict import answers as place
-from ackproof.reference.predict.answers import Answers, answers, ask_ahead, remembered, smaller
 from ackproof.rundir.prediction import Chance
+from ackproof_model.predict import answers as place
+from ackproof_model.predict.answers import Answers, answers, ask_ahead, remembered, smaller
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.rules import rules_of
 

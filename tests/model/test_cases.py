@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.reference.predict.cases import counted_for, rules_for, scope_for
-from ackproof.reference.predict.incidents import happened, unpredictable
 from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.predict.cases import counted_for, rules_for, scope_for
+from ackproof_model.predict.incidents import happened, unpredictable
 from ackproof_reference.explore.scope import Budget
 from model_cases import case_of
 

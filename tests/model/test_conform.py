@@ -9,8 +9,8 @@ import pytest
 
 from ackproof.experiment.releases import ELR
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.reference.replay.lives import learns_ns
 from ackproof.rundir.conformance import ConformanceFile
+from ackproof_model.replay.lives import learns_ns
 from observed_run import (
     LOST,
     Ack,

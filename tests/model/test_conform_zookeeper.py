@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from ackproof.reference.replay.metadata import _Replay
-from ackproof.reference.replay.steps import same
-from ackproof.reference.replay.zookeeper import zookeeper_steps
 from ackproof.rundir.metadata import PartitionDecided
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.replay.metadata import _Replay
+from ackproof_model.replay.steps import same
+from ackproof_model.replay.zookeeper import zookeeper_steps
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 

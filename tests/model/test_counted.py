@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.reference.predict.cases import counted_for, scope_for
-from ackproof.reference.predict.incidents import _changed
 from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.predict.cases import counted_for, scope_for
+from ackproof_model.predict.incidents import _changed
 from ackproof_reference.explore.scope import Budget
 from ackproof_reference.metadata import NO_LEADER, Partition
 from model_cases import case_of

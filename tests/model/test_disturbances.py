@@ -12,12 +12,12 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.processes import Kill
-from ackproof.reference.explain.epochs import LeaderEpoch
-from ackproof.reference.explain.intervals import _appended_ns, _ends, _faults
-from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked
+from ackproof_model.explain.epochs import LeaderEpoch
+from ackproof_model.explain.intervals import _appended_ns, _ends, _faults
+from ackproof_model.replay.observed import Observed
 from observed_run import MS, sample
 
 S = 1000 * MS

@@ -12,11 +12,11 @@ from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.predict.cases import counted_for
-from ackproof.reference.predict.incidents import unpredictable
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof_model.predict.cases import counted_for
+from ackproof_model.predict.incidents import unpredictable
+from ackproof_model.replay.document import conform
 from simulated_run import simulated
 
 REQUESTS: Final = (

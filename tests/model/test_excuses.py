@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan.cases import cases, load
-from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, FaultAsked, ScriptStep
+from ackproof_model.replay.observed import Observed
 from observed_run import Ack, ObservedRun, beginning, broker, event, partition, sample, samples
 from recreated_run import SECOND, RecreatedRun, records, told, topic
 

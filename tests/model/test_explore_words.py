@@ -10,11 +10,11 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.reference.explore import World, explore, kafka, rules_in_words, scope_in_words
-from ackproof.reference.predict.answers import answers, smaller
-from ackproof.reference.predict.prediction import predict_case
-from ackproof.reference.protocols import PROTOCOLS
 from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof_model.explore import World, explore, kafka, rules_in_words, scope_in_words
+from ackproof_model.predict.answers import answers, smaller
+from ackproof_model.predict.prediction import predict_case
+from ackproof_model.protocols import PROTOCOLS
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.pacifica import PacificaRules
 from ackproof_reference.quorum import QuorumRules
@@ -28,7 +28,7 @@ LOSING = "brokers=2,records=1,acks=1,kills=1"
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ackproof.reference.predict.answers._known", {})
+    monkeypatch.setattr("ackproof_model.predict.answers._known", {})
     return tmp_path / "cache"
 
 
@@ -196,8 +196,8 @@ def test_only_a_scope_that_is_seen_to_its_end_makes_a_class_impossible() -> None
 def test_answers_come_back_from_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     scope = Scope(Rules(), brokers=2, acks=1, budget=Budget(kills=1), settled=True)
     first = answers(scope)
-    monkeypatch.setattr("ackproof.reference.predict.answers._known", {})
-    monkeypatch.setattr("ackproof.reference.predict.answers.Search", None)
+    monkeypatch.setattr("ackproof_model.predict.answers._known", {})
+    monkeypatch.setattr("ackproof_model.predict.answers.Search", None)
     assert answers(scope) == first
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.reference.explain.epochs import (
+from ackproof.rundir.timeline import Event, NodeDied, NodeEnded
+from ackproof_model.explain.epochs import (
     NEVER,
     Before,
     KeptLog,
@@ -18,11 +19,10 @@ from ackproof.reference.explain.epochs import (
     possible,
     tell,
 )
-from ackproof.reference.explain.rows import AckedRows
-from ackproof.reference.replay.account import PRESENT
-from ackproof.reference.replay.lives import Moment
-from ackproof.reference.replay.observed import SLACK_NS
-from ackproof.rundir.timeline import Event, NodeDied, NodeEnded
+from ackproof_model.explain.rows import AckedRows
+from ackproof_model.replay.account import PRESENT
+from ackproof_model.replay.lives import Moment
+from ackproof_model.replay.observed import SLACK_NS
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import Partition
 

@@ -13,16 +13,16 @@ from ackproof.cli.main import main_code
 from ackproof.faults.script.script import Script
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.explore import explore, rules_in_words, scope_in_words, world_of
-from ackproof.reference.force.experiment import Ground, file_text
-from ackproof.reference.force.outcome import BESIDE, Word, outcome_of
-from ackproof.reference.force.story import Story, read_story
-from ackproof.reference.force.translate import Forced, NotForceable, translated
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import ScriptStep, Seen, Timeline
+from ackproof_model.explore import explore, rules_in_words, scope_in_words, world_of
+from ackproof_model.force.experiment import Ground, file_text
+from ackproof_model.force.outcome import BESIDE, Word, outcome_of
+from ackproof_model.force.story import Story, read_story
+from ackproof_model.force.translate import Forced, NotForceable, translated
 from ackproof_reference.rules import Truncation
 
 CATALOGUE = Path(__file__).parents[2] / "experiments"

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.reference.predict import prediction
-from ackproof.reference.predict.answers import Answer, Answers
-from ackproof.reference.predict.prediction import _explored, predict_case, scopes_of
 from ackproof.rundir.prediction import Chance, PredictionFile
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.predict import prediction
+from ackproof_model.predict.answers import Answer, Answers
+from ackproof_model.predict.prediction import _explored, predict_case, scopes_of
 from ackproof_reference.explore.scope import Scope
 from model_cases import case_of
 

@@ -8,10 +8,10 @@ import pytest
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.replay.document import conform
-from ackproof.reference.replay.observed import observe
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof_model.replay.document import conform
+from ackproof_model.replay.observed import observe
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.faults.slow import SlowDiskRun

@@ -8,8 +8,8 @@ import pytest
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.layout import CaseDir
+from ackproof_model.replay.document import conform
 from simulated_run import simulated
 
 STORM = """\

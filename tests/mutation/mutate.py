@@ -68,7 +68,7 @@ ROOMS = {
     ),
     # A replay and a prediction are functions of a run's files, as the judge is.
     "replay": Room(
-        ("ackproof/reference/replay/*", "ackproof/reference/explain/*"),
+        ("reference_impl/ackproof_model/replay/*", "reference_impl/ackproof_model/explain/*"),
         (
             "tests/model/test_conform.py",
             "tests/model/test_conform_zookeeper.py",
@@ -83,7 +83,7 @@ ROOMS = {
         ("--confcutdir=tests/model",),
     ),
     "predict": Room(
-        ("ackproof/reference/predict/*",),
+        ("reference_impl/ackproof_model/predict/*",),
         (
             "tests/model/test_cases.py",
             "tests/model/test_counted.py",

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.cluster.network.mesh import (
+from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Members
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.faults.links import breaking as links
+from ackproof.network.mesh import (
     CLIENTS,
     BlackHole,
     Cut,
@@ -23,15 +30,8 @@ from ackproof.cluster.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.cluster.network.probe import Answer
-from ackproof.cluster.network.sockets import Flow, Traffic
-from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Members
-from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext, injection_of
-from ackproof.faults.links import breaking as links
+from ackproof.network.probe import Answer
+from ackproof.network.sockets import Flow, Traffic
 from ackproof.plan.cases import load
 
 

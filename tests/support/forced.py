@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ackproof.experiment.releases import ELR, features_of
-from ackproof.reference.force.story import Story
+from ackproof_model.force.story import Story
 from ackproof_reference.broker import Leader, Process
 from ackproof_reference.explore.model import Group, Model, Move
 from ackproof_reference.explore.scope import Budget, Client, Scope

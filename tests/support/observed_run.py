@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import CaseFile
@@ -28,6 +27,7 @@ from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import CONSUMED, FINDINGS
+from ackproof_model.replay.document import conform
 
 EXPERIMENT = """\
 name: observed

@@ -7,8 +7,8 @@ import socket
 import struct
 import time
 
-from ackproof.cluster.network.requests.relay import Relay
-from ackproof.cluster.network.requests.rules import Kind, Rule, Side
+from ackproof.network.requests.relay import Relay
+from ackproof.network.requests.rules import Kind, Rule, Side
 
 METADATA, HEARTBEAT = 3, 63
 

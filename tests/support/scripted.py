@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from ackproof.cluster.network.requests.rules import Side
 from ackproof.faults.script.acts import Acts
 from ackproof.faults.script.steps import Gate, StepSpec
+from ackproof.network.requests.rules import Side
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.run.batch import Silent

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import reseeded
-from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.schema import CONSUMED, FINDINGS
+from ackproof_model.replay.document import conform
 from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.sweep import linger_for, with_linger

@@ -14,7 +14,7 @@ import pytest
 
 from ackproof.base.errors import BadInput, MissingTool, NodeDied
 from ackproof.cli import main as cli
-from ackproof.cli.claims import _chosen
+from ackproof_lab.claims.command import _chosen
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
 

@@ -13,10 +13,6 @@ from click.testing import CliRunner
 
 from ackproof import api
 from ackproof.base.errors import BadInput
-from ackproof.cli.compare import compare as command
-from ackproof.compare.batches import compare
-from ackproof.compare.gate import Gate
-from ackproof.compare.groups import groups_of
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.repeats.demand import Statistic
@@ -24,6 +20,10 @@ from ackproof.rundir.comparison import Beyond, ComparedBatch, ComparedCase, Comp
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
+from ackproof_lab.compare.batches import compare
+from ackproof_lab.compare.command import compare as command
+from ackproof_lab.compare.gate import Gate
+from ackproof_lab.compare.groups import groups_of
 from ackproof_reports.compared import comparison_page
 from repeated import ACK, Go, repeated
 

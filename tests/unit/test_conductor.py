@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ackproof.base.errors import ClientDied, NodeDied
+from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
 from ackproof.run import case as conductor
@@ -21,7 +22,6 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, Note, PhaseBegan, RunFailed, read_timeline
-from ackproof.workload.final_readers import FinalReadOrder
 
 EXPERIMENT = """\
 name: t

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from ackproof.clients.workload import Workload
 from ackproof.run import case as conductor
 from ackproof.run.case import CaseRun
 from ackproof.rundir.partition import TopicPartition
-from ackproof.workload.clients import Workload
 
 
 class Slow:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.clients.final_read import End
 from ackproof.cluster.wire import Refused
 from ackproof.run import forgetting
 from ackproof.run.forgetting import Forgetting
@@ -21,7 +22,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Timeline
 from ackproof.rundir.windows import Read, WindowFile, WindowOrder, window_dir, window_json, windows
-from ackproof.workload.final_read import End
 
 PLACE = TopicPartition("orders", 0)
 ROWS = 10

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.compare.batches import compare
 from ackproof.judge import judge_over_repeats
 from ackproof.repeats.demand import Statistic
 from ackproof.run.conclude import conclude_again, merged
@@ -17,6 +16,7 @@ from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
+from ackproof_lab.compare.batches import compare
 from repeated import ACK, Go, repeated
 
 

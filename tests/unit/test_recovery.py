@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ackproof.clients.final_read import End
 from ackproof.cluster.admin import Reassignment, Setting, open_transactions
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
@@ -18,7 +19,6 @@ from ackproof.run.recovery import RecoveryWatch
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.recovery import RecoveryFile
-from ackproof.workload.final_read import End
 
 PLACE = TopicPartition("orders", 0)
 WELL = End(

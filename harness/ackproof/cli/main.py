@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,8 @@ from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
-from ackproof.cli.claims import claims
-from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
-from ackproof.cli.force import force
-from ackproof.cli.gate import gate
 from ackproof.cli.image import image, releases
-from ackproof.cli.model import explore, predict
 from ackproof.cli.options import (
     FILES,
     examples,
@@ -43,8 +39,6 @@ from ackproof.cli.options import (
 from ackproof.cli.pairs import pairs
 from ackproof.cli.results import audit, judge, report
 from ackproof.cli.run import replay, run
-from ackproof.cli.simulate import simulate
-from ackproof.cli.sql import sql
 from ackproof.cli.validate import validate
 
 if TYPE_CHECKING:
@@ -288,24 +282,8 @@ def clean(machine: bool) -> int:
 
 
 for command in (
-    run,
-    replay,
-    audit,
-    judge,
-    report,
-    gate,
-    compare,
-    trend,
-    explain,
-    pairs,
-    sql,
-    image,
-    releases,
-    simulate,
-    predict,
-    explore,
-    force,
-    validate,
-    claims,
+    *(run, replay, audit, judge, report, explain, pairs, image, releases, validate),
+    # Commands beside the core: those of the packages that are installed (pyproject.toml, ackproof.commands).
+    *(point.load() for point in entry_points(group="ackproof.commands")),
 ):
     main.add_command(command)

@@ -27,8 +27,6 @@ from ackproof.cluster.install import Installation, environment_of, install, with
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, give_head_start
@@ -38,6 +36,8 @@ from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition

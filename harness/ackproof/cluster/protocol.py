@@ -11,15 +11,15 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
-from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.mesh import Mesh
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
-    from ackproof.cluster.network.requests.links import RequestLinks
+    from ackproof.network.requests.links import RequestLinks
 
 
 class NodeState(StrEnum):

@@ -10,10 +10,10 @@ from typing import Final
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge.retention import may_remove
-from ackproof.reference.predict.answers import USUAL_STATES, remembered
-from ackproof.reference.predict.prediction import predict_case, scopes_of
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof_model.predict.answers import USUAL_STATES, remembered
+from ackproof_model.predict.prediction import predict_case, scopes_of
 
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from ackproof.clients.config import producer_config
+from ackproof.clients.settings import resend_after_s, socket_timeout_s
 from ackproof.experiment.promises import id_expiry_ms, settings_in_force
 from ackproof.judge.copies import sent_again
-from ackproof.reference.explain.rows import final_rows
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Resend
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED
-from ackproof.workload.config import producer_config
-from ackproof.workload.settings import resend_after_s, socket_timeout_s
+from ackproof_model.explain.rows import final_rows
 
 if TYPE_CHECKING:
     from ackproof.experiment.case import Case

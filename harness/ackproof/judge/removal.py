@@ -25,7 +25,6 @@ from ackproof.faults.planned.set_config import SetConfig
 from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.evidence import Evidence
-from ackproof.reference.explain.rows import ledger_rows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
@@ -33,6 +32,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import EVER, NEVER, Removal, write_removals
 from ackproof.rundir.timeline import fault_name
+from ackproof_model.explain.rows import ledger_rows
 
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts

@@ -6,6 +6,8 @@ import re
 from functools import cache
 from typing import Final
 
+from ackproof.clients.config import objection, producer_config, reader_config
+from ackproof.clients.settings import ConfigValue
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import MapNode, ScalarNode
 from ackproof.experiment.problems import Path
@@ -14,8 +16,6 @@ from ackproof.experiment.settings import Scope, field_of, refusal
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.rundir.payload import smallest_size
-from ackproof.workload.config import objection, producer_config, reader_config
-from ackproof.workload.settings import ConfigValue
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")

@@ -21,6 +21,9 @@ from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeou
 from ackproof.base.interrupts import interrupts_wait
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
+from ackproof.clients.final_read import ends_of, final_read
+from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.protocol import RunningCluster, local, to_timeline
@@ -59,9 +62,6 @@ from ackproof.rundir.recovery import Unrecovered
 from ackproof.rundir.registry import register
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
-from ackproof.workload.clients import Workload
-from ackproof.workload.final_read import ends_of, final_read
-from ackproof.workload.final_readers import FinalReadOrder
 
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""

@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import process_state
+from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.life import AFTER_HEALING_BOUND_S
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.recovery import Unrecovered
-from ackproof.workload.clients import Workload
 
 _SNAPSHOT_EVERY_S: Final = 2.0
 _ASK_EVERY_S: Final = 1.0

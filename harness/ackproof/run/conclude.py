@@ -16,12 +16,12 @@ from typing import Final
 from ackproof import audit
 from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
-from ackproof.reference.predict.prediction import predict
-from ackproof.reference.replay.document import replay_run
 from ackproof.run.pairs import write_pairs
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
+from ackproof_model.predict.prediction import predict
+from ackproof_model.replay.document import replay_run
 from ackproof_reports import render_batch
 
 Step = Callable[[str], None]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ackproof.clients.final_read import Ends
 from ackproof.cluster.queries import delete_records
 from ackproof.cluster.wire import Connection, Unreachable, WireError
 from ackproof.rundir.anomalies import Anomaly
@@ -21,7 +22,6 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Note, Timeline
 from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_json
-from ackproof.workload.final_read import Ends
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from typing import Final
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import Found, end_children, find_children, is_alive
+from ackproof.clients.salvage import salvage
 from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
 from ackproof.cluster.disks.node_disk import COPY
 from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
-from ackproof.cluster.network import packets
-from ackproof.cluster.network.mesh import LinkError
+from ackproof.network import packets
+from ackproof.network.mesh import LinkError
 from ackproof.rundir.documents import AttachedFile, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.registry import entries
-from ackproof.workload.salvage import salvage
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from typing import Final
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
+from ackproof.clients.final_read import End, Ends, ends_of
+from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
@@ -27,8 +29,6 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.recovery import RecoveryFile, Unrecovered
-from ackproof.workload.final_read import End, Ends, ends_of
-from ackproof.workload.final_readers import FinalReadOrder
 
 _LOOK_EVERY_S: Final = 0.2
 _MARGIN_S: Final = 2.0

@@ -21,6 +21,10 @@ from typing import Final
 from ackproof.base.errors import AckproofError, WaitTimeout
 from ackproof.base.processes import RunTag, spawn
 from ackproof.base.wait import wait_until
+from ackproof.clients.final_read import End, ends_of
+from ackproof.clients.final_readers import FinalReadOrder, read_by_processes
+from ackproof.clients.settings import CHUNK_ROWS, Rotation
+from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.observe.watcher import Watcher
@@ -40,10 +44,6 @@ from ackproof.rundir.windows import (
     window_json,
     window_state,
 )
-from ackproof.workload.clients import Workload
-from ackproof.workload.final_read import End, ends_of
-from ackproof.workload.final_readers import FinalReadOrder, read_by_processes
-from ackproof.workload.settings import CHUNK_ROWS, Rotation
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4

@@ -1,6 +1,6 @@
 """`conformance.json`: an observed run replayed through the reference core, and what its steps explain.
 
-Written by `ackproof.reference.replay`; the judge and the reports read it.
+Written by `ackproof_model.replay`; the judge and the reports read it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`prediction.json`: what the reference implementation says may happen under these settings and these faults.
 
-Written by the judge (`ackproof.reference.predict.prediction`); the reports read it.
+Written by the judge (`ackproof_model.predict.prediction`); the reports read it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from ackproof.audit.results import AuditResult
 from ackproof.base.errors import AuditFailed, EvidenceMissing
 from ackproof.base.wait import wait_until
+from ackproof.clients.config import reader_config
+from ackproof.clients.final_read import ends_of, final_read
+from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
 from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
@@ -24,9 +27,6 @@ from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.testing.book import Attempt, Book, Content, ProducerBook, Read
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.workload.config import reader_config
-from ackproof.workload.final_read import ends_of, final_read
-from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome
 
 Audit = Callable[[Path], AuditResult]
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from ackproof.clients.settings import resend_after_s
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.audited import Audited, plain
 from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content, known
 from ackproof.testing.identity import HEADER, Headers, encode, others
-from ackproof.workload.settings import resend_after_s
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

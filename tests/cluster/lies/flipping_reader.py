@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from ackproof.clients.reader import main
 from ackproof.rundir.payload_bulk import BulkDecoder
-from ackproof.workload.reader import main
 
 FLIPPED = 7
 """Which record, in order of decoding."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import confluent_kafka
 
+from ackproof.clients import producer
+from ackproof.clients.journal import DONE, OFFSET, RESULT, WORDS, pack_result
 from ackproof.rundir.delivery import REFUSED
-from ackproof.workload import producer
-from ackproof.workload.journal import DONE, OFFSET, RESULT, WORDS, pack_result
 
 LIES = ("lost", "duplicate", "resurrected")
 _SEQ = struct.Struct(">q")

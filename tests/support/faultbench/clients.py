@@ -10,11 +10,11 @@ from pathlib import Path
 from ackproof.base.processes import RunTag
 from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
+from ackproof.clients.workload import Workload
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Timeline
-from ackproof.workload.clients import Workload
 from faultbench.bench import Bench
 from faultbench.table import Bite
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.cluster.network import packets
+from ackproof.network import packets
 
 LINK_FAULTS = (
     "cut: {link: follower(t/0) -> leader(t/0)}",

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from ackproof.cluster.network.requests.rules import Counted
+from ackproof.network.requests.rules import Counted
 from faultbench.bench import Bench
 from faultbench.dud import Dud
 from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, right_behind, says
 
 _LINK: Final = "link: follower(t/0) -> leader(t/0)"
-_REQUESTS: Final = "ackproof.cluster.network.requests.links.RequestLinks"
+_REQUESTS: Final = "ackproof.network.requests.links.RequestLinks"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.disks import file_systems
-from ackproof.cluster.network.requests.rules import Side
+from ackproof.network.requests.rules import Side
 
 Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given a call, what is in its place."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network.mesh import Cut, Link
-from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.toxiproxy import Way
+from ackproof.network.mesh import Cut, Link
+from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.toxiproxy import Way
 
 LINK = Link(2, 1)
 

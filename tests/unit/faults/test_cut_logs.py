@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackproof.faults.disks.log_files import PartitionFault
 from ackproof.faults.registry import fault_kinds
-from ackproof.reference.replay.observed import CUTS_LOGS
+from ackproof_model.replay.observed import CUTS_LOGS
 
 
 def test_who_takes_records_from_a_log() -> None:

@@ -7,16 +7,16 @@ import math
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.mesh import (
-    Cut,
-    Link,
-    LinkError,
-)
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.links import breaking as links
 from ackproof.faults.links.shaped import ROUNDS, Thin, ThrottleFault
 from ackproof.faults.links.witnesses import Look
+from ackproof.network.mesh import (
+    Cut,
+    Link,
+    LinkError,
+)
 from fake_links import Ground, spec_of
 
 

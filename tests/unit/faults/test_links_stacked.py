@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.mesh import Cut, Delay, Effect, Link, LinkError, SlowClose, Throttle
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import Grip
 from ackproof.faults.links import breaking as links
+from ackproof.network.mesh import Cut, Delay, Effect, Link, LinkError, SlowClose, Throttle
 from fake_links import Ground, spec_of
 
 LINK = "follower(t/0) -> leader(t/0)"

@@ -18,8 +18,6 @@ from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import COHERENCE, judge
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.reference.predict.answers import USUAL_STATES
-from ackproof.reference.predict.prediction import predict_run
 from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
@@ -34,6 +32,8 @@ from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
 from ackproof.rundir.timeline import ClientStarted, EventKind, NodeEnded, NodeStarted, PhaseBegan, Timeline
+from ackproof_model.predict.answers import USUAL_STATES
+from ackproof_model.predict.prediction import predict_run
 
 EXPERIMENT = """\
 name: t

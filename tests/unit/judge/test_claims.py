@@ -10,7 +10,6 @@ import pytest
 
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.spec import attached_topic
-from ackproof.judge.claims import concluded, judge_claims
 from ackproof.judge.repeats import judged, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.value import Value
@@ -20,6 +19,7 @@ from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
+from ackproof_lab.claims.judging import concluded, judge_claims
 
 from .conftest import MakeRun, attempt
 

@@ -12,8 +12,8 @@ from ackproof.experiment.case import Case
 from ackproof.judge import demands as place
 from ackproof.judge.demands import demands
 from ackproof.plan.cases import cases, load
-from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.rundir.prediction import PredictionFile
+from ackproof_model.predict.answers import USUAL_STATES
 
 EXPERIMENT = """\
 name: x

@@ -9,12 +9,12 @@ from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.forbidden import ruling
 from ackproof.plan.cases import case_from_json
-from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES
-from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
+from ackproof_model.predict.cases import promises_for
 
 from .conftest import MakeRun, Predicted, Replayed
 

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network import packets
-from ackproof.cluster.network.mesh import Cut, Delay, LinkError, Loss
-from ackproof.cluster.network.packets import PacketRules
+from ackproof.network import packets
+from ackproof.network.mesh import Cut, Delay, LinkError, Loss
+from ackproof.network.packets import PacketRules
 
 
 @pytest.fixture

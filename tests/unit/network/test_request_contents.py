@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ackproof.cluster.messages import message
-from ackproof.cluster.network.requests import contents
-from ackproof.cluster.network.requests.answers import ERRORS
-from ackproof.cluster.network.requests.contents import NAMING, Undecodable
-from ackproof.cluster.network.requests.rules import Kind, Side
 from ackproof.experiment.apis import APIS
+from ackproof.network.requests import contents
+from ackproof.network.requests.answers import ERRORS
+from ackproof.network.requests.contents import NAMING, Undecodable
+from ackproof.network.requests.rules import Kind, Side
 from request_ground import Ground
 
 _OTHERS = ("forgotten_topics_data", "node_endpoints")

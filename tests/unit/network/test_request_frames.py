@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ackproof.cluster.messages import message
-from ackproof.cluster.network.requests.frames import (
+from ackproof.experiment.apis import APIS
+from ackproof.network.requests.frames import (
     PROBE,
     Fate,
     RequestHead,
@@ -18,8 +19,7 @@ from ackproof.cluster.network.requests.frames import (
     request_head,
     response_head,
 )
-from ackproof.cluster.network.requests.questions import question
-from ackproof.experiment.apis import APIS
+from ackproof.network.requests.questions import question
 
 FETCH = 1
 SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

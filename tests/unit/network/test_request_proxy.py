@@ -15,10 +15,10 @@ import pytest
 from ackproof.base.processes import RunTag, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network.mesh import LinkError
-from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.requests.rules import Kind, Rule, Side
-from ackproof.cluster.network.toxiproxy import Way
+from ackproof.network.mesh import LinkError
+from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.requests.rules import Kind, Rule, Side
+from ackproof.network.toxiproxy import Way
 
 
 def free() -> Address:

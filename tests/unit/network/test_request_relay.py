@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ackproof.cluster.network.requests.frames import PROBE
-from ackproof.cluster.network.requests.relay import Refused
-from ackproof.cluster.network.requests.rules import Kind, Rule, Side
+from ackproof.network.requests.frames import PROBE
+from ackproof.network.requests.relay import Refused
+from ackproof.network.requests.rules import Kind, Rule, Side
 from request_ground import HEARTBEAT, METADATA, Ground, request, response
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network import toxiproxy
-from ackproof.cluster.network.mesh import LinkError
-from ackproof.cluster.network.toxiproxy import Toxic, Toxiproxy, Way
+from ackproof.network import toxiproxy
+from ackproof.network.mesh import LinkError
+from ackproof.network.toxiproxy import Toxic, Toxiproxy, Way
 
 CUT = Toxic("me-timeout-upstream", "timeout", "upstream", {"timeout": 0})
 

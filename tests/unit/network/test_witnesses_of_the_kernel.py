@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network import probe, proxied
-from ackproof.cluster.network.mesh import CLIENTS, Link
-from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.sockets import Flow, Traffic, flows, inodes_of
+from ackproof.network import probe, proxied
+from ackproof.network.mesh import CLIENTS, Link
+from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.sockets import Flow, Traffic, flows, inodes_of
 
 Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.clients.config import objection, producer_config, reader_config
 from ackproof.experiment.spec import Acks, ProducerSpec
-from ackproof.workload.config import objection, producer_config, reader_config
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 NOT_NEEDED = {
@@ -29,7 +29,7 @@ NOT_NEEDED = {
     "ackproof.cluster.backends.choice",
     "ackproof.judge",
     "ackproof.ledgers",
-    "ackproof.reference",
+    "ackproof_model",
     "ackproof.spark",
     "ackproof_simulator",
 }

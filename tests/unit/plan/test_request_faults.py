@@ -9,7 +9,7 @@ import pytest
 from ackproof.experiment.backends import Need
 from ackproof.plan import InvalidExperiment, Plan
 from ackproof.plan.cases import cases
-from ackproof.reference.predict.incidents import planned
+from ackproof_model.predict.incidents import planned
 
 Load = Callable[[str], Plan]
 

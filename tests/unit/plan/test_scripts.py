@@ -10,8 +10,8 @@ from ackproof.faults.script.script import Script
 from ackproof.faults.script.steps import Gate, StateSpec
 from ackproof.plan import InvalidExperiment, Plan, describe
 from ackproof.plan.cases import case_from_json, case_to_json, cases
-from ackproof.reference.predict.incidents import planned
 from ackproof.rundir.timeline import Seen
+from ackproof_model.predict.incidents import planned
 
 Load = Callable[[str], Plan]
 FRAME = """\

@@ -8,13 +8,13 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
+from ackproof.clients.settings import Rotation
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import At
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak, shortened
 from ackproof.run.windows import rotation_of
-from ackproof.workload.settings import Rotation
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILE = """\

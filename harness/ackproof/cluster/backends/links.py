@@ -15,15 +15,15 @@ from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address, node_name
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.network.mesh import CLIENTS, Link
-from ackproof.cluster.network.packets import table_of
-from ackproof.cluster.network.probe import Speech
-from ackproof.cluster.network.proxied import Wiring
-from ackproof.cluster.network.requests.links import RequestWay, RequestWiring
-from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.toxiproxy import ProxyServer, Way
 from ackproof.experiment.apis import Flow
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.network.mesh import CLIENTS, Link
+from ackproof.network.packets import table_of
+from ackproof.network.probe import Speech
+from ackproof.network.proxied import Wiring
+from ackproof.network.requests.links import RequestWay, RequestWiring
+from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.toxiproxy import toxiproxy_server

@@ -9,11 +9,11 @@ from typing import Final
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.links import wire, wire_requests
 from ackproof.cluster.layout import Layout
-from ackproof.cluster.network.mesh import LinkError
-from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
 from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.network.mesh import LinkError
+from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.rundir.timeline import ProxyDied
 
 CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})

@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.layout import Layout
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Access, Connection
+from ackproof.network.mesh import Link
+from ackproof.network.probe import Speech
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 

@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError, Mesh
-from ackproof.cluster.network.sockets import Traffic
 from ackproof.cluster.protocol import NodeState
 from ackproof.faults.holds import FREE_WITHIN_S, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.of_links import SILENT, OfLinks, names
 from ackproof.faults.links.witnesses import Look, Unreachable
+from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
+from ackproof.network.sockets import Traffic
 from ackproof.rundir.timeline import fault_name
 
 BITES_WITHIN_S: Final = 10.0

@@ -10,13 +10,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJs
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
-from ackproof.cluster.network.mesh import (
-    CLIENTS,
-    BlackHole,
-    Cut,
-    Effect,
-    Link,
-)
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
@@ -26,6 +19,13 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.links.of_links import Holders, OfLinks
+from ackproof.network.mesh import (
+    CLIENTS,
+    BlackHole,
+    Cut,
+    Effect,
+    Link,
+)
 
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration, wrong
-from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
@@ -27,6 +26,7 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.links.breaking import BITES_WITHIN_S, LinksInjection
 from ackproof.faults.links.of_links import Holders, OfLinks, names
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, Look
+from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 
 
 class LinkFault(OfLinks):

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
-from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, Reset
 from ackproof.experiment.backends import LINKS, Ability
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, SystemUnderTest
 from ackproof.faults.links.witnesses import Unreachable, Witness
+from ackproof.network.mesh import CLIENTS as CLIENTS
+from ackproof.network.mesh import BlackHole, Cut, Effect, Link, Reset
 
 SILENT: Final = (Cut, BlackHole, Reset)
 """Effects under which nothing passes: what another fault had silenced before, or whose end it holds, shows no more

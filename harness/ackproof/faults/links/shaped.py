@@ -11,8 +11,6 @@ from typing import Final
 from pydantic import Field, model_validator
 
 from ackproof.base.units import ByteRate, Duration, Share, Size, wrong
-from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
-from ackproof.cluster.network.probe import OVERHEAD
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import FaultSpec
@@ -21,6 +19,8 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.links.named import LinkFault
 from ackproof.faults.links.of_links import names
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness
+from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
+from ackproof.network.probe import OVERHEAD
 
 VOLUME_S: Final = 1.0
 """A throttled link is asked for what takes so long at its rate."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.network.mesh import (
+from ackproof.network.mesh import (
     BlackHole,
     Cut,
     Effect,

@@ -21,9 +21,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.units import Duration, unknown, wrong
-from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answers
-from ackproof.cluster.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
-from ackproof.cluster.network.requests.rules import Kind, Rule
 from ackproof.experiment.base import Whole
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints
@@ -39,6 +36,9 @@ from ackproof.faults.requests.witnesses import (
     Unanswered,
     Witness,
 )
+from ackproof.network.requests.answers import ANSWERABLE, ERRORS, answers
+from ackproof.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
+from ackproof.network.requests.rules import Kind, Rule
 
 _PLACED_S: Final = 0.2
 """From such a delay on it can be seen whether the request waits, or its answer."""

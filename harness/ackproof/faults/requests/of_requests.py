@@ -19,11 +19,6 @@ from pydantic import Field, model_validator
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Share, wrong
 from ackproof.cluster import queries
-from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
-from ackproof.cluster.network.requests.asking import Asking
-from ackproof.cluster.network.requests.contents import NAMING
-from ackproof.cluster.network.requests.questions import NOWHERE, Named
-from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
@@ -39,6 +34,11 @@ from ackproof.faults.links.breaking import AT_ONCE
 from ackproof.faults.links.of_links import names
 from ackproof.faults.requests.on_link import OnLink
 from ackproof.faults.requests.witnesses import Look, Witness
+from ackproof.network.mesh import CLIENTS, Link, LinkError
+from ackproof.network.requests.asking import Asking
+from ackproof.network.requests.contents import NAMING
+from ackproof.network.requests.questions import NOWHERE, Named
+from ackproof.network.requests.rules import Counted, Rule
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
     pass

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import unknown, wrong
-from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.apis import APIS, flows_of
 from ackproof.experiment.backends import REQUESTS, Ability, Need
@@ -19,9 +18,10 @@ from ackproof.experiment.roles import SEVERAL, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim
 from ackproof.faults.links.of_links import exists
+from ackproof.network.mesh import CLIENTS, Link
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
-    from ackproof.cluster.network.requests.links import RequestLinks
+    from ackproof.network.requests.links import RequestLinks
 
 SideWord: TypeAlias = Literal["request", "response"]
 

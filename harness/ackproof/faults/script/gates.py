@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.requests.links import RequestLinks
-from ackproof.cluster.network.requests.rules import Kind, Rule, Side
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.script.steps import Gate
+from ackproof.network.mesh import Link
+from ackproof.network.requests.links import RequestLinks
+from ackproof.network.requests.rules import Kind, Rule, Side
 
 
 class Gates:

@@ -16,12 +16,12 @@ from ackproof.judge.forbidden import acked_inversions_only, proves_itself, rulin
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.unappended import unappended
-from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass
+from ackproof_model.predict.cases import promises_for
 from ackproof_reference.chance import GRAVEST_FIRST
 
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}

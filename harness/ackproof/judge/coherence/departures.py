@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ackproof.clients.settings import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
 from ackproof.judge.coherence.clients import KILLED
@@ -26,7 +27,6 @@ from ackproof.rundir.timeline import (
     fault_name,
     seconds,
 )
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET
 
 _GOOD: Final = frozenset({EXIT_CLEAN, EXIT_RESET})
 _UNSEEN: Final = frozenset({EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})

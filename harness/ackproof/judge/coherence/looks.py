@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
+from ackproof.clients.settings import EXIT_CLEAN
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.judge.starved import quiet
 from ackproof.rundir.timeline import ClientEnded, ClientStarted, seconds
-from ackproof.workload.settings import EXIT_CLEAN
 
 _HOLE_NS: Final = 3_000_000_000
 """Who looks ten times a second hears of a cluster in health within milliseconds, of a busy one in some tenths."""

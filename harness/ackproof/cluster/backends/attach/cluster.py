@@ -22,13 +22,13 @@ from ackproof.cluster.backends.attach.facts import facts_of
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.wire import Access, Connection, Question, WireError
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.mesh import Mesh
+from ackproof.network.requests.links import RequestLinks
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
 

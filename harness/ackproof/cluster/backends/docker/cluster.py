@@ -26,15 +26,15 @@ from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_envir
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage
 from ackproof.cluster.containers.leftovers import labels, remove
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.network.kernel import KernelMesh, Spaces
-from ackproof.cluster.network.packets import table_of
-from ackproof.cluster.network.proxied import Wiring
-from ackproof.cluster.network.requests.links import RequestWiring
-from ackproof.cluster.network.requests.spaces import SpacesRequestLinks
 from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.network.kernel import KernelMesh, Spaces
+from ackproof.network.packets import table_of
+from ackproof.network.proxied import Wiring
+from ackproof.network.requests.links import RequestWiring
+from ackproof.network.requests.spaces import SpacesRequestLinks
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent

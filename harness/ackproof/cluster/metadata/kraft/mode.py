@@ -14,10 +14,10 @@ from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.kraft.log import FOLDER, decode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.probe import KAFKA, Speech
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import KRAFT, Connection, WireError
+from ackproof.network.mesh import Link
+from ackproof.network.probe import KAFKA, Speech
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord

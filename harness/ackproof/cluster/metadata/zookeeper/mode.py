@@ -17,10 +17,10 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.protocol import Runs
 from ackproof.cluster.metadata.zookeeper.log import FOLDER, decode
 from ackproof.cluster.metadata.zookeeper.servers import ZooKeeper
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.probe import KAFKA, ZOOKEEPER, Speech
 from ackproof.cluster.wire import ZOOKEEPER as DIALECT
 from ackproof.cluster.wire import Connection
+from ackproof.network.mesh import Link
+from ackproof.network.probe import KAFKA, ZOOKEEPER, Speech
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord
 

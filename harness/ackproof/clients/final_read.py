@@ -1,0 +1,284 @@
+"""The final read (docs/audit.md): every partition, from its log start to its log end, once the cluster is at rest.
+
+After every producer is closed: wait until each partition has an ISR of the declared size and its high watermark,
+last stable offset and leader's log end are one and the same, at two looks a second apart in one leader epoch. Write
+down start, end and epoch; let processes of its own read from start until their *position* reaches the end, and where
+there are transactions others at read_committed; ask again. It is complete if every partition settled, was read
+to its end by each, and stands as it stood.
+
+What did not settle is read all the same, as far as it can be: what is present there is evidence even so. Nobody waits
+for what will not come (`run.recovery`): an ISR that stays short, a leader, the end of a transaction that hangs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event
+from typing import Final
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome, read_by_processes
+from ackproof.cluster.protocol import Cluster
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import FinalReadFile, PartitionRead
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+
+REST_S: Final = 1.0
+"""Two looks that agree are at least so far apart."""
+_LOOK_EVERY_S: Final = 0.1
+_AFTER_S: Final = 15.0
+"""So long leaders are asked how the logs stand after the read: one that is busy is no reason for doubt."""
+
+
+@dataclass(frozen=True)
+class End:
+    """What the leader of one partition says. Offsets; `log_end` asked as a debugging replica, -1 unknown."""
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+    start: int
+    high_watermark: int
+    last_stable: int
+    log_end: int
+    replicas: tuple[int, ...] = ()
+    """Who holds it now, as far as that is known: a reassignment may have made them fewer."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a leader and it answered every question."""
+        numbers = (self.leader, self.epoch, self.start, self.high_watermark, self.last_stable, self.log_end)
+        return min(numbers) >= 0
+
+    def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
+        """Why this is not the state that the final read waits for; '' if it is. `hanging`: the last stable offset
+        stays where it is."""
+        if not self.known:
+            return "no answer from a leader"
+        awaited = min(isr_size, len(self.replicas) or isr_size)
+        if len(self.isr) < awaited:
+            return f"ISR is {sorted(self.isr)}, {awaited} replicas are awaited"
+        stable = self.high_watermark if hanging else self.last_stable
+        if not self.high_watermark == stable == self.log_end:
+            return (
+                f"high watermark {self.high_watermark}, last stable offset {self.last_stable} and "
+                f"log end {self.log_end} differ"
+            )
+        return ""
+
+
+Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
+"""Asks about partitions now, in seconds at most; one about which nothing is to be had is missing. Raises nothing."""
+
+
+def ends_of(cluster: Cluster) -> Ends:
+    """Log ends from the leaders, ISRs from the newest metadata. A partition is missing while the two disagree."""
+
+    def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
+        topics = tuple(dict.fromkeys(topic for topic, _ in places))
+        ends = cluster.partition_ends(topics)
+        states = cluster.topic_state(topics)
+        seen: dict[TopicPartition, End] = {}
+        for place in places:
+            end, state = ends.get(place), states.get(place)
+            if end is not None and state is not None and end.leader_epoch == state.leader_epoch:
+                seen[place] = End(
+                    leader=end.leader,
+                    epoch=end.leader_epoch,
+                    isr=state.isr,
+                    start=end.start,
+                    high_watermark=end.high_watermark,
+                    last_stable=end.last_stable,
+                    log_end=end.log_end,
+                    replicas=state.replicas,
+                )
+        return seen
+
+    return look
+
+
+@dataclass
+class _Watch:
+    """The looks at one partition."""
+
+    end: End | None = None
+    since_s: float = 0.0
+    settled: bool = False
+    unrest: str = "not looked at yet"
+
+    def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
+        """Take a look into account. `settled` once the same rest was seen twice, `REST_S` apart."""
+        self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
+        before, self.end = self.end, end if end is not None else self.end
+        if self.unrest or end is None:
+            self.since_s, self.settled = 0.0, False
+        elif before is None or self.since_s == 0.0 or _moved(before, end):
+            self.since_s, self.settled = now_s, False
+            self.unrest = "at rest for less than a second"
+        else:
+            self.settled = now_s - self.since_s >= REST_S
+            self.unrest = "" if self.settled else "at rest for less than a second"
+
+
+def _moved(before: End, after: End) -> bool:
+    return (before.epoch, before.start, before.log_end) != (after.epoch, after.start, after.log_end)
+
+
+Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
+"""Reads each place from its start to its end, in the order of the places, at read_uncommitted."""
+
+
+def final_read(
+    order: FinalReadOrder,
+    ends: Ends,
+    clock: RunClock,
+    tag: RunTag,
+    *,
+    stop: Event | None = None,
+    read: Read | None = None,
+) -> FinalReadFile:
+    """Do the final read, write `observed/final-read.json`, and return it.
+
+    `read` reads instead of a process of our own: from offsets up to offsets, one of each per place.
+
+    Never raises for what the cluster does: an incomplete read says its reasons. Raises `Interrupted` when `stop` is
+    set; the reader is ended in every case.
+    """
+    watches = {place: _Watch() for place in order.places}
+    reasons = _settle(order, ends, watches, stop)
+    starts = tuple(_start(watches[place]) for place in order.places)
+    goals = [
+        tuple(
+            _goal(watches[place], past_stable=not number and place in order.hanging) for place in order.places
+        )
+        for number in range(len(order.isolations))
+    ]
+    outcomes = [read(starts, goals[0])] if read else read_by_processes(order, starts, goals, clock, tag, stop)
+    after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
+    found: list[tuple[PartitionRead, ...]] = []
+    for who, outcome, ends_at in zip(("", "at read_committed "), outcomes, goals, strict=False):
+        reasons += [who + reason for reason in outcome.reasons]
+        partitions = [
+            _partition(
+                place, watches[place], starts[number], ends_at[number], after.get(place), outcome, number
+            )
+            for number, place in enumerate(order.places)
+        ]
+        reasons += [f"{who}{one.topic}/{one.partition}: {one.reason}" for one in partitions if one.reason]
+        found.append(tuple(partitions))
+    file = FinalReadFile(
+        complete=not reasons,
+        reasons=tuple(reasons),
+        partitions=found[0],
+        committed=found[1] if len(found) > 1 else (),
+    )
+    file.save(CaseDir(tag.case_dir).final_read)
+    return file
+
+
+def _partition(
+    place: TopicPartition,
+    watch: _Watch,
+    start: int,
+    goal: int,
+    then: End | None,
+    outcome: ReadOutcome,
+    number: int,
+) -> PartitionRead:
+    reason = _flaw(watch, goal, outcome.positions[number], then, outcome.problems.get(str(place), ""))
+    return PartitionRead(
+        topic=place.topic,
+        partition=place.partition,
+        start=start,
+        end=goal,
+        epoch=-1 if watch.end is None else watch.end.epoch,
+        epoch_after=-1 if then is None else then.epoch,
+        position=outcome.positions[number],
+        complete=not reason,
+        reason=reason,
+        records=outcome.records[number] if outcome.records else -1,
+    )
+
+
+def _settle(
+    order: FinalReadOrder, ends: Ends, watches: dict[TopicPartition, _Watch], stop: Event | None
+) -> list[str]:
+    """Look until all partitions are at rest. What is wrong with the whole, if they do not come to it."""
+
+    def look() -> bool:
+        now = time.monotonic()
+        seen = ends(order.places)
+        for place, watch in watches.items():
+            watch.see(seen.get(place), order.isr_size(place), now, hanging=place in order.hanging)
+        return all(watch.settled for place, watch in watches.items() if place not in order.leaderless)
+
+    try:
+        wait_until(
+            look,
+            what="the cluster to settle",
+            timeout_s=order.settle_s,
+            interval_s=_LOOK_EVERY_S,
+            stop=stop,
+        )
+    except WaitTimeout:
+        return [f"the cluster did not settle within {order.settle_s:g} s"]
+    return []
+
+
+def _after(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict[TopicPartition, End]:
+    """How the logs of these places stand now. One that no leader tells of in time is missing."""
+    seen: dict[TopicPartition, End] = {}
+
+    def look() -> bool:
+        seen.update({place: end for place, end in ends(places).items() if end.known})
+        return len(seen) == len(places)
+
+    with suppress(WaitTimeout):  # each place that is missing is a reason of its own
+        wait_until(
+            look,
+            what="the leaders to say how the logs stand after the read",
+            timeout_s=_AFTER_S,
+            interval_s=_LOOK_EVERY_S,
+            stop=stop,
+        )
+    return seen
+
+
+def _start(watch: _Watch) -> int:
+    return 0 if watch.end is None else max(0, watch.end.start)
+
+
+def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
+    """The offset to read up to: the log end at rest, else the last stable offset that was seen. Past that one goes who
+    reads at read_uncommitted where it stays behind."""
+    if watch.end is None:
+        return 0
+    if past_stable:
+        return max(0, watch.end.high_watermark, watch.end.start)
+    return max(0, watch.end.last_stable, watch.end.start)
+
+
+def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: str) -> str:
+    """Why the read of a partition is not complete; '' if it is."""
+    if not watch.settled or watch.end is None:
+        return watch.unrest
+    if position < goal:
+        return f"the reader came to {position} of {goal}" + (f": {problem}" if problem else "")
+    if problem:
+        return problem
+    if after is None:
+        return f"no answer from a leader in {_AFTER_S:g} s after the read"
+    if after.epoch != watch.end.epoch:
+        return f"the leader epoch was {watch.end.epoch} before the read and {after.epoch} after it"
+    if _moved(watch.end, after):
+        return (
+            f"the log was {watch.end.start}–{watch.end.log_end} before the read and "
+            f"{after.start}–{after.log_end} after it"
+        )
+    return ""

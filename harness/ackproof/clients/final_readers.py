@@ -1,0 +1,204 @@
+"""The processes of the final read: one for each reader of the order, or several that share its partitions.
+
+A process reads about a million records a second and no more, however many processors there are: it is one Python.
+Where there is much to read, the partitions of a reader are dealt out to a process for each processor. They are one
+reader all the same: its number, its ledger's folder, each partition in one process from start to end. Each has an
+assignment of its own and numbers its reads in a range of its own; the ledger's END is written when the last of them has
+ended well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Final, TypeVar
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.clients.config import reader_config
+from ackproof.clients.launch import Handle, Launcher
+from ackproof.clients.settings import EXIT_CLEAN, Isolation, ReaderSettings
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import Client
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.partition import TopicPartition
+
+T = TypeVar("T")
+_FLUSH_S: Final = 5.0
+_WORTH_A_PROCESS: Final = 500_000
+"""Records: below that a process takes longer to start than it would read."""
+
+
+@dataclass(frozen=True)
+class FinalReadOrder:
+    """What to read and how long to try.
+
+    `isr_sizes` maps a topic to the ISR size that is awaited. `settle_s` bounds the wait for rest, `idle_s` how
+    long the reader goes on without getting any further, `read_s` the read as a whole.
+    """
+
+    places: tuple[TopicPartition, ...]
+    isr_sizes: Mapping[str, int]
+    reader: int
+    bootstrap: str
+    transactions: bool = False
+    """A second reader, with the next number, reads the same at read_committed."""
+    settle_s: float = 60.0
+    idle_s: float = 20.0
+    read_s: float = 1800.0
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of librdkafka that let the reader in, and are written nowhere."""
+    short: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Partitions whose ISR will not grow any more, with its size now."""
+    leaderless: frozenset[TopicPartition] = frozenset()
+    """Partitions that get no leader: nobody waits for one."""
+    hanging: frozenset[TopicPartition] = frozenset()
+    """Partitions whose last stable offset stays behind the high watermark."""
+
+    def isr_size(self, place: TopicPartition) -> int:
+        """The ISR size that is awaited."""
+        return min(self.isr_sizes[place.topic], self.short.get(place, self.isr_sizes[place.topic]))
+
+    @property
+    def isolations(self) -> tuple[Isolation, ...]:
+        """How each reader reads."""
+        return ("read_uncommitted", "read_committed") if self.transactions else ("read_uncommitted",)
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The readers, as `case.json` lists them."""
+        topics = tuple(dict.fromkeys(place.topic for place in self.places))
+        return tuple(
+            Client(
+                id=f"f{number}", kind="final", reader=self.reader + number, topics=topics, isolation=isolation
+            )
+            for number, isolation in enumerate(self.isolations)
+        )
+
+
+@dataclass(frozen=True)
+class ReadOutcome:
+    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole.
+
+    `records` that it was handed, by place; empty where that is not known.
+    """
+
+    positions: tuple[int, ...]
+    problems: Mapping[str, str]
+    reasons: list[str]
+    records: tuple[int, ...] = ()
+
+
+def dealt(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
+    """Indices of `sizes` in so many groups of about the same sum, each in order; no group is empty.
+
+    The largest first, each to the group that has least so far (Graham's LPT rule: within a third of the best).
+    """
+    groups: list[list[int]] = [[] for _ in range(max(1, min(processes, len(sizes))))]
+    sums = [0] * len(groups)
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+        # of groups that have as much the one with fewer places: partitions without records are dealt out too
+        least = min(range(len(groups)), key=lambda group: (sums[group], len(groups[group])))
+        groups[least].append(index)
+        sums[least] += sizes[index]
+    return tuple(tuple(sorted(group)) for group in groups)
+
+
+def _processes(sizes: Sequence[int], readers: int) -> int:
+    """How many processes are worth starting for each of so many readers that read side by side."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))
+
+
+def read_by_processes(
+    order: FinalReadOrder,
+    starts: tuple[int, ...],
+    goals: Sequence[tuple[int, ...]],
+    clock: RunClock,
+    tag: RunTag,
+    stop: Event | None,
+) -> list[ReadOutcome]:
+    """Let the readers of the order read, side by side; what each came to. `goals`: the ends of each reader."""
+    clients = order.clients
+    sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
+    groups = dealt(sizes, _processes(sizes, len(clients)))
+    launcher = Launcher(tag, order.hidden)
+    handles: list[Handle] = []
+    outcomes = []
+    try:
+        for number, client in enumerate(clients):
+            for share, group in enumerate(groups):
+                process = client.id if len(groups) == 1 else f"{client.id}.{share}"
+                settings = ReaderSettings(
+                    client=client.id,
+                    reader=order.reader + number,
+                    isolation=order.isolations[number],
+                    run_id=tag.run_id,
+                    case_dir=str(tag.case_dir.absolute()),
+                    places=_of(group, order.places),
+                    origin_ns=clock.origin_ns,
+                    flush_s=_FLUSH_S,
+                    config=reader_config({}, order.isolations[number], order.bootstrap, process, final=True),
+                    committed=number > 0,
+                    starts=_of(group, starts),
+                    ends=_of(group, goals[number]),
+                    idle_s=order.idle_s,
+                    share=share,
+                    shares=len(groups),
+                    process=process,
+                )
+                handles.append(launcher.start(settings))
+        for number, client in enumerate(clients):
+            own = handles[number * len(groups) :][: len(groups)]
+            parts = [_outcome(handle, order.read_s, stop) for handle in own]
+            outcomes.append(_together(parts, groups, len(order.places)))
+            if len(groups) > 1 and not outcomes[-1].reasons:
+                from ackproof.rundir.end import mark_end  # Arrow, which few runs need here
+
+                mark_end(CaseDir(tag.case_dir).consumed / client_folder(client.id))
+        return outcomes
+    finally:
+        for handle in handles:
+            handle.child.kill()
+            handle.release()
+
+
+def _of(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(values[index] for index in group)
+
+
+def _together(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
+    """What processes that shared the places came to, as one."""
+    positions, records = [0] * places, [0] * places
+    for part, group in zip(parts, groups, strict=True):
+        for index, position in zip(group, part.positions, strict=True):
+            positions[index] = position
+        for index, count in zip(group, part.records, strict=bool(part.records)):
+            records[index] = count
+    return ReadOutcome(
+        tuple(positions),
+        {place: problem for part in parts for place, problem in part.problems.items()},
+        [reason for part in parts for reason in part.reasons],
+        tuple(records) if all(part.records for part in parts) else (),
+    )
+
+
+def _outcome(handle: Handle, within_s: float, stop: Event | None) -> ReadOutcome:
+    starts = tuple(handle.settings.starts) if isinstance(handle.settings, ReaderSettings) else ()
+    try:
+        wait_until(
+            lambda: handle.child.poll() is not None,
+            what="the final read to end",
+            timeout_s=within_s,
+            stop=stop,
+        )
+    except WaitTimeout as error:
+        return ReadOutcome(starts, {}, [str(error)])
+    if (status := handle.child.poll()) != EXIT_CLEAN:
+        return ReadOutcome(starts, {}, [f"the final reader ended with status {status}: {handle.tail()}"])
+    result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
+    return ReadOutcome(tuple(result["positions"]), result["problems"], [], tuple(result["records"]))

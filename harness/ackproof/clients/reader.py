@@ -1,0 +1,356 @@
+"""A reader process: ``python -m ackproof.clients.reader SETTINGS.json``.
+
+It assigns itself all partitions and writes down every record that it is handed. A live reader starts at the
+beginning and reads until it is asked to stop; the final reader reads each partition from its given start until its
+position reaches the given end (`final`), and leaves `result.json`.
+
+A reader never skips silently: it runs with auto.offset.reset=error. When the client library reports that its
+position is not in the log any more (it was truncated, or retention passed it), the reader writes the event down
+and goes on under a new assignment number, where its log and the leader's part: see `goes_on`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackproof.clients.control import Events, listen
+from ackproof.clients.counters import SharedCounters, State
+from ackproof.clients.rows import PartitionIndex, PartWriter, RowBuffer, timestamps_ms
+from ackproof.clients.settings import EXIT_CLEAN, ReaderSettings
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload_bulk import BulkDecoder
+
+_BATCH: Final = 1000
+_WAIT_S: Final = 0.05
+"""`consume` waits that long for a whole batch: the counters lag no more than that behind."""
+_QUIET_S: Final = 0.4
+"""A reader that was asked to stop, and was not told where the logs end, leaves when nothing comes for so long …"""
+_STUCK_S: Final = 1.5
+"""… and one that was told, but does not get there: what is left holds no record for it (markers), or is withheld."""
+_DRAIN_S: Final = 5.0
+"""It reads on no longer than that."""
+_ASK_S: Final = 0.5
+_ANSWER_S: Final = 10.0
+"""A commit that has no answer after so long is given up, and asked for anew."""
+_TELL_MS: Final = 200
+
+_NOT_IN_THE_LOG: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
+)
+_CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
+"""librdkafka says where a log was cut in the text of its error and nowhere else; the error's offset is the position."""
+
+
+def cut_at(text: str) -> int | None:
+    """Where the leader says that the reader's last epoch ends in its log (KIP-320), if the library tells."""
+    found = _CUT_AT.search(text)
+    return int(found[1]) if found else None
+
+
+def goes_on(position: int, low: int, high: int, cut: int | None) -> int:
+    """The offset at which to go on, for a position that is not in the log [low, high) any more.
+
+    Not at `high`, though it is below the position: what was cut off may have been written anew in part since, and all
+    of it where the log is beyond the position again. Without being told where it was cut nothing is trusted.
+    """
+    if position < low:
+        return low
+    return low if cut is None else max(low, min(high, cut))
+
+
+class ReaderProcess:
+    """The state of one reader. `positions[i]` is the offset that is read next at place i, -1 the beginning."""
+
+    def __init__(self, settings: ReaderSettings, folder: Path) -> None:
+        run = CaseDir(Path(settings.case_dir))
+        self.settings = settings
+        self.folder = folder
+        self.stop = listen()
+        self.events = Events(folder / "events.jsonl", settings.origin_ns)
+        self.counters = SharedCounters(folder / "counters", len(settings.places))
+        self.ledger = run.consumed / client_folder(settings.client)
+        self.ledger.mkdir(parents=True, exist_ok=True)
+        self.index = PartitionIndex(settings.places)
+        self.number = {place: number for number, place in enumerate(settings.places)}
+        self.decode = BulkDecoder(settings.run_id, tuple({place.topic: 0 for place in settings.places}))
+        self.parts = PartWriter(self.ledger, settings, self.decode.origins)
+        starts = (-1,) * len(settings.places) if settings.ends is None else settings.starts
+        self.positions = np.array(starts, np.int64)
+        self.reached = np.array(starts, np.int64)
+        """As `positions`, but passing also over what holds no record, where the library says so."""
+        self.counts = np.frombuffer(self.counters.counts, np.int64)
+        self.assignment = settings.share - 1
+        self.read_seq = settings.first_read_seq
+        self.resets: dict[int, int | None] = {}
+        self.problems: dict[int, str] = {}
+        self.buffer = self._new_buffer()
+        self.flush_at = time.monotonic() + settings.flush_s
+        tells = {"statistics.interval.ms": _TELL_MS, "stats_cb": self._tell_sources} if settings.tells else {}
+        self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
+        self.commit: tuple[int, list[tuple[str, int, int]]] | None = None
+        """The commit that has no answer yet: when it was asked for in ns, and (topic, partition, offset) of each."""
+        self.give_up_at = math.inf
+        callbacks = {"error_cb": self._on_error, "on_commit": self._note_answer}
+        self.client = Consumer({**settings.config, **tells, **callbacks})
+
+    def run(self) -> int:
+        """Read, then leave the ledger whole. The exit status."""
+        self._assign()
+        self.counters.stage = State.READY
+        if self.settings.ends is None:
+            self._live()
+            self._await_answer()
+        else:
+            self._final(np.array(self.settings.ends, np.int64), self.settings.idle_s)
+        self.counters.stage = State.STOPPING
+        self._flush()
+        self.parts.finish()
+        if self.settings.shares == 1:  # else who started them all knows when the last has ended
+            from ackproof.rundir.end import mark_end
+
+            mark_end(self.ledger)
+        self.counters.stage = State.CLOSED
+        return EXIT_CLEAN
+
+    def _live(self) -> None:
+        stop = self.stop
+        while not stop.is_set():
+            self._step()
+        bounds = self._bounds()
+        patience_s = _QUIET_S if bounds is None else _STUCK_S
+        began = quiet_since = time.monotonic()
+        while time.monotonic() - began < _DRAIN_S and time.monotonic() - quiet_since < patience_s:
+            if bounds is not None and (np.maximum(self.positions, bounds[0]) >= bounds[1]).all():
+                break
+            if self._step():
+                quiet_since = time.monotonic()
+
+    def _bounds(self) -> npt.NDArray[np.int64] | None:
+        """(2, places): where each log starts and ends now for a consumer; None if a leader does not answer."""
+        try:
+            found = [
+                self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
+                for place in self.settings.places
+            ]
+        except KafkaException:
+            return None
+        return np.array(found, np.int64).T
+
+    def _final(self, ends: npt.NDArray[np.int64], idle_s: float) -> None:
+        moved = time.monotonic()
+        while not self.stop.is_set() and (self.reached < ends).any() and time.monotonic() - moved < idle_s:
+            before = int(self.reached.sum())
+            self._step()
+            if int(self.reached.sum()) != before:
+                moved = time.monotonic()
+        result = {
+            "positions": self.reached.tolist(),
+            "records": self.counts.tolist(),
+            "problems": {str(self.settings.places[number]): text for number, text in self.problems.items()},
+        }
+        temporary = self.folder / ".result.json.tmp"
+        temporary.write_text(json.dumps(result), encoding="utf-8")
+        temporary.replace(self.folder / "result.json")
+
+    def _step(self) -> int:
+        """Take one batch. How many records were in it."""
+        messages = self.client.consume(_BATCH, _WAIT_S)
+        read_ns = self._now_ns()
+        stamps = timestamps_ms(messages)
+        # what the library says instead of a record has no time; looking at these is half the cost of asking each
+        if messages and stamps.min() < 0 and any(map(Message.error, messages)):
+            self._said(messages)
+            messages = [message for message in messages if message.error() is None]
+            stamps = timestamps_ms(messages)
+        if messages:
+            self._take(messages, stamps, read_ns)
+        if self.resets:
+            self._reset()
+        if time.monotonic() >= self.commit_at:
+            self._commit()
+        if self.buffer.used and (
+            self.buffer.used >= self.buffer.capacity or time.monotonic() >= self.flush_at
+        ):
+            self._flush()
+        return len(messages)
+
+    def _take(self, messages: list[Message], stamps: npt.NDArray[np.int64], read_ns: int) -> None:
+        place = self.index.of(messages)
+        offset = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+        if self.buffer.used == 0:
+            self.flush_at = time.monotonic() + self.settings.flush_s
+        self.buffer.add(messages, place, offset, stamps, self.assignment, read_ns, self.decode)
+        self.read_seq += len(messages)
+        # of several records of one place numpy keeps the last that is assigned
+        self.positions[place] = offset + 1
+        np.maximum(self.reached, self.positions, out=self.reached)
+        self.counts += np.bincount(place, minlength=len(self.counts))
+
+    def _commit(self) -> None:
+        """Commit what is in the ledger; `_note_answer` takes the answer. Without one ask again after `_ANSWER_S`."""
+        now = time.monotonic()
+        if self.commit is not None and now < self.give_up_at:
+            return
+        self._flush()
+        offsets = [
+            (*place, position)
+            for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
+            if position >= 0
+        ]
+        self.commit_at = now + (self.settings.commit_s or 0.0)
+        if not offsets:
+            return
+        self.commit, self.give_up_at = (self._now_ns(), offsets), now + _ANSWER_S
+        self._tell("commits", begun_ns=self.commit[0], offsets=offsets)
+        try:
+            # Not synchronously: without a coordinator that call need not return.
+            self.client.commit(offsets=[ClientPartition(*offset) for offset in offsets], asynchronous=True)
+        except KafkaException as error:
+            self._note_answer(error.args[0], [])
+
+    def _await_answer(self) -> None:
+        self.commit_at, answered_by = math.inf, time.monotonic() + _ASK_S
+        while self.commit is not None and time.monotonic() < answered_by:
+            self._step()
+
+    def _note_answer(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
+        """Write down the answer to a commit: why it was not granted, or not that of every partition; '' it was."""
+        if self.commit is None:
+            return  # given up
+        begun_ns, offsets = self.commit
+        if answers and {(answer.topic, answer.partition, answer.offset) for answer in answers} != set(
+            offsets
+        ):
+            return  # of an earlier commit, which was given up
+        errors = (error, *(answer.error for answer in answers))
+        why = next((reason.name() for reason in errors if reason is not None), "")
+        self._tell("commits", begun_ns=begun_ns, offsets=offsets, done_ns=self._now_ns(), error=why)
+        self.commit = None
+        if why and self.commit_at < math.inf:
+            self.commit_at = time.monotonic()
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self.settings.origin_ns
+
+    def _tell(self, what: str, **line: object) -> None:
+        """Write a line into a file of this reader's own."""
+        with (self.folder / f"{what}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _flush(self) -> None:
+        if self.buffer.used:
+            self.parts.put(self.buffer)
+            self.buffer = self._new_buffer()
+        self.flush_at = time.monotonic() + self.settings.flush_s
+
+    def _new_buffer(self) -> RowBuffer:
+        buffer = self.parts.empty_buffer() or RowBuffer(self.settings.flush_rows, _BATCH)
+        buffer.first_read_seq = self.read_seq
+        return buffer
+
+    def _said(self, messages: list[Message]) -> None:
+        """What came instead of records."""
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            number = self.number.get(TopicPartition(message.topic() or "", message.partition() or 0))
+            if error.fatal() or number is None:
+                raise KafkaException(error)
+            offset = message.offset()
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.reached[number] = max(int(self.reached[number]), -1 if offset is None else offset)
+            elif error.code() in _NOT_IN_THE_LOG:
+                self.problems[number] = error.str()
+                if self.settings.ends is None:
+                    self.resets[number] = cut_at(error.str())
+            elif self.problems.get(number) != error.str():
+                self.problems[number] = error.str()
+                self._event("problem", number, code=error.code(), reason=error.str())
+
+    def _reset(self) -> None:
+        """Go on where the log still has something, once the leader of every partition in question answers."""
+        for number, cut in list(self.resets.items()):
+            place = self.settings.places[number]
+            try:
+                low, high = self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
+            except KafkaException:
+                return
+            position = int(self.positions[number])
+            resumes = goes_on(position, low, high, cut)
+            self._event(
+                "reset",
+                number,
+                position=position,
+                start=low,
+                end=high,
+                goes_on=resumes,
+                reason=self.problems[number],
+            )
+            self.positions[number] = resumes
+            del self.resets[number]
+        self._assign()
+
+    def _assign(self) -> None:
+        """Assign anew, at the positions, under the next number: all places; to the final reader those not empty."""
+        self.assignment += 1
+        ends = self.settings.ends
+        self.client.assign(
+            [
+                ClientPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
+                for number, (place, position) in enumerate(
+                    zip(self.settings.places, self.positions.tolist(), strict=True)
+                )
+                if ends is None or position < ends[number]
+            ]
+        )
+
+    def _event(self, kind: str, number: int, **detail: str | int | float) -> None:
+        place = self.settings.places[number]
+        self.events.add(
+            kind, topic=place.topic, partition=place.partition, assignment=self.assignment, **detail
+        )
+
+    def _tell_sources(self, statistics: str) -> None:
+        """Write down from whom it fetches, as a line of `rundir.brokers.Fetching`."""
+        topics = json.loads(statistics).get("topics", {})
+        sources = [
+            (place.topic, place.partition, partition["broker"])
+            for place in self.settings.places
+            if (partition := topics.get(place.topic, {}).get("partitions", {}).get(str(place.partition)))
+        ]
+        self._tell("served", t_ns=self._now_ns(), sources=sources)
+
+    def _on_error(self, error: KafkaError) -> None:
+        sys.stderr.write(f"{error.name()}: {error.str()}\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the reader whose settings file is the one argument."""
+    path = Path(arguments[0])
+    # see the producer: no cycles to find among all these messages
+    gc.disable()
+    return ReaderProcess(ReaderSettings.read(path), path.parent).run()
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Closing a consumer whose brokers came and went can take librdkafka forever (its issue 4674), and this one holds
+    # nothing that is not in the ledger by now, and it is in no group.
+    os._exit(status)

@@ -1,0 +1,400 @@
+"""The parent's side of the load: client processes started, watched, counted, stopped, killed.
+
+Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
+readers. A producer whose client met a fatal error ends, and the next free number takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from ackproof.base.errors import ClientDied, WaitTimeout
+from ackproof.base.processes import ClientProcess, RunTag
+from ackproof.base.wait import wait_until
+from ackproof.clients.config import producer_config, reader_config, verify
+from ackproof.clients.counters import SharedCounters, State
+from ackproof.clients.launch import Handle, Launcher
+from ackproof.clients.salvage import Salvaged, salvage
+from ackproof.clients.settings import (
+    EXIT_CLEAN,
+    EXIT_RESET,
+    WHOLE,
+    ProducerSettings,
+    ReaderSettings,
+    Rotation,
+    delivery_timeout_s,
+)
+from ackproof.experiment.spec import TopicSpec, WorkloadSpec
+from ackproof.rundir.documents import Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
+from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
+
+_WATCH_EVERY_S: Final = 0.02
+_MARGIN_S: Final = 15.0
+"""What a client may take to close and to write its last parts, beyond its own bounds."""
+_MOST_RESETS: Final = 100
+
+
+class Workload:
+    """Producers and live readers of one run. Safe to use from several threads. An unknown id is a KeyError.
+
+    `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
+    round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
+    librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get. `on_demand`: after
+    a first record for each place producers send what they are asked for (`ask_for_record`), until `free`.
+    """
+
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        topics: Mapping[str, TopicSpec],
+        bootstrap: str,
+        timeline: Timeline,
+        tag: RunTag,
+        *,
+        seed: int = 0,
+        hidden: Mapping[str, str] | None = None,
+        readers_tell: bool = False,
+        on_demand: bool = False,
+        rotation: Rotation = WHOLE,
+    ) -> None:
+        self.spec = spec
+        self.bootstrap = bootstrap
+        self.run = CaseDir(tag.case_dir)
+        self.tag = tag
+        written = spec.producers.topics or tuple(topics)
+        self.places = tuple(
+            TopicPartition(name, number) for name in topics for number in range(topics[name].partitions)
+        )
+        self.written = tuple(place for place in self.places if place.topic in written)
+        self._seed = seed
+        self._rotation = rotation
+        self._timeline = timeline
+        self._hidden = dict(hidden or {})
+        self._readers_tell = readers_tell
+        self._on_demand = on_demand
+        self._launcher = Launcher(tag, self._hidden)
+        self._watch_stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        # what the watching thread and the callers share
+        self._lock = threading.RLock()
+        self._by_id: dict[str, Handle] = {}
+        self._failure = ""
+        self._next_producer = 0
+        self._next_reader = 0
+        self._slots: dict[str, int] = {}
+        """The place of each producer: a transactional id belongs to the place."""
+        self._successors: dict[str, str] = {}
+        """Who took the place of a client that is gone, or that was fenced."""
+        self._resets = 0
+        self._stopping = False
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start all clients and wait until each has its client library running.
+
+        Raises `BadInput` for settings that are refused, `ClientDied` with the client's last output, `WaitTimeout`.
+        """
+        readers = self.spec.consumers
+        verify(
+            producer_config(self.spec.producers, self.bootstrap, "p0") | self._hidden,
+            reader_config(readers.config_of(0), readers.isolation, self.bootstrap, "r0") | self._hidden
+            if readers.live
+            else None,
+        )
+        for ledger in (self.run.produced, self.run.consumed):
+            ledger.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            for _ in range(self.spec.consumers.live):
+                self._start_reader()
+            for _ in range(self.spec.producers.count):
+                self._start_producer()
+        self._watcher = threading.Thread(target=self._watch, name="workload", daemon=True)
+        self._watcher.start()
+
+        def ready() -> bool:
+            self.check()
+            return all(handle.counters.state >= State.READY for handle in self._handles())
+
+        wait_until(
+            ready,
+            what="all clients to be ready",
+            timeout_s=timeout_s,
+            state=lambda: ", ".join(f"{one.client.id} {one.counters.state.name}" for one in self._handles()),
+        )
+
+    def stop(self) -> None:
+        """Stop producers, then readers, in good order; bounded by the delivery time-out.
+
+        Returns when all are gone. One that does not come to its end in time is killed and its journal salvaged: it
+        leaves no `_END`. Raises `ClientDied` if a client had ended by itself.
+        """
+        with self._lock:
+            self._stopping = True
+        flush_s = delivery_timeout_s(producer_config(self.spec.producers, "", ""))
+        self._stop_all("producer", flush_s + _MARGIN_S)
+        self._stop_all("reader", _MARGIN_S)
+        self._end_watch()
+        self.check()
+
+    def abort(self) -> Salvaged:
+        """Kill what still runs and turn what is left into Parquet. For the end of a run that failed."""
+        with self._lock:
+            self._stopping = True
+            running = [handle for handle in self._handles() if handle.status is None]
+            for handle in running:
+                handle.killed = True
+                handle.child.kill()
+                self._note_end(handle)
+        self._end_watch()
+        return salvage(self.run)
+
+    def kill(self, client_id: str) -> int | None:
+        """SIGKILL one client and salvage what it left; it does not come back.
+
+        Returns how many attempts of a producer were left without an outcome, None for a reader.
+        """
+        with self._lock:
+            handle = self._by_id[client_id]
+            handle.killed = True
+            handle.child.kill()
+            self._note_end(handle)
+            # what could not be salvaged keeps the ledger incomplete, and so does a client that would not close
+            if not salvage(self.run, client_id).refused and not handle.expected:
+                handle.client = handle.client.model_copy(update={"killed": True})
+        if handle.client.kind != "producer":
+            return None
+        counters = handle.counters
+        return max(0, counters.sent - counters.total() - counters.failed - counters.indeterminate)
+
+    def running(self) -> dict[str, ClientProcess]:
+        """The clients that run, by id, in order of their start."""
+        return {
+            handle.client.id: ClientProcess(handle.client.id, handle.child.pid, handle.child.started)
+            for handle in self._handles()
+            if handle.status is None
+        }
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send a client a signal, unless it has ended."""
+        with self._lock:
+            self._by_id[client_id].child.signal(number)
+
+    def replace(self, client_id: str) -> str:
+        """Start another client in the place of one that is gone. Its id."""
+        return self.start_another(self._by_id[client_id].client.kind, client_id)
+
+    def start_another(self, kind: str, after: str | None = None) -> str:
+        """Start a further client, in the place of the one with the id `after` if there was one. Its id."""
+        with self._lock:
+            return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
+
+    def take_over(self, client_id: str) -> str:
+        """Start another producer with the transactional id of one that goes on, and that is fenced by it. Its id."""
+        with self._lock:
+            self._by_id[client_id].succeeded = True
+            return self._start_producer(client_id).client.id
+
+    def transactional_id(self, client_id: str) -> str:
+        """The transactional id of a producer, '' if it has none."""
+        with self._lock:
+            slot = self._slots[client_id]
+        # of the place, not of the client: whoever takes it over fences the one before it
+        return f"ackproof-{self.tag.run_id}-{slot}" if self.spec.producers.transaction_size else ""
+
+    def fenced(self, client_id: str) -> str:
+        """With which words a producer said that it was fenced, '' as long as it did not."""
+        with self._lock:
+            return self._by_id[client_id].fenced
+
+    def successor(self, client_id: str) -> str | None:
+        """Who is in a client's place now: itself, or whoever took the place of whoever took it.
+
+        None while a fault has killed that one and nobody has come yet.
+        """
+        with self._lock:
+            while (later := self._successors.get(client_id)) is not None:
+                client_id = later
+            handle = self._by_id[client_id]
+            return None if handle.killed and handle.status is not None else client_id
+
+    def at_work(self, client_id: str) -> bool:
+        """Whether a client has sent or read something, or has come to its good end."""
+        seen = self.counters(client_id)
+        return seen.sent > 0 or seen.total() > 0 or seen.state >= State.STOPPING
+
+    def ask_for_record(self, client_id: str) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        with self._lock:
+            self._by_id[client_id].ask_to_send()
+
+    def free(self) -> None:
+        """Let all producers send without being asked."""
+        with self._lock:
+            for handle in self._handles("producer"):
+                handle.free()
+
+    def check(self) -> None:
+        """Raise `ClientDied` if a client has ended by itself. It is noticed within 20 ms."""
+        if self._failure:
+            raise ClientDied(self._failure)
+
+    # -- what it did so far --------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """Every client there has been, in order of their start."""
+        with self._lock:
+            return tuple(handle.client for handle in self._by_id.values())
+
+    @property
+    def readers(self) -> int:
+        """How many live readers there have been: the next free number."""
+        return self._next_reader
+
+    def acked(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
+        return self._count("producer", topic, partition)
+
+    def read(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Records handed to live readers so far, each reader counted."""
+        return self._count("reader", topic, partition)
+
+    def sent(self) -> int:
+        """Records handed to the producers' libraries so far. At most 50 ms behind."""
+        return sum(handle.counters.sent for handle in self._handles("producer"))
+
+    def counters(self, client_id: str) -> SharedCounters:
+        """What a client has done so far. At most 50 ms behind."""
+        with self._lock:
+            return self._by_id[client_id].counters
+
+    def _count(self, kind: str, topic: str | None, partition: int | None) -> int:
+        return sum(handle.count(topic, partition) for handle in self._handles(kind))
+
+    def _handles(self, kind: str | None = None) -> list[Handle]:
+        with self._lock:
+            return [handle for handle in self._by_id.values() if kind in (None, handle.client.kind)]
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    def _start_producer(self, after: str | None = None) -> Handle:
+        """Start a producer, in the place of the one with the id `after` if there was one."""
+        spec, number = self.spec.producers, self._next_producer
+        self._next_producer += 1
+        slot = number if after is None else self._slots[after]
+        name = f"p{number}"
+        self._slots[name] = slot
+        settings = ProducerSettings(
+            client=name,
+            run_id=self.tag.run_id,
+            case_dir=str(self.run.path.absolute()),
+            places=self.written,
+            origin_ns=self._timeline.clock.origin_ns,
+            config=producer_config(spec, self.bootstrap, name, self.transactional_id(name)),
+            producer=number,
+            first_place=(self._seed + number) % len(self.written),
+            value_size=spec.value_size,
+            rate=None if spec.rate is None else spec.rate / spec.count,
+            chunk_rows=self._rotation.chunk_rows,
+            transaction_size=spec.transaction_size or 0,
+            abort_share=spec.abort_share,
+            on_demand=self._on_demand,
+            keys=spec.keys or 0,
+            tombstone_every=spec.tombstone_every or 0,
+        )
+        return self._launch(settings, after)
+
+    def _start_reader(self, after: str | None = None) -> Handle:
+        """Start a reader, in the place of the one with the id `after` if there was one."""
+        spec, number = self.spec.consumers, self._next_reader
+        self._next_reader += 1
+        name = f"r{number}"
+        settings = ReaderSettings(
+            client=name,
+            process=name,
+            run_id=self.tag.run_id,
+            case_dir=str(self.run.path.absolute()),
+            places=self.places,
+            origin_ns=self._timeline.clock.origin_ns,
+            config=reader_config(spec.config_of(number), spec.isolation, self.bootstrap, name),
+            tells=self._readers_tell,
+            reader=number,
+            isolation=spec.isolation,
+            commit_s=spec.commit_every,
+            committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
+            flush_s=self._rotation.flush_s,
+            flush_rows=self._rotation.flush_rows,
+        )
+        return self._launch(settings, after)
+
+    def _launch(self, settings: ProducerSettings | ReaderSettings, after: str | None) -> Handle:
+        handle = self._by_id[settings.client] = self._launcher.start(settings)
+        if after is not None:
+            self._successors[after] = settings.client
+        self._timeline.add(ClientStarted(pid=handle.child.pid), client=settings.client)
+        return handle
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._watch_stop.wait(_WATCH_EVERY_S):
+            with self._lock:
+                for handle in [one for one in self._by_id.values() if one.status is None]:
+                    handle.tell(self._timeline)
+                    self._note_end(handle)
+
+    def _note_end(self, handle: Handle) -> None:
+        """A client is gone: say so, and bring a producer that asked for it back as a new one. Under the lock."""
+        status = handle.child.poll()
+        if status is None or handle.status is not None:
+            return
+        handle.status = status
+        handle.release()
+        handle.tell(self._timeline)
+        name = handle.client.id
+        if status == EXIT_RESET and self._resets < _MOST_RESETS:
+            self._resets += 1
+            self._timeline.add(ClientEnded(status=status), client=name)
+            if not self._stopping and not handle.succeeded:
+                self._start_producer(name)
+        elif handle.killed or (handle.expected and status == EXIT_CLEAN):
+            self._timeline.add(ClientEnded(status=status), client=name)
+        else:
+            tail = handle.tail()
+            self._timeline.add(ClientDiedEvent(status=status, output=tail), client=name)
+            self._failure = self._failure or (
+                f"{handle.client.kind} {name} ended by itself with status {status}"
+                + (f"; its last output:\n{tail}" if tail else "")
+            )
+
+    def _end_watch(self) -> None:
+        self._watch_stop.set()
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+
+    def _stop_all(self, kind: str, timeout_s: float) -> None:
+        handles = [handle for handle in self._handles(kind) if handle.status is None]
+        with self._lock:
+            for handle in handles:
+                if handle.status is None:
+                    handle.ask_to_stop()
+        try:
+            wait_until(
+                lambda: all(handle.status is not None for handle in handles),
+                what=f"every {kind} to close",
+                timeout_s=timeout_s,
+            )
+        except WaitTimeout:
+            for handle in handles:
+                if handle.status is None:
+                    self.kill(handle.client.id)
+        for handle in handles:
+            if handle.status not in (EXIT_CLEAN, EXIT_RESET):
+                salvage(self.run, handle.client.id)

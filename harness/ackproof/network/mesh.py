@@ -1,0 +1,142 @@
+"""What every backend offers of its links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from ackproof.base.errors import AckproofError
+from ackproof.network.probe import Answer
+from ackproof.network.sockets import Traffic
+
+CLIENTS: Final = 0
+"""The end of a link at which the clients are, all of them together. Nodes count from 1."""
+
+
+class LinkError(AckproofError):
+    """A link could not be broken, mended or looked at, and that is not the caller's fault."""
+
+
+class Link(NamedTuple):
+    """Every connection that `source` (a node, or CLIENTS) opens to the node `target`."""
+
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        return f"{'clients' if self.source == CLIENTS else self.source}→{self.target}"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Connections are closed, and new ones refused."""
+
+    def __str__(self) -> str:
+        return "cut"
+
+
+@dataclass(frozen=True)
+class BlackHole:
+    """Nothing arrives any more, in neither direction, and nobody is told."""
+
+    def __str__(self) -> str:
+        return "black hole"
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A connection is reset as soon as it carries something."""
+
+    def __str__(self) -> str:
+        return "reset"
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """At most so many bytes per second, per connection and direction."""
+
+    rate: int
+
+    def __str__(self) -> str:
+        return f"{self.rate} B/s"
+
+
+@dataclass(frozen=True)
+class Delay:
+    """What is sent arrives `latency` seconds later, give or take `jitter`, in each direction."""
+
+    latency: float
+    jitter: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.latency * 1000:g} ms ± {self.jitter * 1000:g} ms"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """This share of the packets is lost, in each direction."""
+
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} loss"
+
+
+@dataclass(frozen=True)
+class DropLarge:
+    """Packets of more than `above` bytes are lost, in each direction, and nobody is told (an MTU black hole)."""
+
+    above: int
+
+    def __str__(self) -> str:
+        return f"packets above {self.above} B dropped"
+
+
+@dataclass(frozen=True)
+class SlowClose:
+    """The end of a connection arrives `delay` seconds late."""
+
+    delay: float
+
+    def __str__(self) -> str:
+        return f"closes {self.delay:g} s late"
+
+
+Effect: TypeAlias = Cut | BlackHole | Reset | Throttle | Delay | Loss | DropLarge | SlowClose
+OF_PACKETS: Final = (Loss, DropLarge)
+"""Effects for which packets, not streams, must be touched."""
+
+
+class Mesh(Protocol):
+    """The links of a running cluster. Safe to use from several threads.
+
+    `impose` and `lift` are how a link is broken and mended; all else are witnesses, which ask the kernel and the
+    nodes' own files and know nothing of what was imposed.
+    """
+
+    def links(self) -> frozenset[Link]:
+        """The links that can be broken here."""
+
+    def impose(self, owner: str, link: Link, effect: Effect) -> None:
+        """Lay an effect on a link. Several owners may; each has at most one on a link.
+
+        Raises `LinkError` when it cannot be done.
+        """
+
+    def lift(self, owner: str, link: Link) -> None:
+        """Take this owner's effect from a link. Nothing happens when there is none. Raises `LinkError`."""
+
+    def imposed(self, link: Link) -> tuple[str, ...]:
+        """What is in force on a link, in words, read back from where it is; empty when it is whole."""
+
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+        """Connect as `source` would, ask `asks` small questions of `size` bytes each, and tell how it went."""
+
+    def closing(self, link: Link, *, timeout_s: float) -> float | None:
+        """Seconds from the end of a probe's sending until the node's end arrives; None: not within `timeout_s`."""
+
+    def traffic(self, link: Link) -> Traffic:
+        """The kernel's counters of all connections that `source` now has to `target`."""
+
+    def check(self) -> None:
+        """Raises `LinkError` when what serves the links has ended by itself."""

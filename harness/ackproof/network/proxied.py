@@ -1,0 +1,245 @@
+"""The mesh of a cluster of our own: links go through Toxiproxy, one proxy per listening address of a link."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from ackproof.cluster.addresses import Address
+from ackproof.network import probe
+from ackproof.network.mesh import (
+    CLIENTS,
+    OF_PACKETS,
+    BlackHole,
+    Cut,
+    Delay,
+    Effect,
+    Link,
+    LinkError,
+    Reset,
+    SlowClose,
+    Throttle,
+)
+from ackproof.network.packets import PacketRules
+from ackproof.network.probe import Answer, Speech
+from ackproof.network.sockets import Traffic, flows, inodes_of
+from ackproof.network.toxiproxy import STREAMS, ProxyServer, Toxic, Way
+
+KILOBYTE: Final = 1000
+"""What Toxiproxy's bandwidth counts in."""
+
+T = TypeVar("T")
+
+
+class Sight(Protocol):
+    """How the nodes themselves see their peers: asked anew each time, and told nothing by the mesh."""
+
+    def links(self) -> frozenset[Link]:
+        """Every link that there can be among nodes."""
+
+    def reaches(self, link: Link) -> tuple[Address, ...]:
+        """The addresses at which `source` really looks for `target`, its main one first."""
+
+    def listens(self, link: Link) -> tuple[Address, ...]:
+        """Where `target` itself listens for `source`, a node; the most used address first."""
+
+    def speech(self, link: Link) -> Speech:
+        """What `target` understands."""
+
+    def pid(self, node: int) -> int | None:
+        """The process of a node, None while it has none."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What a mesh is made from. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
+
+    server: ProxyServer
+    ways: Mapping[Link, tuple[Way, ...]]
+    sight: Sight
+    table: str
+
+
+class ProxiedMesh:
+    """See `Mesh`."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._server = wiring.server
+        self._ways = dict(wiring.ways)
+        self._sight = wiring.sight
+        self._here = PacketRules(wiring.table)
+        self._lock = threading.RLock()
+        self._laid: dict[tuple[str, Link], Effect] = {}
+
+    def links(self) -> frozenset[Link]:
+        return frozenset(self._ways)
+
+    # -- its life, within that of a cluster -------------------------------------------------------------------------
+
+    def start(self, lease_descriptor: int) -> None:
+        """Lay what must be there before any node. Raises `LinkError`."""
+        self._server.start(lease_descriptor=lease_descriptor)
+        self._server.api.add(way for ways in self._ways.values() for way in ways)
+
+    def route(self, viewer: int, peer: int) -> str | None:
+        """Where a node must look for a peer so that the link can be broken; None: where the peer is."""
+        ways = self._ways.get(Link(viewer, peer))
+        return ways[0].listen.host if ways else None
+
+    def renew(self, node: int) -> None:
+        """A node was started: break anew what is broken on its links. Proxies do not end with a node."""
+
+    def end(self) -> None:
+        """Mend everything, and end what `start` began."""
+        try:
+            self._here.end()
+        finally:
+            self._server.end()
+
+    def check(self) -> None:
+        self._server.check()
+
+    # -- breaking and mending ---------------------------------------------------------------------------------------
+
+    def impose(self, owner: str, link: Link, effect: Effect) -> None:
+        with self._lock:
+            if link not in self.links():
+                raise LinkError(f"the link {link} was not laid so that it can be broken")
+            if (owner, link) in self._laid:
+                raise LinkError(f"{owner} has an effect on {link} already: {self._laid[owner, link]}")
+            self._laid[owner, link] = effect
+            self._lay(owner, link, effect)
+
+    def lift(self, owner: str, link: Link) -> None:
+        with self._lock:
+            if (effect := self._laid.pop((owner, link), None)) is not None:
+                self._take(owner, link, effect)
+
+    def imposed(self, link: Link) -> tuple[str, ...]:
+        """What proxies and kernel say of this link."""
+        with self._lock:
+            rules = self._rules(link)
+            marks = () if rules is None else rules.marks()
+            words = [mark for mark in marks if mark.endswith(f" {link}")]
+            for way in self._ways.get(link, ()):
+                proxy = self._server.api.proxy(way.name)
+                words += [f"{toxic.name} on {proxy.name}" for toxic in proxy.toxics]
+                if not proxy.enabled:
+                    owners = [
+                        owner for (owner, of), effect in self._laid.items() if (of, effect) == (link, Cut())
+                    ]
+                    words += [f"{owner} closed {proxy.name}" for owner in owners] or [
+                        f"{proxy.name} is closed"
+                    ]
+            return tuple(words)
+
+    def _rules(self, link: Link) -> PacketRules | None:
+        """Where packets of this link are touched; None where that is nowhere now."""
+        del link
+        return self._here
+
+    def _by_packets(self, link: Link, effect: Effect) -> bool:
+        """Whether packets must be touched for this effect, or proxies."""
+        del link
+        return isinstance(effect, OF_PACKETS)
+
+    def _packet_addresses(self, link: Link) -> tuple[Address, ...]:
+        return tuple(way.listen for way in self._ways[link])
+
+    def _lay(self, owner: str, link: Link, effect: Effect) -> None:
+        if self._by_packets(link, effect):
+            if (rules := self._rules(link)) is None:
+                raise LinkError(f"node {link.source} has no process, and so no namespace")
+            rules.lay(_mark(owner, link), self._packet_addresses(link), effect)
+            return
+        api = self._server.api
+        for way in self._ways[link]:
+            for toxic in _toxics(owner, effect):
+                api.poison(way.name, toxic)
+            # Toxiproxy resets only connections that were made after the toxic was laid: the present ones end here.
+            if isinstance(effect, Cut | Reset):
+                api.enable(way.name, enabled=False)
+                api.enable(way.name, enabled=not self._is_cut(link))
+
+    def _take(self, owner: str, link: Link, effect: Effect) -> None:
+        if self._by_packets(link, effect):
+            if (rules := self._rules(link)) is not None:
+                rules.remove(_mark(owner, link))
+            return
+        for way in self._ways.get(link, ()):
+            for toxic in _toxics(owner, effect):
+                self._server.api.cure(way.name, toxic.name)
+            if isinstance(effect, Cut):
+                self._server.api.enable(way.name, enabled=not self._is_cut(link))
+
+    def _is_cut(self, link: Link) -> bool:
+        return any(isinstance(effect, Cut) for (_, of), effect in self._laid.items() if of == link)
+
+    # -- witnesses --------------------------------------------------------------------------------------------------
+
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+        """Connect from where the source is to where its own files say that its peer is."""
+        address, speech = self._address(link), self._sight.speech(link)
+        return self._at_source(
+            link, lambda: probe.ask(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
+        )
+
+    def closing(self, link: Link, *, timeout_s: float) -> float | None:
+        address, speech = self._address(link), self._sight.speech(link)
+        return self._at_source(link, lambda: probe.closing(address, timeout_s=timeout_s, speech=speech))
+
+    def traffic(self, link: Link) -> Traffic:
+        """What the kernel counted on the connections of the source's process (of anybody else, for clients)."""
+        of_clients = link.source == CLIENTS
+        pid = os.getpid() if of_clients else self._sight.pid(link.source)
+        wanted = set(self._sight.reaches(link))
+        if not of_clients:
+            # A node that found a way around its proxy must be seen there.
+            wanted.update(self._sight.listens(link))
+
+        def own() -> frozenset[int]:
+            return inodes_of(pid) if pid is not None else frozenset()
+
+        # Asked before and after: what is closed between the two looks is told by the kernel, with all that ever came.
+        before, seen, after = own(), self._at_source(link, flows), own()
+        seen = [flow for flow in seen if (flow.inode in before | after) != of_clients]
+        return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
+
+    def _at_source(self, link: Link, act: Callable[[], T]) -> T:
+        """What `act` returns, where connections of the link's source begin."""
+        del link
+        return act()
+
+    def _address(self, link: Link) -> Address:
+        addresses = self._sight.reaches(link)
+        if not addresses:
+            raise LinkError(f"nobody knows where {link} leads")
+        return addresses[0]
+
+
+def _mark(owner: str, link: Link) -> str:
+    """What rules of this owner on this link carry as their comment."""
+    return f"{owner} {link}"
+
+
+def _toxics(owner: str, effect: Effect) -> list[Toxic]:
+    """What this effect takes of Toxiproxy, on both streams; empty when it is not a matter of toxics."""
+    match effect:
+        case BlackHole():
+            kind, attributes = "timeout", {"timeout": 0}
+        case Reset():
+            kind, attributes = "reset_peer", {"timeout": 0}
+        case Throttle(rate):
+            kind, attributes = "bandwidth", {"rate": max(1, rate // KILOBYTE)}
+        case Delay(latency, jitter):
+            kind = "latency"
+            attributes = {"latency": round(latency * 1000), "jitter": round(jitter * 1000)}
+        case SlowClose(delay):
+            kind, attributes = "slow_close", {"delay": round(delay * 1000)}
+        case _:
+            return []
+    return [Toxic(f"{owner}-{kind}-{stream}", kind, stream, attributes) for stream in STREAMS]

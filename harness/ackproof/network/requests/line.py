@@ -1,0 +1,393 @@
+"""A connection through the proxy of requests: two streams of frames, what awaits its answer, and what rules do to it.
+
+A broker takes the requests of a connection one after the other, and answers in that order; its clients count on it. So
+whatever is done to a frame keeps that order: what comes behind a frame that is held or late waits with it, and behind
+one that is lost nothing comes any more, as on a line that lost a packet for good. Other connections go on.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ackproof.network.requests import contents
+from ackproof.network.requests.answers import ERRORS, answers
+from ackproof.network.requests.contents import Undecodable
+from ackproof.network.requests.frames import (
+    Fate,
+    RequestHead,
+    ResponseHead,
+    Stream,
+    request_head,
+    response_head,
+)
+from ackproof.network.requests.rules import Acting, Kind, Place, Rule, Side, Wait
+
+FETCH: Final = 1
+
+
+class Loop(Protocol):
+    """What a connection asks of the loop that serves it."""
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do it so much later."""
+
+    def to_close(self, line: Line) -> None:
+        """Close a connection once what came before is on its way."""
+
+    def abort(self, line: Line) -> None:
+        """Reset both ends of a connection now."""
+
+    def guarded(self, line: Line, act: Callable[[], None]) -> None:
+        """Do something with a connection; an error of it ends the connection."""
+
+    def complain(self, why: str) -> None:
+        """Something was no protocol of Kafka's."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where connections are led. `rules`: those that are laid here, by their side."""
+
+    name: str
+    upstream: tuple[str, int]
+    rules: dict[Side, list[Acting]] = field(default_factory=lambda: {side: [] for side in Side})
+
+    def reading(self, api: int) -> list[Acting]:
+        """The rules here that ask which partitions requests of this API name."""
+        return [
+            acting
+            for acting in (*self.rules[Side.REQUEST], *self.rules[Side.RESPONSE])
+            if acting.rule.api == api and acting.rule.places
+        ]
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request that awaits its response. `places`: the partitions that it names, where a rule asks."""
+
+    head: RequestHead
+    places: frozenset[Place] = frozenset()
+    swallowed: bool = False
+    """Its response is for nobody: it was sent a second time."""
+    response: bytes = b""
+    """The response, where it was made here, or came before its turn."""
+
+
+class Half:
+    """What flows from one socket of a connection to the other. `unsent`: what the other would not take yet."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source = source
+        self.sink = sink
+        self.unsent = bytearray()
+        self.aside: deque[bytes] = deque()
+        """Frames that are sent when the present one is through."""
+        self.ended = False
+        self.stream: Stream[RequestHead] | Stream[ResponseHead]
+
+    @property
+    def may_read(self) -> bool:
+        return not self.ended and not self.unsent and not self.stream.stopped
+
+    def forward(self, data: memoryview) -> None:
+        """Pass it on, or keep what the kernel does not take. Raises OSError."""
+        sent = 0
+        if not self.unsent:
+            try:
+                sent = self.sink.send(data)
+            except BlockingIOError:
+                sent = 0
+        if sent < len(data):
+            self.unsent += data[sent:]
+
+    def insert(self) -> None:
+        """Send what was set aside, where that does not part a frame. Raises OSError."""
+        while self.aside and self.stream.between_frames:
+            self.forward(memoryview(self.aside.popleft()))
+
+    def flush(self) -> None:
+        """Try again. Raises OSError."""
+        try:
+            sent = self.sink.send(self.unsent)
+        except BlockingIOError:
+            return
+        del self.unsent[:sent]
+        if not self.unsent:
+            self._pass_end()
+
+    def end(self) -> None:
+        """Nothing more comes from its source. Raises OSError."""
+        self.ended = True
+        self._pass_end()
+
+    def _pass_end(self) -> None:
+        if self.ended and not self.unsent:
+            self.sink.shutdown(socket.SHUT_WR)
+
+
+class Line:
+    """A connection that was taken, and the one that was made for it."""
+
+    def __init__(self, loop: Loop, way: Way, client: socket.socket, node: socket.socket) -> None:
+        self._loop = loop
+        self.way = way
+        self.asking = Half(client, node)
+        self.answering = Half(node, client)
+        self.asking.stream = Stream(request_head, self._on_request, self.asking.forward)
+        self.answering.stream = Stream(response_head, self._on_response, self.answering.forward)
+        self.connected = False
+        self.closed = False
+        self.serves: dict[int, Callable[[int], None]] = {}
+        """What the loop calls with the events of its sockets, by their descriptors."""
+        self._pending: deque[Pending] = deque()
+        """In the order in which the client asked."""
+        self._asked: deque[Pending] = deque()
+        """In that in which the node was asked, who has not answered yet."""
+        self._session: frozenset[Place] | None = None
+        """The partitions of the client's fetch session; None: nobody knows."""
+        self._done: dict[Side, set[str]] = {side: set() for side in Side}
+        """Names of the rules that have had their way with the next frame."""
+        self._waits: dict[Side, Wait | None] = dict.fromkeys(Side)
+        self._aside: list[Wait] = []
+        """Requests that wait while others go on."""
+        self._lost: set[str] = set()
+        """Names of the rules by which it is silent."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, socket.socket]:
+        """The client's, the node's."""
+        return self.asking.source, self.asking.sink
+
+    @property
+    def over(self) -> bool:
+        """Whether both ends have ended it, and all is passed on."""
+        return all(half.ended and not half.unsent for half in (self.asking, self.answering))
+
+    @property
+    def unframed(self) -> str:
+        """Why it is passed on without a look; '' where it is looked at."""
+        return self.asking.stream.unframed or self.answering.stream.unframed
+
+    # -- what becomes of a frame --------------------------------------------------------------------------------------
+
+    def _on_request(self, head: RequestHead, frame: memoryview | None) -> Fate | bytes:
+        asks = Pending(head)
+        if reading := self.way.reading(head.api):
+            if frame is None:
+                return Fate.LOOK
+            if not self._read(asks, frame, reading):
+                return Fate.DROP
+        elif head.api == FETCH:
+            self._session = None
+        fate = self._ruled(Side.REQUEST, asks, frame)
+        if fate not in (Fate.LOOK, Fate.STOP):
+            self._done[Side.REQUEST].clear()
+        if head.answered and (fate is Fate.PASS or isinstance(fate, bytes)):
+            twice = [Pending(head, swallowed=True)] if isinstance(fate, bytes) else []
+            self._pending += [asks, *twice]
+            self._asked += [asks, *twice]
+        return fate
+
+    def _read(self, asks: Pending, frame: memoryview, reading: list[Acting]) -> bool:
+        """Which partitions it names. False: nobody can know, as its session began unseen; it is told to begin anew, as
+        a node does that has forgotten it."""
+        head = asks.head
+        places: frozenset[Place] | None = frozenset()
+        try:
+            if head.api == FETCH:
+                self._session = places = contents.fetched(head.version, frame, self._session)
+            else:
+                places = contents.places(head.api, head.version, frame)
+        except Undecodable as error:
+            for acting in reading:
+                acting.complain(f"{self.way.name}: {error}")
+        if places is None:
+            body = answers("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
+            self._pending.append(Pending(head, response=_framed(head, body)))
+            return False
+        asks.places = places
+        return True
+
+    def _on_response(self, head: ResponseHead, frame: memoryview | None) -> Fate | bytes:
+        asked = self._asked[0] if self._asked else None
+        if asked is None or asked.head.correlation != head.correlation:
+            there = "nothing" if asked is None else str(asked.head.correlation)
+            self._loop.complain(f"{self.way.name}: {head.correlation} was answered where {there} was asked")
+            self._loop.to_close(self)
+            return Fate.SILENCE
+        if self._pending[0].response and self._pending[0] is not asked:
+            return Fate.STOP  # until that one is sent
+        fate = Fate.DROP if asked.swallowed else self._ruled(Side.RESPONSE, asked, frame)
+        early = asked is not self._pending[0] and not asked.swallowed
+        if early and fate is Fate.PASS:
+            if frame is None:
+                return Fate.LOOK
+            fate = bytes(frame)
+        if fate in (Fate.LOOK, Fate.STOP, Fate.SILENCE):
+            return fate
+        self._done[Side.RESPONSE].clear()
+        self._asked.popleft()
+        if early and isinstance(fate, bytes):
+            asked.response = fate
+            return Fate.DROP
+        self._pending.remove(asked)
+        return fate
+
+    def _ruled(self, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
+        for acting in self.way.rules[side]:
+            rule, done = acting.rule, self._done[side]
+            if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
+                continue
+            if frame is None and _takes_all(rule):
+                return Fate.LOOK
+            done.add(rule.name)
+            if acting.takes(probe=asks.head.probe):
+                fate = self._act(acting, side, asks, frame)
+                if fate is not Fate.PASS:
+                    return fate
+        return Fate.PASS
+
+    def _act(self, acting: Acting, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
+        head = asks.head
+        match acting.rule.kind:
+            case Kind.HOLD if frame is not None and acting.rule.overtaken:
+                if head.answered:
+                    self._pending.append(asks)
+                self._set_aside(acting, asks, bytes(frame), counted=not head.probe)
+                return Fate.DROP
+            case Kind.HOLD:
+                self._stop(acting, side, counted=not head.probe)
+                return Fate.STOP
+            case Kind.LATE:
+                wait = self._stop(acting, side, counted=False)
+                self._loop.later(acting.wait(), wait.go)
+                return Fate.STOP
+            case Kind.LOSE:
+                if not head.answered:
+                    return Fate.DROP  # nobody waits for it, nor would anybody close the connection
+                self._lost.add(acting.rule.name)
+                return Fate.SILENCE
+            case Kind.CLOSE:
+                self._loop.to_close(self)
+                return Fate.SILENCE
+            case Kind.REPEAT if frame is not None and acting.rule.delay:
+                again = Pending(head, swallowed=True)
+                self._loop.later(
+                    acting.rule.delay, self._set_aside(acting, again, bytes(frame), counted=False).go
+                )
+            case Kind.REPEAT if frame is not None:
+                return 2 * bytes(frame)
+            case Kind.ANSWER if frame is not None:
+                return self._answer(acting, side, asks, frame)
+        return Fate.PASS
+
+    def _answer(self, acting: Acting, side: Side, asks: Pending, frame: memoryview) -> Fate | bytes:
+        head, code = asks.head, acting.rule.code
+        try:
+            if side is Side.RESPONSE:
+                among = acting.among if acting.rule.places else None
+                return contents.stamped(head.api, head.version, frame, code, among)
+            body = acting.answer(head.version)
+            made = (
+                contents.answer(head.api, head.version, frame, code) if body is None else _framed(head, body)
+            )
+        except Undecodable as error:
+            acting.complain(f"{self.way.name}: {error}")
+            return Fate.PASS
+        if head.answered:
+            self._pending.append(Pending(head, response=made))
+        return Fate.DROP
+
+    def insert(self) -> None:
+        """Send the requests that were set aside, and the responses whose turn it is. Raises OSError."""
+        self.asking.insert()
+        stream = self.answering.stream
+        while self._pending and self._pending[0].response and not self._waits[Side.RESPONSE]:
+            if not stream.between_frames:
+                break
+            self.answering.forward(memoryview(self._pending.popleft().response))
+            if stream.stopped:
+                stream.go_on()
+
+    # -- what waits ---------------------------------------------------------------------------------------------------
+
+    def _stop(self, acting: Acting, side: Side, *, counted: bool) -> Wait:
+        """It waits, and with it all that comes behind it."""
+
+        def go() -> None:
+            if self._waits[side] is wait:
+                self._waits[side] = None
+                acting.end(wait)
+                stream = self.asking.stream if side is Side.REQUEST else self.answering.stream
+                self._loop.guarded(self, stream.go_on)
+
+        self._waits[side] = wait = Wait(acting, counted, self.way.name, go, self._hung_up)
+        self._begin(wait)
+        return wait
+
+    def _set_aside(self, acting: Acting, asks: Pending, frame: bytes, *, counted: bool) -> Wait:
+        """It waits, and nothing with it; responses come in the order in which their requests were asked for, that of a
+        copy when it goes."""
+
+        def go() -> None:
+            if wait in self._aside:
+                self._aside.remove(wait)
+                acting.end(wait)
+                if asks.head.answered:
+                    self._pending += [asks] if asks.swallowed else []
+                    self._asked.append(asks)
+                self.asking.aside.append(frame)
+                self._loop.guarded(self, lambda: None)
+
+        wait = Wait(acting, counted, self.way.name, go, self._hung_up)
+        self._aside.append(wait)
+        self._begin(wait)
+        return wait
+
+    def _begin(self, wait: Wait) -> None:
+        if wait.acting.begin(wait):
+            rule = wait.acting.rule
+            self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
+
+    def _hung_up(self) -> bool:
+        """Whether the client has; what it had sent before may still be unread."""
+        poll = select.poll()
+        poll.register(self.asking.source, select.POLLRDHUP)
+        gone = bool(poll.poll(0))
+        if gone:
+            self._loop.abort(self)
+        return gone
+
+    # -- what ends it -------------------------------------------------------------------------------------------------
+
+    def without(self, rule: Rule) -> None:
+        """A rule was lifted: what waits for it goes on, what it silenced is closed."""
+        if rule.name in self._lost:
+            self._loop.to_close(self)
+        for wait in (*self._aside, self._waits[rule.side]):
+            if wait is not None and wait.acting.rule is rule:
+                wait.go()
+
+    def forget(self) -> None:
+        """It is closed: it holds nothing any more."""
+        for wait in (*self._aside, *self._waits.values()):
+            if wait is not None:
+                wait.acting.end(wait)
+        self._aside.clear()
+        self._waits = dict.fromkeys(Side)
+
+
+def _takes_all(rule: Rule) -> bool:
+    """Whether it does something to a whole frame."""
+    return rule.kind in (Kind.REPEAT, Kind.ANSWER) or rule.overtaken
+
+
+def _framed(head: RequestHead, body: bytes) -> bytes:
+    """A response to a request. `body`: what follows the correlation id."""
+    return struct.pack(">ii", 4 + len(body), head.correlation) + body

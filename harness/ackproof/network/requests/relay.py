@@ -1,0 +1,249 @@
+"""The loop of the proxy of requests: one for all of its connections, over epoll(7)."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final
+
+from ackproof.network.requests.line import Half, Line, Way
+from ackproof.network.requests.rules import Acting, Counted, Rule
+
+CHUNK: Final = 256 * 1024
+"""So much is read at once: more would leave the processor's caches."""
+_RESET: Final = struct.pack("ii", 1, 0)
+_BACKLOG: Final = 256
+_READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+
+
+class Refused(ValueError):
+    """What was asked for cannot be. The text says why."""
+
+
+class Relay:
+    """All ways, rules and connections."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        """What was no protocol of Kafka's, the first of it: closed, or passed on without a look from there on."""
+        self._epoll = select.epoll()
+        self._serves: dict[int, Callable[[int], None]] = {}
+        self._wanted: dict[int, int] = {}
+        self._ways: dict[str, Way] = {}
+        self._rules: dict[str, Acting] = {}
+        self._lines: set[Line] = set()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
+        self._closing: list[Line] = []
+        self._gone: list[socket.socket] = []
+        self._listening: list[socket.socket] = []
+        self._scratch = memoryview(bytearray(CHUNK))
+
+    # -- what it is told ----------------------------------------------------------------------------------------------
+
+    def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
+        """Take connections at `listen` from now on, and lead them to `upstream`. Raises `Refused`, OSError."""
+        if name in self._ways:
+            raise Refused(f"there is a way {name} already")
+        way = Way(name, upstream)
+        line = socket.create_server(listen, backlog=_BACKLOG)
+        line.setblocking(False)
+        self._listening.append(line)
+        self._ways[name] = way
+        self.serve(line.fileno(), select.EPOLLIN, lambda events: self._take(line, way))
+
+    def ways(self) -> dict[str, tuple[str, int]]:
+        """Where each way leads, by its name."""
+        return {way.name: way.upstream for way in self._ways.values()}
+
+    def lay(self, rule: Rule) -> None:
+        """Do so from the next frame on. Raises `Refused`."""
+        if rule.name in self._rules:
+            raise Refused(f"there is a rule {rule.name} already")
+        if strangers := [name for name in rule.ways if name not in self._ways]:
+            raise Refused(f"there is no way {', '.join(strangers)}")
+        self._rules[rule.name] = acting = Acting(rule)
+        for name in rule.ways:
+            self._ways[name].rules[rule.side].append(acting)
+
+    def lift(self, name: str) -> Counted:
+        """Do so no more: what is held goes on, what is silent is closed. Raises `Refused`."""
+        acting = self._rules.pop(name, None)
+        if acting is None:
+            raise Refused(f"there is no rule {name}")
+        for way in acting.rule.ways:
+            self._ways[way].rules[acting.rule.side].remove(acting)
+        for line in list(self._lines):
+            line.without(acting.rule)
+        return acting.counted
+
+    def release(self, name: str, ways: Collection[str], most: int = 1) -> int:
+        """Let so many frames go that this rule has held longest on these ways; the next ones are held again.
+
+        How many went. What was held for somebody who has hung up since is closed, and never goes. Raises `Refused`.
+        """
+        if name not in self._rules:
+            raise Refused(f"there is no rule {name}")
+        return self._rules[name].release(ways, most)
+
+    def held(self) -> dict[str, dict[str, int]]:
+        """How many frames each rule holds on each way, for those who have not hung up."""
+        return {
+            name: {way: len(acting.held([way])) for way in acting.rule.ways}
+            for name, acting in self._rules.items()
+        }
+
+    def rules(self) -> Mapping[str, Acting]:
+        """Those that are laid."""
+        return self._rules
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def serve(self, descriptor: int, events: int, serve: Callable[[int], None]) -> None:
+        """Call `serve` with the events of this descriptor; with no `events`: no more."""
+        before = self._wanted.get(descriptor, 0)
+        if events == before:
+            return
+        if not events:
+            self._epoll.unregister(descriptor)
+            del self._serves[descriptor], self._wanted[descriptor]
+            return
+        (self._epoll.modify if before else self._epoll.register)(descriptor, events)
+        self._serves[descriptor], self._wanted[descriptor] = serve, events
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
+
+    def to_close(self, line: Line) -> None:
+        self._closing.append(line)
+
+    def complain(self, why: str) -> None:
+        self.trouble = self.trouble or why
+
+    def run(self) -> None:
+        """For ever."""
+        while True:
+            self.turn()
+
+    def turn(self, longest_s: float = -1.0) -> None:
+        """Serve what is there; wait so long at most (below 0: as long as it takes) for something."""
+        if self._timers:
+            soon = max(0.0, self._timers[0][0] - time.monotonic())
+            longest_s = soon if longest_s < 0 else min(soon, longest_s)
+        for descriptor, events in self._epoll.poll(longest_s):
+            if (serve := self._serves.get(descriptor)) is not None:
+                serve(events)
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+        while self._closing:
+            self._drop(self._closing.pop())
+        while self._gone:  # not before: a descriptor that is free is given to the next connection at once
+            self._gone.pop().close()
+
+    def close(self) -> None:
+        """Take no more connections, and close those that there are."""
+        for line in list(self._lines):
+            self._drop(line)
+        for one in (*self._listening, *self._gone):
+            one.close()
+        self._epoll.close()
+
+    def guarded(self, line: Line, act: Callable[[], None]) -> None:
+        if line.closed:
+            return
+        try:
+            act()
+            line.insert()
+        except OSError:
+            self.abort(line)
+            return
+        if line.unframed:
+            self.complain(f"{line.way.name}: {line.unframed}")
+        if line.over:
+            self._drop(line)
+        elif line.connected:
+            self._await(line)
+
+    def _take(self, listening: socket.socket, way: Way) -> None:
+        try:
+            client, _ = listening.accept()
+        except OSError:
+            return  # gone before it was taken
+        node = socket.socket()
+        for one in (client, node):
+            one.setblocking(False)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = Line(self, way, client, node)
+        self._lines.add(line)
+        if node.connect_ex(way.upstream) not in (0, errno.EINPROGRESS):
+            self.abort(line)
+            return
+        self.serve(node.fileno(), select.EPOLLOUT, lambda events: self._connected(line))
+
+    def _connected(self, line: Line) -> None:
+        client, node = line.sockets
+        if node.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.abort(line)
+            return
+        line.connected = True
+        self.serve(node.fileno(), 0, lambda events: None)
+        self._serve_of(line, client.fileno(), line.asking, line.answering)
+        self._serve_of(line, node.fileno(), line.answering, line.asking)
+
+    def _serve_of(self, line: Line, descriptor: int, reads: Half, writes: Half) -> None:
+        """Serve one socket of a connection: what is read from it, and what is written to it."""
+
+        def serve(events: int) -> None:
+            self.guarded(line, partial(self._move, events, reads, writes))
+
+        self.serve(descriptor, select.EPOLLIN, serve)
+        line.serves[descriptor] = serve
+
+    def _move(self, events: int, reads: Half, writes: Half) -> None:
+        if events & select.EPOLLOUT and writes.unsent:
+            writes.flush()
+        if events & _READABLE and reads.may_read:
+            self._read(reads)
+
+    def _await(self, line: Line) -> None:
+        """What each of its sockets is waited for. One that is waited for nothing is not listened to at all: of an end
+        that is gone epoll would tell again and again."""
+        for reads, writes in ((line.asking, line.answering), (line.answering, line.asking)):
+            events = (select.EPOLLIN if reads.may_read else 0) | (select.EPOLLOUT if writes.unsent else 0)
+            descriptor = reads.source.fileno()
+            if events != self._wanted.get(descriptor, 0):
+                self.serve(descriptor, events, line.serves[descriptor])
+
+    def _read(self, half: Half) -> None:
+        try:
+            count = half.source.recv_into(self._scratch)
+        except BlockingIOError:
+            return
+        if count:
+            half.stream.feed(self._scratch[:count])
+        else:
+            half.end()
+
+    def abort(self, line: Line) -> None:
+        """Both sides get a reset."""
+        if not line.closed:
+            for one in line.sockets:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._drop(line)
+
+    def _drop(self, line: Line) -> None:
+        if line.closed:
+            return
+        line.closed = True
+        line.forget()
+        self._lines.discard(line)
+        for one in line.sockets:
+            self.serve(one.fileno(), 0, lambda events: None)
+            self._gone.append(one)

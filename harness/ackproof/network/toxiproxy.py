@@ -1,0 +1,162 @@
+"""One Toxiproxy server, spoken to through toxiproxy-python: the only importer of it.
+
+That library keeps the server's address in a class, has no time-outs of its own and takes a server's error (a 500)
+for success. Hence here: a class of its own per server, a time-out and a look at the status on every call, and what
+was written is read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
+
+from ackproof.base.processes import RunTag
+from ackproof.cluster.addresses import Address
+from ackproof.network.mesh import LinkError
+from ackproof.network.server import LinkServer
+
+TIMEOUT_S: Final = 5.0
+STREAMS: Final = ("upstream", "downstream")
+"""From the client of a proxy to the server behind it, and back."""
+
+
+class Way(NamedTuple):
+    """A proxy as it is wanted: where it listens, and what is behind it."""
+
+    name: str
+    listen: Address
+    upstream: Address
+
+
+@dataclass(frozen=True)
+class Toxic:
+    """Something that a proxy does to one of its two streams. Times in milliseconds, rates in 1000 bytes a second."""
+
+    name: str
+    type: str
+    stream: str
+    attributes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ProxyState:
+    """A proxy as the server describes it."""
+
+    name: str
+    listen: str
+    upstream: str
+    enabled: bool
+    toxics: tuple[Toxic, ...]
+
+
+_PROXY: Final = TypeAdapter(ProxyState)
+_PROXIES: Final = TypeAdapter(dict[str, ProxyState])
+
+
+class Toxiproxy:
+    """The server that answers at `host`:`port`. Each method raises `LinkError` when it did not do as it was told."""
+
+    def __init__(self, host: str, port: int) -> None:
+        from toxiproxy.api import APIConsumer  # some 100 ms, and only where links are broken
+
+        self.address = f"{host}:{port}"
+        self._api: Any = type("ThisServer", (APIConsumer,), {"host": host, "port": port})
+
+    def version(self) -> str:
+        """What it says that it is."""
+        return str(self._call("get", "/version", decode=False))
+
+    def add(self, ways: Iterable[Way]) -> None:
+        """Make proxies."""
+        wanted = {name: (str(listen), str(upstream)) for name, listen, upstream in ways}
+        self._call(
+            "post",
+            "/populate",
+            [
+                {"name": name, "listen": listen, "upstream": upstream, "enabled": True}
+                for name, (listen, upstream) in wanted.items()
+            ],
+        )
+        there = {name: (proxy.listen, proxy.upstream) for name, proxy in self.proxies().items()}
+        missing = [name for name, addresses in wanted.items() if there.get(name) != addresses]
+        if missing:
+            raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
+
+    def add_at(self, name: str, host: str, upstream: Address) -> Way:
+        """Make a proxy at any free port of `host`."""
+        asked = {"name": name, "listen": f"{host}:0", "upstream": str(upstream), "enabled": True}
+        self._call("post", "/proxies", asked)
+        proxy = self.proxy(name)
+        listening, _, port = proxy.listen.rpartition(":")
+        if proxy.upstream != str(upstream) or listening != host or port == "0":
+            raise LinkError(f"Toxiproxy was told to make {name} at {host} for {upstream}, and has {proxy}")
+        return Way(name, Address(host, int(port)), upstream)
+
+    def remove(self, name: str) -> None:
+        """End a proxy and its connections, if it is there."""
+        if name in self.proxies():
+            self._call("delete", f"/proxies/{name}", decode=False)
+
+    def proxies(self) -> dict[str, ProxyState]:
+        """All proxies with all their toxics, by name."""
+        return _PROXIES.validate_python(self._call("get", "/proxies"))
+
+    def proxy(self, name: str) -> ProxyState:
+        return _PROXY.validate_python(self._call("get", f"/proxies/{name}"))
+
+    def enable(self, name: str, *, enabled: bool) -> None:
+        """Open or close a proxy. A closed one has no listener, and its connections were ended."""
+        self._call("post", f"/proxies/{name}", {"enabled": enabled})
+        if self.proxy(name).enabled is not enabled:
+            raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
+
+    def poison(self, name: str, toxic: Toxic) -> None:
+        """Lay a toxic on a proxy, on connections that there are too."""
+        self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
+        there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
+        if there != toxic:
+            raise LinkError(f"Toxiproxy was told to lay {toxic} on {name}, and has {there}")
+
+    def cure(self, name: str, toxic: str) -> None:
+        """Take a toxic away, if it is there."""
+        if all(found.name != toxic for found in self.proxy(name).toxics):
+            return
+        self._call("delete", f"/proxies/{name}/toxics/{toxic}", decode=False)
+        if any(found.name == toxic for found in self.proxy(name).toxics):
+            raise LinkError(f"Toxiproxy did not take {toxic} from {name}")
+
+    def _call(self, method: str, path: str, body: object = None, *, decode: bool = True) -> Any:  # noqa: ANN401
+        """One request. The library raises for three statuses and passes all others on."""
+        keywords: dict[str, object] = {"timeout": TIMEOUT_S}
+        if body is not None:
+            keywords["json"] = body
+        try:
+            response = getattr(self._api, method)(path, **keywords)
+            if not 200 <= response.status_code < 300:
+                raise LinkError(
+                    f"Toxiproxy {method} {path}: status {response.status_code} {response.text[:200]}"
+                )
+            return response.json() if decode else response.text
+        except LinkError:
+            raise
+        except Exception as error:
+            raise LinkError(f"Toxiproxy at {self.address}, {method} {path}: {error}") from error
+
+
+class ProxyServer(LinkServer):
+    """A server that listens at `address`: `start`, then `api`, at last `end`."""
+
+    NAME = "toxiproxy-server"
+    ROLE = "toxiproxy"
+
+    def __init__(self, binary: Path, address: Address, *, folder: Path, tag: RunTag) -> None:
+        argv = [str(binary), "-host", address.host, "-port", str(address.port)]
+        super().__init__(argv, log=folder / "toxiproxy.log", tag=tag)
+        self.api = Toxiproxy(*address)
+
+    def _answers(self) -> bool:
+        return bool(self.api.version())

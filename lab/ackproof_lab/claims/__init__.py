@@ -1,0 +1,1 @@
+"""Claims: sentences about Kafka, and the runs that confirm or refute them."""

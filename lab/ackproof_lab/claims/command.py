@@ -1,0 +1,166 @@
+"""`ackproof claims`: sentences about Kafka, answered by live brokers. Thin, as `ackproof.cli.main` is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ackproof.base.errors import BadInput
+from ackproof.cli.options import FILES, examples, from_here, over_the_files
+from ackproof.experiment.backends import BACKENDS
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.experiment.experiment import ClaimSpec
+    from ackproof.run.options import BatchOptions
+    from ackproof.rundir.claims import ClaimJudged
+    from ackproof.rundir.layout import BatchDir
+
+HERE: Final = Path("experiments/claims")
+"""Where claims are, from the root of the project."""
+
+
+@click.command(
+    epilog=examples("ackproof claims -k C09 -k C33", "ackproof claims --tag S2 --resume", codes=False)
+)
+@click.argument("files", nargs=-1, type=FILES)
+@click.option(
+    "-k",
+    "words",
+    metavar="TEXT",
+    multiple=True,
+    help="Only claims with this in their name or sentence (may be given again).",
+)
+@click.option(
+    "--tag",
+    "tags",
+    metavar="SOURCE",
+    multiple=True,
+    help="Only claims of this source, such as S2 (may be given again).",
+)
+@click.option("--resume", is_flag=True, help="Keep what is answered in OUT/claims.json, and run the others.")
+@click.option(
+    "--again",
+    type=click.IntRange(0, 9),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="So often ask once more, behind all others, what is INCONCLUSIVE; the page says so.",
+)
+@click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
+@over_the_files
+@click.option(
+    "--out",
+    type=FILES,
+    default=Path("runs/claims"),
+    show_default=True,
+    help="Where answers and runs are kept.",
+)
+@click.option(
+    "--json", "machine", is_flag=True, help="claims.json on standard output, all else on standard error."
+)
+def claims(
+    files: tuple[Path, ...],
+    words: tuple[str, ...],
+    tags: tuple[str, ...],
+    resume: bool,
+    again: int,
+    backend: str | None,
+    settings: tuple[str, ...],
+    out: Path,
+    machine: bool,
+) -> int:
+    """Run experiments that claim something of Kafka, and say of each sentence whether it is so.
+
+    Without FILES those of experiments/claims. Exit code 0: all are answered; 2: some are INCONCLUSIVE.
+    """
+    from ackproof.console import Console
+    from ackproof.run.options import BatchOptions
+    from ackproof.rundir.claims import ClaimsFile
+    from ackproof_reports.claims import render_claims
+
+    console = Console(machine=machine)
+    out = out.resolve()
+    document, chosen = out / "claims.json", _chosen(files, words, tags, settings)
+    kept = ClaimsFile.load(document).claims if resume and document.exists() else ()
+    judged = {one.claim: one for one in kept}
+    for asking in range(1 + again):
+        left = _open(chosen, judged)
+        if left and asking:
+            console.line(f"asked once more, as INCONCLUSIVE: {', '.join(sorted(chain(*left.values())))}")
+        for file, asked in left.items():
+            number = list(chosen).index(file) + 1
+            console.line(f"{number} of {len(chosen)}: {file}: {', '.join(asked)}")
+            options = BatchOptions((file,), backend=backend, settings=settings, out=out)
+            for one in _asked(options, asked, judged, console):
+                judged[one.claim] = one
+                console.line(f"    {one.claim} {one.verdict}: {one.says}{one.why and f' ({one.why})'}")
+            ClaimsFile(claims=tuple(judged[name] for name in sorted(judged))).save(document)
+            render_claims(out)
+    console.line(f"answers: {from_here(out / 'claims.html')}")
+    if machine:
+        console.raw(document.read_text(encoding="utf-8"))
+    return 2 if _open(chosen, judged) else 0
+
+
+def _open(
+    chosen: Mapping[Path, Mapping[str, ClaimSpec]], judged: Mapping[str, ClaimJudged]
+) -> dict[Path, dict[str, ClaimSpec]]:
+    """What is not answered, by the files that have some of it."""
+    every = {
+        file: {
+            name: claim for name, claim in asked.items() if name not in judged or not judged[name].answered
+        }
+        for file, asked in chosen.items()
+    }
+    return {file: asked for file, asked in every.items() if asked}
+
+
+def _chosen(
+    files: Sequence[Path], words: Sequence[str], tags: Sequence[str], settings: Sequence[str]
+) -> Mapping[Path, Mapping[str, ClaimSpec]]:
+    """The files, with those of their claims that are meant. Raises `BadInput` where there is none, or one twice."""
+    from ackproof.plan import load
+
+    found: dict[Path, dict[str, ClaimSpec]] = {}
+    whose: dict[str, Path] = {}
+    given = files or sorted(HERE.glob("*.yaml"))
+    for file in given:
+        for name, claim in load(file, settings).spec.claims.items():
+            text = f"{name} {claim.says}".lower()
+            if (words and not any(word.lower() in text for word in words)) or (
+                tags and not set(tags) & set(claim.sources)
+            ):
+                continue
+            if name in whose:
+                raise BadInput(f"{file}: the claim {name} is answered by {whose[name]}, too")
+            whose[name] = file
+            found.setdefault(file, {})[name] = claim
+    if not found:
+        where = ", ".join(map(str, given)) or f"{HERE}, which is not here: give files"
+        raise BadInput(f"no such claim in {where}")
+    return found
+
+
+def _asked(
+    options: BatchOptions,
+    asked: Mapping[str, ClaimSpec],
+    before: Mapping[str, ClaimJudged],
+    console: Console,
+) -> Iterator[ClaimJudged]:
+    """Run an experiment, and hold its claims against what it left."""
+    from ackproof.run.batch import run_batch
+    from ackproof.run.options import plan_batch
+    from ackproof_lab.claims.judging import judge_claims
+
+    planned = plan_batch(options, console.warning)
+    began = time.monotonic()
+    with console.show(len(planned.cases)) as view:
+        batch = run_batch(planned, view)
+    directory: BatchDir = batch.directory
+    yield from judge_claims(asked, directory, directory.path.parent, time.monotonic() - began, before)

@@ -1,0 +1,210 @@
+"""`ackproof compare`: batches side by side, case by case. Thin, as `ackproof.cli.main` is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ackproof.base.errors import BadInput
+from ackproof.cli.options import FILES, PLACES, examples
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.repeats.demand import Statistic
+    from ackproof.rundir.comparison import Beyond, ComparedCase, ComparedQuantity, ComparisonFile
+    from ackproof_lab.compare.gate import Gate
+
+
+@click.command(
+    epilog=examples(
+        "ackproof compare runs/20260101T000000Z-releases runs/latest",
+        "ackproof compare baseline runs/latest --fail-on slower:20% --html compared.html",
+    )
+)
+@click.argument("directories", metavar="BATCH...", nargs=-1, required=True, type=PLACES)
+@click.option(
+    "--statistic",
+    "word",
+    default="mean",
+    show_default=True,
+    metavar="mean|median|p95",
+    help="Of each quantity over the repeats of a case.",
+)
+@click.option(
+    "--fail-on", metavar="slower:20%", help="Exit code 1 where a time is longer, or a rate lower, by more."
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All quantities; by default those that differ for certain, and those that the experiment expects.",
+)
+@click.option("--html", type=FILES, help="Write it as a page of its own.")
+@click.option("--json", "json_file", type=FILES, help="Write it as JSON.")
+def compare(
+    directories: tuple[Path, ...],
+    word: str,
+    fail_on: str | None,
+    every: bool,
+    html: Path | None,
+    json_file: Path | None,
+) -> int:
+    """Hold batches beside the first of them: verdicts, quantities over repeats, settings and versions that differ.
+
+    \b
+    Exit codes: 0 compared; 2 no case in common; with --fail-on 1 where the whole interval is beyond, 2 where nothing
+    could be told; 254 bad input; 255 interrupted.
+    """
+    from ackproof.console import Console
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_lab.compare.batches import compare as hold
+
+    statistic, gate = _statistic(word), limit_of(fail_on)
+    console = Console()
+    with console.telling("measuring") as tell:
+        found = hold(directories, statistic, gate, tell)
+    _tell(console, found, every=every)
+    if html is not None:
+        from ackproof_reports.compared import comparison_page
+
+        write_atomically(html, comparison_page(found))
+    if json_file is not None:
+        found.save(json_file)
+    if found.nothing_in_common:
+        return 2
+    if not found.fail_on:
+        return 0
+    return 1 if found.broken else (2 if not found.told else 0)
+
+
+@click.command(
+    epilog=examples("ackproof trend runs", "ackproof trend nightly --html trend.html --json trend.json")
+)
+@click.argument("directory", metavar="DIR", type=FILES)
+@click.option("--html", type=FILES, help="Where the page is written; DIR/trend.html by default.")
+@click.option("--json", "json_file", type=FILES, help="Write it as JSON, too.")
+def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
+    """One page over all batches of a folder by date: verdicts, lost records, recovery, throughput, and what changed."""
+    from ackproof.console import Console
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_lab.compare.trend import trend as gather
+    from ackproof_reports.trend import trend_page
+
+    if not directory.is_dir():
+        raise BadInput(f"{directory}: no such folder; give one of batches, such as runs")
+    console = Console()
+    with console.telling("measuring") as tell:
+        found = gather(directory, tell)
+    page = directory / "trend.html" if html is None else html
+    write_atomically(page, trend_page(found))
+    if json_file is not None:
+        found.save(json_file)
+    for case in found.cases:
+        for point in case.points:
+            console.lines(f"{case.case}: {point.batch}: {text}" for text in (*point.apart, *point.changed))
+    console.lines(found.unread)
+    console.line(f"{len(found.cases)} cases over time: {page}")
+    return 0
+
+
+def _statistic(word: str) -> Statistic:
+    from ackproof.experiment.problems import hint
+    from ackproof.repeats.demand import STATISTICS, Statistic
+
+    found = Statistic.named(word)
+    if found is None or found.is_max:
+        others = [one for one in STATISTICS if one != "max"]
+        raise BadInput(f"--statistic: '{word}' is no statistic to compare by{hint(word, others, 'there is')}")
+    return found
+
+
+def limit_of(text: str | None) -> Gate | None:
+    """Read `--fail-on`. Raises `BadInput`."""
+    from ackproof_lab.compare.gate import Gate
+
+    try:
+        return None if text is None else Gate.parse(text)
+    except ValueError as error:
+        raise BadInput(f"--fail-on: {error}") from error
+
+
+def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
+    """For people."""
+    letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
+    for letter, batch in zip(letters, found.batches, strict=True):
+        runs = f"{batch.cases} run{'s' * (batch.cases != 1)}"
+        console.line(f"{letter}: {batch.directory} ({runs}, {batch.verdict})")
+    if found.nothing_in_common:
+        console.line(f"no case in common, so nothing is compared: {found.nothing_in_common}", "bold")
+        return
+    for case in found.cases:
+        if case.verdicts_differ:
+            console.line(f"differs: {case.case}: verdict: {_beside_each_other(case.verdicts)}", "bold")
+        for count in case.counts:
+            console.line(f"differs: {case.case}: {count.anomaly}: {' | '.join(count.texts)}", "bold")
+    for name, values in found.environment.items():
+        console.line(f"differs: {name}: {' | '.join(value or '-' for value in values)}")
+    for case in found.cases:
+        console.line("")
+        console.line(case.case, "bold")
+        console.line(f"  {_beside_each_other(case.verdicts)}")
+        for path, values in case.settings.items():
+            console.line(f"  differs: {path}: {' | '.join(value[:60] for value in values)}")
+        shown = [one for one in case.quantities if every or one.apart or one.expected]
+        if shown:
+            columns = (
+                f"  {found.statistic} of",
+                *letters,
+                *(f"{letter} beside A" for letter in letters[1:]),
+                "apart",
+            )
+            console.table(columns, [tuple(_row(one)) for one in shown])
+        if told := _alike(case, len(shown)):
+            console.line(f"  {told}")
+    console.line("")
+    console.line(_certainty(found))
+    console.lines(f"slower: {text}" for text in found.broken)
+    if found.fail_on:
+        console.line(
+            f"{found.fail_on}: {len(found.broken)} are, {found.untold} cannot be told, of {found.told + found.untold}"
+        )
+
+
+def _beside_each_other(verdicts: Sequence[str]) -> str:
+    return " | ".join(verdict or "not there" for verdict in verdicts)
+
+
+def _row(one: ComparedQuantity) -> Iterator[str]:
+    yield f"  {one.quantity} {one.window}".rstrip()
+    for side in one.sides:
+        yield "-" if side is None else (side.why or f"{side.seen} ({side.interval})")
+    for other in one.beyond:
+        yield _beside(other)
+    yield "yes" if one.apart else ""
+
+
+def _beside(other: Beyond | None) -> str:
+    return "-" if other is None else f"{other.seen} ({other.interval})"
+
+
+def _alike(case: ComparedCase, shown: int) -> str:
+    rest = len(case.quantities) - shown
+    if not rest:
+        return ""
+    untold = sum(any(other is None for other in one.beyond) for one in case.quantities)
+    return f"{rest} more quantities are not apart for certain ({untold} cannot be compared); --all shows them"
+
+
+def _certainty(found: ComparisonFile) -> str:
+    held = [other for case in found.cases for one in case.quantities for other in one.beyond if other]
+    apart = sum(other.apart for other in held)
+    sure = f"{found.confidence:.0%}"
+    differing = sum(case.differs for case in found.cases)
+    return (
+        f"verdicts or counts differ in {differing} of {len(found.cases)} cases; "
+        f"of the quantities {apart} of {len(held)} are apart for certain, all of them at once at {sure}; "
+        f"an interval that is shown is of one alone at {sure}"
+    )

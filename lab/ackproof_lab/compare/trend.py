@@ -1,0 +1,136 @@
+"""Many batches of one folder in the order of their dates: verdicts, lost records, recovery, throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import BadInput
+from ackproof.quantities.answer import measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.beside import beside
+from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.intervals import CONFIDENCE
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.bounds import WHOLE
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.trend import TrendCase, TrendFile, TrendPoint
+from ackproof_lab.compare.groups import Asked, Group, groups_of, settings_of, side
+
+RECOVERY: Final[Asked] = ("longest_gap(produce)", "")
+THROUGHPUT: Final[Asked] = ("rate(produce)", "")
+_MEAN: Final = Statistic("mean")
+_MOST: Final = 3
+"""So many settings that changed are named."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    batch: str
+    group: Group
+    wall_ns: int
+
+
+def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
+    """Every batch right below `directory`, oldest first. Raises `BadInput` where there is none."""
+    series: dict[str, list[_Point]] = {}
+    unread: list[str] = []
+    folders = [one for one in sorted(directory.iterdir()) if one.is_dir() and not one.is_symlink()]
+    for folder in folders:
+        try:
+            file = BatchFile.load(BatchDir(folder).batch_json)
+        except BadInput as error:
+            unread.append(str(error))
+            continue
+        step(f"measuring {len(file.cases)} runs of {folder.name}")
+        for name, group in groups_of(folder, file, _asked).items():
+            named = name if ": " in name or not file.name else f"{file.name}: {name}"
+            wall = group.file.wall_ns if group.file else 0
+            series.setdefault(named, []).append(_Point(folder.name, group, wall))
+    if not series:
+        raise BadInput(f"{directory}: no batch is here")
+    series = {name: _by_date(points) for name, points in series.items()}
+    pairs = sum(len(points) - 1 for points in series.values())
+    sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
+    cases = tuple(
+        TrendCase(case=name, points=tuple(_points(points, sure))) for name, points in series.items()
+    )
+    return TrendFile(directory=directory.resolve().name, cases=cases, unread=tuple(unread))
+
+
+def _asked(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
+    for asked in (RECOVERY, THROUGHPUT):
+        yield asked, measured(evidence, parse_ask(asked[0]), WHOLE)
+
+
+def _by_date(points: Sequence[_Point]) -> list[_Point]:
+    """Oldest first; of which no date is known stays behind the one before it, as the names of their folders go."""
+    dates: list[int] = []
+    for point in points:
+        dates.append(point.wall_ns or (dates[-1] if dates else 0))
+    return [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
+
+
+def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
+    before: _Point | None = None
+    told: dict[Asked, Sequence[Value]] = {}
+    for point in points:
+        group = point.group
+        verdicts = [entry.verdict for entry in group.entries]
+        lost = [entry.counts.get(Anomaly.LOST) for entry in group.entries]
+        recovery, throughput = (
+            side(group.of(asked), parse_ask(asked[0]).quantity.unit, _MEAN)
+            for asked in (RECOVERY, THROUGHPUT)
+        )
+        yield TrendPoint(
+            batch=point.batch,
+            wall_ns=point.wall_ns,
+            version=_version(group),
+            verdicts=group.verdicts,
+            worst=next(
+                (str(one) for one in (Verdict.FAIL, None, Verdict.INCONCLUSIVE) if one in verdicts), "PASS"
+            ),
+            lost=None if None in lost else sum(one or 0 for one in lost),
+            recovery=recovery,
+            throughput=throughput,
+            changed=tuple(_changed(before.group, group)) if before else (),
+            apart=tuple(_apart(told, group, sure)),
+        )
+        before = point
+
+
+def _version(group: Group) -> str:
+    return group.file.environment.get("kafka", "") if group.file else ""
+
+
+def _changed(before: Group, now: Group) -> Iterator[str]:
+    """What was set otherwise, the version first."""
+    old, new = settings_of(before), settings_of(now)
+    if not old or not new:
+        return
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
+    names.sort(key=lambda name: name != "cluster.kafka")
+    yield from (f"{name}: {old.get(name, 'not set')} → {new.get(name, 'not set')}" for name in names[:_MOST])
+    if len(names) > _MOST:
+        yield f"and {len(names) - _MOST} more settings"
+
+
+def _apart(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
+    """Beside the last numbers before, which `told` keeps: a batch without any hides no change that came with it."""
+    for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
+        old, new = told.get(asked, ()), now.of(asked)
+        if not new or not all(one.known for one in new):
+            continue
+        told[asked] = new
+        if not old:
+            continue
+        found = beside(new, old, Beside.OVER, _MEAN, sure)
+        if found.low > 1 or found.high < 1:
+            yield f"{word} {found.seen.low:.3g} times that before"

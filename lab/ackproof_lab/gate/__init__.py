@@ -1,0 +1,1 @@
+"""`ackproof gate`: experiments as a step of CI."""

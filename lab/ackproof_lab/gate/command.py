@@ -1,0 +1,58 @@
+"""`ackproof gate`: experiments as a step of CI, on one Kafka or on a current one and candidates. Thin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ackproof.cli.options import FILES, examples, only_cases, over_the_files
+from ackproof.experiment.backends import BACKENDS
+
+
+@click.command(
+    epilog=examples(
+        "ackproof gate experiments/storm.yaml --kafka 4.3.1 --kafka newest",
+        "ackproof gate first.yaml --kafka '{path: ../kafka}' --repeat 5",
+        codes=True,
+    )
+)
+@click.argument("files", nargs=-1, type=FILES)
+@click.option(
+    "--kafka", multiple=True, metavar="VALUE", help="A release, newest, or '{path: ../kafka}' (repeatable)."
+)
+@over_the_files
+@click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
+@click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
+@only_cases
+@click.option(
+    "--fail-on", metavar="slower:20%", help="FAIL where a candidate is slower than that for certain."
+)
+@click.option(
+    "--out", type=FILES, default=Path("runs/gate"), show_default=True, help="For batches and summary.md."
+)
+def gate(
+    files: tuple[Path, ...],
+    kafka: tuple[str, ...],
+    settings: tuple[str, ...],
+    backend: str | None,
+    repeat: int | None,
+    seed: int | None,
+    only: tuple[str, ...],
+    fail_on: str | None,
+    out: Path,
+) -> int:
+    """Run experiments on each --kafka (default: that of the files), compare with the first, exit by the worst verdict.
+
+    In GitHub Actions it also writes the job summary, annotations, and the outputs verdict, report, lost and exit-code.
+    """
+    from ackproof.console import Console
+    from ackproof.run.options import BatchOptions
+    from ackproof_lab.gate.gating import publish, run_gate
+
+    console = Console()
+    options = BatchOptions(files, backend, seed, repeat, only, settings, out=out)
+    result = run_gate(options, kafka, fail_on, console)
+    publish(result, out, console)
+    return result.exit_code

@@ -1,0 +1,222 @@
+"""The tables of runs as DataFrames and temporary views of a session, for questions in SQL.
+
+A view holds what is on disk when it is made: made again, it shows the files of a later audit.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.replicas import BATCHES
+from ackproof.rundir.schema import CONSUMED, FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
+from ackproof.spark.session import context_of
+from ackproof.spark.workers import failed, provide
+from ackproof_lab.sql import scan
+
+Value: TypeAlias = object
+"""What a cell holds, in Python: a number, a text, a list, a dict, a time …, None."""
+
+_FORMAT: Final = "ackproof"
+_EVENT: Final = (
+    "t_ns BIGINT, wall_ns BIGINT, kind STRING, fault INT, node INT, client STRING, topic STRING, partition INT, "
+    "detail STRING"
+)
+_SAMPLE: Final = (
+    "t_ns BIGINT, topic STRING, partition INT, leader INT, leader_epoch INT, replicas ARRAY<INT>, isr ARRAY<INT>, "
+    "high_watermark BIGINT, last_stable BIGINT, log_ends MAP<STRING, BIGINT>, eligible ARRAY<INT>"
+)
+_PULSE: Final = (
+    "t_ns BIGINT, late_ms DOUBLE, looks INT, sent BIGINT, acked BIGINT, busy DOUBLE, stolen DOUBLE, "
+    "cpu_pressure DOUBLE, io_pressure DOUBLE, memory_pressure DOUBLE"
+)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One table of a run."""
+
+    name: str
+    files: Callable[[CaseDir], Sequence[Path] | None]
+    """Those that hold it; None where a run has no such table."""
+    columns: pa.Schema | str
+    """The contract; of JSON lines the fields that are columns, as from_json takes them: a STRING takes any JSON."""
+    lack: str = "this run left none"
+
+
+def _file(path: Path) -> list[Path] | None:
+    return [path] if path.exists() else None
+
+
+def _ledger(folder: Path) -> list[Path] | None:
+    return parts(folder) if folder.is_dir() else None
+
+
+_UNCOUNTED: Final = "not counted yet; first: ackproof audit {}"
+_TABLES: Final = (
+    _Table("produced", lambda run: _ledger(run.produced), PRODUCED),
+    _Table("consumed", lambda run: _ledger(run.consumed), CONSUMED),
+    _Table(
+        "transactions", lambda run: _ledger(run.transactions), TRANSACTIONS, "nobody wrote in transactions"
+    ),
+    _Table(
+        "findings", lambda run: run.finding_parts if run.audit_json.exists() else None, FINDINGS, _UNCOUNTED
+    ),
+    _Table("series", lambda run: _file(run.series) if run.audit_json.exists() else None, SERIES, _UNCOUNTED),
+    _Table("timeline", lambda run: _file(run.timeline), _EVENT),
+    _Table("samples", lambda run: _file(run.samples), _SAMPLE),
+    _Table("pulse", lambda run: _file(run.pulse), _PULSE),
+    _Table("metrics", lambda run: _file(run.metrics), METRICS, "the experiment did not observe metrics"),
+    _Table("batches", lambda run: _file(run.replica_batches), BATCHES),
+)
+
+
+class Views(dict[str, DataFrame]):
+    """The DataFrame of each view, by its name. One that is not there raises `BadInput`, which says why."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lacks: dict[str, list[str]] = {}
+        """Why which runs have no part in a view, a sentence each."""
+        self.counted: dict[str, int] = {}
+        """Rows, where footers tell."""
+
+    def __missing__(self, name: str) -> DataFrame:
+        raise BadInput(self.why_not(name))
+
+    def why_not(self, name: str) -> str:
+        """Why there is no such view."""
+        said = self.lacks.get(name)
+        return f"no {name}: {said[0]}" if said else f"there is no view {name}; there are: {', '.join(self)}"
+
+    def line(self, name: str) -> tuple[str, int, str]:
+        """Name, rows and columns of one view."""
+        rows = self.counted[name] if name in self.counted else self[name].count()
+        return name, rows, ", ".join(self[name].columns)
+
+    def partly(self, statement: str) -> list[str]:
+        """What lacks in views that a statement names, of some runs of several."""
+        there = [name for name in self if re.search(rf"\b{name}\b", statement, re.IGNORECASE)]
+        return [f"no {name} of {why}" for name in there for why in self.lacks[name]]
+
+
+def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
+    """Make the views of run directories, in place of those of the same names. Each is led by a column `run`.
+
+    `runs`: directories, by the name that stands in that column. Raises as `ask` does: a setting may be of no use.
+    """
+    views = Views()
+    try:
+        _make(views, spark, runs)
+    except PySparkException as error:
+        raise _wrong(error, views) or failed(error, "Spark makes no views") from error
+    return views
+
+
+def _make(views: Views, spark: SparkSession, runs: Mapping[str, Path]) -> None:
+    provide(context_of(spark) or spark)
+    spark.dataSource.register(scan.source(_FORMAT))
+    for table in _TABLES:
+        found, views.lacks[table.name] = _pieces(table, runs)
+        if len(views.lacks[table.name]) == len(runs):
+            spark.catalog.dropTempView(table.name)
+            continue
+        views[table.name] = _frame(spark, table, found)
+        views[table.name].createOrReplaceTempView(table.name)
+        if not isinstance(table.columns, str):
+            views.counted[table.name] = sum(piece.rows for piece in found)
+
+
+def _pieces(table: _Table, runs: Mapping[str, Path]) -> tuple[list[scan.Piece], list[str]]:
+    """What is there of a table, and what lacks."""
+    found: list[scan.Piece] = []
+    lacks: list[str] = []
+    for run, directory in runs.items():
+        try:
+            files = table.files(CaseDir(directory.absolute()))
+            if files is None:
+                lacks.append(f"{directory}: {table.lack.format(directory)}")
+                continue
+            found += [piece for file in files for piece in scan.pieces(run, file, _on_disk(table))]
+        except (OSError, pa.ArrowException) as error:
+            lacks.append(f"{directory}: cannot be read ({str(error).splitlines()[0]})")
+    return found, lacks
+
+
+def _on_disk(table: _Table) -> pa.Schema:
+    return scan.LINES if isinstance(table.columns, str) else table.columns
+
+
+def _frame(spark: SparkSession, table: _Table, found: Sequence[scan.Piece]) -> DataFrame:
+    held = _on_disk(table)
+    schema = pa.schema([("run", pa.string()), *((field.name, field.type) for field in held)])
+    given = spark.read.format(_FORMAT).schema(from_arrow_schema(schema))
+    frame = given.option("tasks", scan.option(found, held)).load()
+    if not isinstance(table.columns, str):
+        return frame
+    # A torn line is null from end to end.
+    lines = frame.selectExpr("run", f"from_json(value, '{table.columns}') AS line")
+    return lines.where("line.t_ns IS NOT NULL").select("run", "line.*")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a statement came to. `more`: rows were left off."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Value]]
+    more: bool
+
+
+def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | None) -> Answer:
+    """The first rows of what a statement comes to (None: all of them); without one, what views there are.
+
+    Raises `BadInput` with what is wrong with it, in a line, `AuditFailed` where Spark or a file gave way.
+    """
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised
+    try:
+        if statement is None:
+            return Answer(("view", "rows", "columns"), [list(views.line(name)) for name in views], more=False)
+        frame = spark.sql(statement)
+        found = (frame if limit is None else frame.limit(limit + 1)).collect()
+    except PySparkException as error:
+        raise _wrong(error, views) or failed(error, "Spark gave no answer") from error
+    except (ValueError, OverflowError) as error:  # Spark's times reach further than Python's
+        raise BadInput(
+            f"the answer has a value that Python cannot hold ({error}): ask for it as a string (cast)"
+        ) from error
+    rows = [[_plain(value) for value in row] for row in found[:limit]]
+    return Answer(tuple(frame.columns), rows, len(found) > len(rows))
+
+
+def _wrong(error: PySparkException, views: Views) -> BadInput | None:
+    """What is wrong with a statement or a setting, where something is: it cannot be understood, or asks for 1 / 0."""
+    if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+        name = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
+        return BadInput(views.why_not(name))
+    ours = isinstance(error, AnalysisException | IllegalArgumentException)
+    if not ours and not (error.getSqlState() or "").startswith("22"):
+        return None
+    first = next(line for line in str(error).splitlines() if line.strip())
+    return BadInput(re.sub(r"^\[[\w.]+\] |[;.]? SQLSTATE: \w+|;$", "", first))
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, Row):
+        return {name: _plain(inner) for name, inner in value.asDict().items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return {name: _plain(inner) for name, inner in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,342 @@
+"""`ackproof predict` and `explore`: what the reference implementation says. Thin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import click
+
+from ackproof.cli.options import FILES, examples, only_cases, over_the_files
+from ackproof.experiment.releases import LINES
+from ackproof_model.force.command import asked_for, force_options, forced
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.experiment.case import Case
+    from ackproof.rundir.prediction import PredictionFile
+
+INCONCLUSIVE = 2
+
+
+@click.command(
+    epilog=examples(
+        "ackproof predict experiments/acks-matrix.yaml", "ackproof predict first.yaml --story lost"
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=FILES)
+@over_the_files
+@only_cases
+@click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
+@click.option(
+    "--max-states",
+    type=click.IntRange(1),
+    help="How many states are looked at per case; more turn some that are unknown into answers.",
+)
+@click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
+@force_options
+def predict(
+    files: tuple[Path, ...],
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    story: tuple[str, ...],
+    max_states: int | None,
+    machine: bool,
+    force: bool,
+    kafka: str | None,
+    backend: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
+    """Say what each case may lose: each anomaly class possible, impossible or unknown, before anything runs.
+
+    Exit code 254 when an expectation demands to see what is impossible. With --force the stories of --story are forced
+    on real brokers; then that of `ackproof force`, the gravest of them.
+    """
+    from ackproof.base.errors import BadInput
+    from ackproof.console import Console
+    from ackproof.judge.demands import impossible_demands
+    from ackproof.judge.retention import may_remove
+    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof_model.predict.answers import USUAL_STATES, ask_ahead
+    from ackproof_model.predict.prediction import predict_case, scopes_of
+
+    _known_classes(story)
+    asked_for(force, rules=None, kafka=kafka)
+    if force and not story:
+        raise BadInput("--force forces the stories of --story; say which class")
+    console = Console(machine=machine)
+    planned = [
+        case
+        for _, case in plan_cases(BatchOptions(files, only=only, settings=settings))
+        if only or case.repeat == 1
+    ]
+    told: list[tuple[str, PredictionFile]] = []
+    wrong: list[str] = []
+    with console.asking() as asked:
+        for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
+            asked(done, of)
+        for case in planned:
+            prediction = predict_case(case, max_states=max_states or USUAL_STATES)
+            name = case.id.rpartition("#")[0]
+            title = case.experiment.name if name == "case" else name
+            told.append((title, prediction))
+            texts = impossible_demands(prediction, case.experiment.expect, removable=may_remove(case))
+            wrong += [f"{title}: {text}" for text in texts]
+    if machine:
+        console.document(
+            [
+                {"case": case.id, **one.model_dump(mode="json")}
+                for case, (_, one) in zip(planned, told, strict=True)
+            ]
+        )
+    else:
+        _matrix(console, told)
+        _stories(console, told, story)
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    if not force:
+        return 0
+    return max(
+        [
+            _forced(console, case, name, max_states, kafka, backend, repeat, out)
+            for case in planned
+            for name in story
+        ]
+    )
+
+
+def _forced(
+    console: Console,
+    case: Case,
+    anomaly: str,
+    max_states: int | None,
+    kafka: str | None,
+    backend: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
+    """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
+    from ackproof.base.errors import BadInput
+    from ackproof_model.force.predicted import IMPOSSIBLE, story_of
+
+    console.line(f"{case.id}: {anomaly}")
+    found = story_of(case, anomaly, max_states)
+    if isinstance(found, str):
+        console.line(f"    nothing to force: {found}")
+        return 0 if found == IMPOSSIBLE else INCONCLUSIVE
+    story, rules = found
+    build = case.experiment.cluster.kafka
+    if kafka is None and not build.is_release:
+        raise BadInput(
+            f"--force takes a release, and the case runs {build}: give --kafka {build.version}, and run the file "
+            "that is written then with --set cluster.kafka={…}"
+        )
+    kafka = kafka or build.version
+    return forced(story, rules, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
+
+
+def _known_classes(names: Sequence[str]) -> None:
+    """Said before the search, which may take minutes."""
+    from ackproof.base.errors import BadInput
+    from ackproof.experiment.problems import hint
+    from ackproof.rundir.anomalies import Anomaly
+
+    for name in names:
+        if name not in list(Anomaly):
+            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+
+
+def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
+    from ackproof.rundir.anomalies import TABLE, RuledBy
+
+    plain = [row for row in TABLE.values() if not row.transactional]
+    never = [row.name for row in plain if row.always_forbidden]
+    shown = [
+        row.name
+        for rule in (RuledBy.LOSS, RuledBy.RETRIES, RuledBy.ORDER)
+        for row in plain
+        if row.ruled_by is rule
+    ]
+    rows = [
+        (title, *(found.chance.value if (found := one.of(name)) else "not predicted" for name in shown))
+        for title, one in told
+    ]
+    whole = [("case", *shown), *rows]
+    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    if sum(widths) + 2 * len(shown) > console.rich.width:
+        whole = []
+        for title, *answers in rows:  # a table of broken lines is no table
+            console.line(title)
+            for said in dict.fromkeys(answers):
+                names = ", ".join(name for name, answer in zip(shown, answers, strict=True) if answer == said)
+                console.lines(wrap(f"  {said}: {names}", console.rich.width, subsequent_indent="    "))
+    for row in whole:
+        console.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    console.line("")
+    console.line(f"Impossible in every case: {', '.join(never)}.")
+    notes: dict[str, None] = {}
+    for title, one in told:
+        notes[f"{title}: {one.scope or 'not explored'}; rules of Kafka {one.rules}, {one.states} states"] = (
+            None
+        )
+        notes.update((f"    counted: {fault}", None) for fault in one.faults)
+        notes.update((f"    made smaller: {text}", None) for text in one.clamped)
+        notes.update((f"    not predicted: {text}", None) for text in one.not_predicted)
+    console.lines(notes)
+
+
+def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wanted: Sequence[str]) -> None:
+    for anomaly in wanted:
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for title, one in told:
+            found = one.of(anomaly)
+            lines = (
+                ("not predicted",) if found is None else (found.chance.value, *(found.story or (found.why,)))
+            )
+            alike.setdefault(lines, []).append(title)
+        for said, titles in alike.items():
+            console.line("")
+            console.line(f"{anomaly} is {said[0]} with {'; '.join(titles)}")
+            console.lines(f"    {line}" for line in said[1:])
+
+
+@click.command(
+    epilog=examples(
+        "ackproof explore --without 'strict minimum ISR' --html story.html",
+        "ackproof explore --of quorum --without 'durable log'",
+    )
+)
+@click.option(
+    "--of",
+    "protocol",
+    type=click.Choice(["kafka", "transactions", "quorum", "pacifica", "zookeeper"]),
+    default="kafka",
+    show_default=True,
+    help="Whose world: a partition of Kafka, its transactions, a majority quorum (as KRaft's), PacificA, or the race "
+    "of brokers for the controller's place in ZooKeeper.",
+)
+@click.option(
+    "--rules", "version", default=str(LINES[-1]), show_default=True, help="Release, such as 4.1 or 3.9-zk."
+)
+@click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
+@click.option(
+    "--scope",
+    "words",
+    help="How large a world, and what goes wrong in it: brokers, records, acks, min_insync, unclean_election, "
+    "kills, power_losses, clean_stops, cuts, shrinks, lost, preferred, hand_overs, unclean, retries, …; of a quorum "
+    "servers, elections, crashes, entries; of PacificA replicas, suspicions, entries; of ZooKeeper brokers, expiries, "
+    "decisions.  [default: brokers=3,records=1,kills=1; of others as many of each as is told]",
+)
+@click.option(
+    "--find", multiple=True, help="A class to look for.  [default: lost; of ZooKeeper: overwritten]"
+)
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option(
+    "--max-memory", type=click.IntRange(1), default=2048, show_default=True, help="Stop at so many MiB."
+)
+@click.option(
+    "--save", type=FILES, help="Go on with the search in this file; what is left open is kept there."
+)
+@click.option("--html", type=FILES, help="Write the story with its sequence diagram as a page of its own.")
+@click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
+@force_options
+def explore(
+    protocol: str,
+    version: str,
+    without: tuple[str, ...],
+    words: str | None,
+    find: tuple[str, ...],
+    max_seconds: float | None,
+    max_memory: int,
+    save: Path | None,
+    html: Path | None,
+    machine: bool,
+    force: bool,
+    kafka: str | None,
+    backend: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
+    """Look at every interleaving of a small world, and tell the shortest way to a loss.
+
+    Exit code 0 when there is an answer (a story, or none to be told), 2 when a limit left it open. With --force that of
+    `ackproof force` for each story, the gravest of them.
+    """
+    from ackproof.console import Console
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_model.explore import USUAL
+    from ackproof_model.explore import explore as search
+    from ackproof_model.explore import kafka as of_kafka
+    from ackproof_model.force.story import KAFKA, Story
+    from ackproof_model.protocols import PROTOCOLS
+    from ackproof_reports.story import Tale, explored_title, story_page
+
+    console = Console(machine=machine)
+    chosen = click.get_current_context().get_parameter_source("version")
+    for_kafka = protocol == KAFKA
+    if not for_kafka and (force or chosen is click.core.ParameterSource.COMMANDLINE):
+        raise click.UsageError("--rules and --force speak of a partition of Kafka; leave out --of")
+    world = (
+        of_kafka(version, without, words or USUAL)
+        if for_kafka
+        else PROTOCOLS[protocol].world(words or "", without)
+    )
+    asked_for(force, rules=version, kafka=kafka)
+    find = find or world.classes[:1]
+    with console.searching() as watch:
+        result = search(
+            world,
+            find,
+            max_seconds=max_seconds,
+            max_bytes=max_memory << 20,
+            saved=save,
+            watch=watch,
+        )
+    rules, words = world.rules, world.words
+    state = "all" if result.exhausted else "not all"
+    rate = result.states / result.seconds if result.seconds else 0
+    size = f"{result.states} states, {state} there are, in {result.seconds:.1f} s ({rate:.0f} a second)"
+    open_ends = "impossible in this scope" if result.exhausted else "unknown: a limit was met"
+    if machine:
+        console.document(
+            {
+                "of": protocol,
+                "rules": version if for_kafka else "",
+                "without": list(without),
+                "scope": words,
+                "states": result.states,
+                "seconds": round(result.seconds, 3),
+                "exhausted": result.exhausted,
+                "found": {
+                    one.anomaly: {"text": one.text, "steps": [step.model_dump() for step in one.steps]}
+                    for one in result.found
+                },
+                "missing": list(result.missing),
+            }
+        )
+    else:
+        console.line(f"{rules}: {words}")
+        for one in result.found:
+            console.line("")
+            console.lines(one.story)
+        console.lines([f"{name}: {open_ends}" for name in result.missing])
+        console.line(size)
+    if html is not None:
+        tales = [Tale(one.anomaly, one.text, one.steps) for one in result.found]
+        missing = [f"{name}: {open_ends}" for name in result.missing]
+        title = explored_title(rules, tales, result.missing, whole=result.exhausted)
+        write_atomically(html, story_page(title, [f"Looked at: {words}.", *missing, size], tales))
+    code = INCONCLUSIVE if result.missing and not result.exhausted else 0
+    if not force:
+        return code
+    stories = [
+        Story(one.anomaly, one.text, world.scope, one.way, without) for one in result.found if world.scope
+    ]
+    every = [
+        forced(story, version, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
+        for story in stories
+    ]
+    return max([code, *every])

@@ -1,0 +1,275 @@
+"""The lives of a partition: who led it when, and what later leaders, or its topic's deletion, took with them.
+
+A truncation takes offsets of an epoch that a later leader did not have. Earlier incarnations of a topic had offsets
+that began at 0 as the present one's do.
+
+An acknowledgement names no incarnation. By its times it can be of one whose leader could still append when it was sent,
+and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
+which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows while it
+leads, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
+still be of either, the timestamp decides that stands at its offset now (`explanation`); what even that leaves
+is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Final
+
+import numpy as np
+
+from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.samples import Sample
+from ackproof_model.explain.epochs import (
+    NEVER,
+    NOTHING,
+    KeptLog,
+    LeaderEpoch,
+    OffsetFates,
+    kept_log,
+    leader_epochs,
+    possible,
+    tell,
+)
+from ackproof_model.explain.rows import AckedRows, Bools, Ints
+from ackproof_model.replay.lives import Life, Removal, learns_ns
+from ackproof_model.replay.observed import SLACK_NS, Observed
+
+_ABOVE: Final = "ack above what its epoch kept"
+_STAMP_NS = 2_000_000
+"""A record's timestamp may be so much older than the ledger's time of its send."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """One life of a partition: who led it when, and its log as the last of them had it."""
+
+    observed: Observed
+    place: TopicPartition
+    leader_epochs: Sequence[LeaderEpoch]
+    log: KeptLog
+
+    def truncations(
+        self, rows: AckedRows, told: OffsetFates, gone: Bools
+    ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
+        """By epoch, those that took the rows that are `gone`; with the step that this makes forbidden, if it does."""
+        for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
+            mine = gone & (told.old_epoch == epoch)
+            offsets: Ints = rows.offset[mine]
+            lowest, highest = int(offsets.min()), int(offsets.max())
+            taken = self.log.taken_over(epoch, lowest)
+            leader_epoch = self._successor(epoch, taken.epoch if taken else -1)
+            if leader_epoch is None:
+                continue
+            start = taken.start if taken else lowest
+            cut = Truncation(
+                topic=self.place.topic,
+                partition=self.place.partition,
+                from_offset=min(start, lowest),
+                to_offset=highest + 1,
+                old_epoch=epoch,
+                new_epoch=leader_epoch.epoch,
+                new_leader=leader_epoch.leader,
+                why=f"{leader_epoch.cause}: broker {leader_epoch.leader} led from offset {start} on "
+                f"in epoch {leader_epoch.epoch}"
+                + ("" if leader_epoch.clean else ", elected from outside of the ISR"),
+                acked=int(mine.sum()),
+            )
+            yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
+
+    def _successor(self, old: int, new: int) -> LeaderEpoch | None:
+        """This leader epoch; of one that left no mark (or had no leader on record), the next after `old`."""
+        exact = [one for one in self.leader_epochs if one.epoch == new]
+        return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
+
+    def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
+        """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
+        between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
+        acks = self.observed.experiment.workload.producers.acks
+        cut = self.observed.cut_before({one.leader for one in between}, new.begin_ns)
+        if acks != "all" or cut or not all(one.clean for one in between):
+            return None
+        return ForbiddenStep(
+            rule=_ABOVE,
+            text=f"{self.place}: {count} records that acks=all had acknowledged in epoch {old}, from offset "
+            f"{offset} on, are above what epoch {old} kept; broker {new.leader} was elected cleanly ({new.cause})",
+            state_before=new.before,
+            source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
+            offset=new.offset,
+            t_ns=new.begin_ns,
+            topic=self.place.topic,
+            partition=self.place.partition,
+        )
+
+    def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
+        """Acknowledged offsets (`nowhere`) that no log of its epochs has, and of which `what` is said."""
+        at = int(np.flatnonzero(nowhere)[0])
+        return ForbiddenStep(
+            rule=_ABOVE,
+            text=f"{self.place}{what}, the first {int(rows.offset[at])} of producer {int(rows.producer[at])}, seq "
+            f"{int(rows.seq[at])}; {end}",
+            state_before=before,
+            source="KIP-101; UnifiedLog.append",
+            t_ns=int(rows.done[at]),
+            topic=self.place.topic,
+            partition=self.place.partition,
+        )
+
+
+@dataclass(frozen=True)
+class PastLife:
+    """An earlier incarnation of a partition, and which acknowledged rows (with an offset) can be its."""
+
+    era: Era
+    life: Life
+    removal: Removal
+    number: int
+    again_ns: int
+    """When the next one was created; -1 never."""
+    told: OffsetFates | None
+    """What its own log says of them; None where that log was not seen."""
+    can: Bools
+    """By time and offset it can be of this life."""
+    log_end: int
+
+    @property
+    def held(self) -> Bools:
+        """Those that were there when it was deleted, or had been truncated before, as far as its log was seen."""
+        if self.told is None:
+            return self.can
+        return self.can & (self.told.kept | self.told.gone | self.told.expired)
+
+    @property
+    def truncated(self) -> Bools:
+        """Those that surely were gone before the deletion."""
+        if self.told is None:
+            return np.zeros(len(self.can), np.bool_)
+        return self.can & self.told.gone & ~self.told.kept
+
+    def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
+        """Told: `mine` went with it, of those in `either` nobody knows."""
+        removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
+        by = removal.by or "nobody who is known"
+        return Deletion(
+            topic=self.era.place.topic,
+            partition=self.era.place.partition,
+            topic_id=self.life.topic_id,
+            incarnation=self.number,
+            by=removal.by,
+            created_ns=self.life.began_ns,
+            removed_ns=removal.t_ns,
+            until_ns=until,
+            again_ns=self.again_ns,
+            offset=removal.offset,
+            log_end=self.log_end,
+            acked=int(mine.sum()),
+            either=int(either.sum()),
+            first_either=int(rows.offset[either].min()) if either.any() else -1,
+            last_either=int(rows.offset[either].max()) if either.any() else -1,
+            why=f"the topic was deleted by {by} at {removal.t_ns / 1e9:.3f} s",
+        )
+
+    def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
+        """Acknowledged at offsets that its log did not have when it was deleted, and that no leader had truncated."""
+        last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
+        what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
+        led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
+        return self.era.above(rows, nowhere, what, f"that log ended at {self.log_end}", led)
+
+
+def past_lives(
+    observed: Observed, place: TopicPartition, lives: Sequence[Life], rows: AckedRows
+) -> Sequence[PastLife]:
+    """The incarnations of a partition that were deleted, oldest first. `rows`: those with an offset."""
+    found = []
+    for number, life in enumerate(lives, start=1):
+        if life.removal is not None:
+            again = lives[number].began_ns if number < len(lives) else -1
+            found.append(
+                _past_life(Era(observed, place, (), NOTHING), life, life.removal, number, again, rows)
+            )
+    return found
+
+
+def _past_life(
+    unknown: Era, life: Life, removal: Removal, number: int, again_ns: int, rows: AckedRows
+) -> PastLife:
+    observed, place = unknown.observed, unknown.place
+    learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
+    leader = _last_leader(life)
+    replica = _deleted(observed.deleted.get(place, ()), life.topic_id, leader)
+    log = None if replica is None else kept_log(observed, [replica], leader)
+    samples = observed.samples.get(place, ())
+    of = [
+        replace(one, end_ns=min(one.end_ns, removal.t_ns + learns, _shorter_ns(one, removal, samples)))
+        for one in leader_epochs(life.history, observed.events, learns)
+    ]
+    if of and replica is not None and replica.newest_ms >= 0 and observed.stamped_when_sent(place[0]):
+        newest = replica.newest_ms * 1_000_000 - observed.stamps_from_ns + 1_000_000 + _STAMP_NS
+        kept = len(of) - _own(of)
+        of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
+    can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
+    told = None if log is None else tell(log, of, rows, ended=True)
+    era = replace(unknown, leader_epochs=of, log=log or NOTHING)
+    return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
+
+
+def _own(of: Sequence[LeaderEpoch]) -> int:
+    """How many of the last epochs one broker led without a break: in these its log only grew."""
+    return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
+
+
+def _last_leader(life: Life) -> int:
+    return next((one.partition.leader for one in reversed(life.history) if one.partition.leader >= 0), -1)
+
+
+def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
+    """The log that the last leader of an incarnation had, if it was still there: another may have had less."""
+    mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
+    return mine[0] if len(mine) == 1 else None
+
+
+def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
+    """When a leader's own log was seen to be shorter than it had been: then it had heard of the deletion."""
+    longest = -1
+    for sample in samples:
+        end = sample.log_ends.get(leader_epoch.leader)
+        if end is None or sample.t_ns < leader_epoch.begin_ns:
+            continue
+        if sample.t_ns <= removal.t_ns:
+            longest = max(longest, end)
+        elif end < longest:
+            return sample.t_ns
+    return NEVER
+
+
+def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
+    """Which rows can be of these epochs, `again_ns` being when the next incarnation was created."""
+    if not of:
+        return np.zeros(len(rows), np.bool_)
+    each = [possible(leader_epoch, rows) for leader_epoch in of]
+    before = union(each[: len(of) - _own(of)], len(rows))
+    last = union(each[len(of) - _own(of) :], len(rows))
+    later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS
+    return before | (last & ~(later & _overtaken(rows, last & ~before & ~later)))
+
+
+def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
+    """Which rows were sent after the last leader had acknowledged their offset or a higher one (the `sure` rows)."""
+    order = np.argsort(rows.done[sure], kind="stable")
+    done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
+    if len(done) == 0:
+        return np.zeros(len(rows), np.bool_)
+    at = np.searchsorted(done, rows.sent, side="right") - 1
+    behind: Bools = (at >= 0) & (highest[np.clip(at, 0, None)] >= rows.offset)
+    return behind
+
+
+def union(masks: Sequence[Bools], count: int) -> Bools:
+    """Rows that are in any of these."""
+    every: Bools = np.logical_or.reduce([*masks, np.zeros(count, np.bool_)])
+    return every

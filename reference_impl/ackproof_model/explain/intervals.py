@@ -1,0 +1,225 @@
+"""What was acknowledged without an offset (acks=0) and is missing: explained by what happened while it was on its way.
+
+Such a record was never appended (the connection broke, the leader had gone) or was appended and truncated: nobody can
+tell these apart. Either takes a new leader, the end of one, or a fault between the producer and it, and reaches back no
+further than to when the leader was last seen to append: what a producer had sent until then it had read, in order,
+and what stood below the offset at which the next leader began stays. What a producer sent last can also be gone because
+it closed before a broker that stood still for long had read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ackproof.experiment.fault import FaultSpec
+from ackproof.rundir.conformance import Interval
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, Note, fault_name
+from ackproof_model.explain.epochs import NEVER, KeptLog, LeaderEpoch, leader_epochs
+from ackproof_model.explain.rows import AckedRows, Bools, Ints
+from ackproof_model.replay.lives import Life, learns_ns
+from ackproof_model.replay.observed import Observed
+
+_AFTER_NS: Final = 1_000_000_000
+"""What broke a moment earlier may still be noticed: connections are made anew in about this time."""
+_BEFORE_NS: Final = 500_000_000
+"""A leader reads from one producer a little later than from another."""
+
+
+class Disturbance(NamedTuple):
+    """Something that can take records that are on their way, from `begin_ns` to `end_ns`. `fault`: of which producers,
+    it says.
+
+    A connection and a log are in order: what it takes of a producer lies in a row. `since_ns`: what had been sent
+    before is surely there. `known_ns`: from then on a producer knows of it, whatever else it sends.
+    """
+
+    since_ns: int
+    begin_ns: int
+    end_ns: int
+    known_ns: int
+    what: str
+    fault: FaultSpec | None = None
+
+    def takes(self, producer: int, rows: AckedRows, around: _Survivors) -> Bools:
+        """Which rows of a producer, between those that are there, it can take."""
+        if self.fault is not None and not self.fault.disturbs(producer):
+            return np.zeros(len(rows), np.bool_)
+        end, known = (min(time, NEVER - _AFTER_NS) + _AFTER_NS for time in (self.end_ns, self.known_ns))
+        itself = (rows.done >= self.since_ns - _BEFORE_NS) & (rows.sent <= known)
+        beside: Bools = itself & (around.before <= end) & (around.after >= self.begin_ns - _AFTER_NS)
+        return beside
+
+
+class _Survivors(NamedTuple):
+    """Of each row of a producer: when the last one before it that is there was sent, the next one after answered."""
+
+    before: Ints
+    after: Ints
+
+    @classmethod
+    def around(cls, rows: AckedRows, missing: Bools) -> _Survivors:
+        numbers = np.arange(len(rows))
+        before = np.maximum.accumulate(np.where(missing, 0, numbers))
+        after = np.minimum.accumulate(np.where(missing, len(rows), numbers)[::-1])[::-1]
+        return cls(rows.sent[before], np.append(rows.done, NEVER)[after])
+
+
+def disturbances(
+    observed: Observed, place: TopicPartition, lives: Sequence[Life], log: KeptLog
+) -> list[Disturbance]:
+    """Deletions of the topic, new leaders, ends of leaders, faults that leaders had. `log`: of the present life."""
+    learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
+    samples = observed.samples.get(place, ())
+    reigns = [leader_epochs(life.history, observed.events, learns) for life in lives]
+    found = list(_deletions(lives, learns))
+    for life, of in zip(lives, reigns, strict=True):
+        found += _elections(of, samples, log if life.removal is None else None, learns)
+    every = [one for of in reigns for one in of]
+    found += _ends(observed.events, every, samples)
+    found += _faults(observed, place, every, samples)
+    return found
+
+
+def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
+    """What there was goes with its topic, and what its leader takes until it has heard of that."""
+    for number, life in enumerate(lives):
+        if life.removal is not None:
+            again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
+            by = f" by {life.removal.by}" if life.removal.by else ""
+            yield Disturbance(
+                life.began_ns, life.removal.t_ns, again, again + learns, f"the topic was deleted{by}"
+            )
+
+
+def _elections(
+    reigns: Sequence[LeaderEpoch], samples: Sequence[Sample], log: KeptLog | None, learns: int
+) -> Iterator[Disturbance]:
+    """From the last record of a leader that its successor surely has, until that one is known everywhere."""
+    for old, new in pairwise(reigns):
+        start = None
+        if log is not None:
+            later = (entry.start for entry in log.starts if entry.epoch >= new.epoch)
+            start = min(later, default=log.log_end)
+        yield Disturbance(
+            _appended_ns(samples, old, new.begin_ns, start),
+            new.begin_ns,
+            new.begin_ns,
+            max(old.end_ns, new.begin_ns + learns),
+            f"leader {new.leader} in epoch {new.epoch}",
+        )
+
+
+def _appended_ns(
+    samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
+) -> int:
+    """Until when a leader had surely appended what it was sent, below an offset (`start`); else since it leads.
+
+    Its log was seen to grow. A sample has the newest answer that had come, and a broker is asked again only then: what
+    made the log longer came after the sample before the one that had the shorter end first.
+    """
+    surely = before = shorter = reign.begin_ns
+    ended = -1
+    for sample in samples:
+        end = sample.log_ends.get(reign.leader)
+        if end is None or not reign.begin_ns <= sample.t_ns <= until_ns:
+            continue
+        if start is not None and end > start:
+            break
+        if end != ended:
+            surely = shorter if end > ended >= 0 else surely
+            shorter, ended = before, end
+        before = sample.t_ns
+    return surely
+
+
+def _ends(
+    events: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
+) -> Iterator[Disturbance]:
+    """A leader that ends has what it had not read yet with it, also if it comes back as if nothing had been."""
+    for event in events:
+        if event.kind not in {EventKind.NODE_ENDED, EventKind.NODE_DIED}:
+            continue
+        for reign in _led(reigns, event.t_ns, event.t_ns):
+            if reign.leader == event.node:
+                begin = _appended_ns(samples, reign, event.t_ns)
+                yield Disturbance(begin, event.t_ns, event.t_ns, event.t_ns, f"node {event.node} ended")
+
+
+def _faults(
+    observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
+) -> Iterator[Disturbance]:
+    """Faults of a leader, or of nobody who is named, from when they were asked for to their recovery."""
+    faults = {fault.number: fault for fault in observed.case.faults}
+    aims = {one.fault: one.what for one in observed.events if isinstance(one.what, FaultAsked)}
+    for number, (asked, until) in observed.fault_times.items():
+        aim, fault = aims[number], faults.get(number)
+        led = _led(reigns, asked, until)
+        if aim.nodes and led and {one.leader for one in led}.isdisjoint(aim.nodes):
+            continue
+        begin = min((_appended_ns(samples, one, asked) for one in _led(reigns, asked, asked)), default=asked)
+        yield Disturbance(begin, asked, until, until, f"fault {fault_name(number)} ({aim.kind})", fault)
+
+
+def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
+    """Who led, or may have gone on appending, at some moment of this time."""
+    early, late = begin - _AFTER_NS, end + _AFTER_NS
+    return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
+
+
+def left_unread(events: Sequence[Event]) -> dict[int, str]:
+    """Producers that closed before brokers had read all that they had sent: what they sent last may be gone."""
+    return {
+        event.what.producer: (
+            f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"
+        )
+        for event in events
+        if isinstance(event.what, Note)
+        and event.what.producer is not None
+        and event.what.unread_bytes is not None
+    }
+
+
+def intervals(
+    place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
+) -> tuple[list[Interval], Bools]:
+    """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
+    explained = np.zeros(len(rows), np.bool_)
+    found: list[Interval] = []
+    for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():
+        at = np.flatnonzero(rows.producer == producer)
+        at = at[np.argsort(rows.seq[at], kind="stable")]
+        mine = rows.take(at)
+        missing = mine.missing & (mine.offset < 0)
+        survivors = _Survivors.around(mine, missing)
+        taken = [(one.what, one.takes(producer, mine, survivors)) for one in around]
+        meets = np.logical_or.reduce([np.zeros(len(mine), np.bool_), *(which for _, which in taken)])
+        for begin, end in sorted([*_runs(missing & meets), *_runs(missing & ~meets)]):
+            run = np.arange(begin, end)
+            why = next((what for what, which in taken if which[run].any()), "")
+            if not why and end == len(mine):
+                why = unread.get(producer, "")
+            explained[at[run]] = bool(why)
+            found.append(
+                Interval(
+                    topic=place[0],
+                    partition=place[1],
+                    producer=producer,
+                    first_seq=int(mine.seq[begin]),
+                    last_seq=int(mine.seq[end - 1]),
+                    records=end - begin,
+                    why=why and f"{why}: not appended, truncated or deleted; which, cannot be told",
+                )
+            )
+    return found, explained
+
+
+def _runs(flags: Bools) -> Iterator[tuple[int, int]]:
+    """Where runs of True begin, and where each has ended."""
+    edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
+    yield from zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)

@@ -1,0 +1,120 @@
+"""`ackproof force`: a story of the explorer on real brokers. Thin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ackproof.cli.options import FILES, examples, out_option
+from ackproof.experiment.backends import BACKENDS
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof_model.force.outcome import Outcome
+    from ackproof_model.force.story import Story
+
+_REPEAT: Final = click.option(
+    "--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="How often a story is forced."
+)
+_KAFKA: Final = click.option(
+    "--kafka",
+    metavar="RELEASE",
+    help="Force it on this release, not on the newest of the line that the rules name.",
+)
+_BACKEND: Final = click.option(
+    "--backend",
+    type=click.Choice([name for name, row in BACKENDS.items() if row.lays]),
+    help="Force it on this backend, not on processes.",
+)
+
+
+def force_options(command: Callable[..., int]) -> Callable[..., int]:
+    """For commands that find a story: `--force`, and how."""
+    flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is told.")
+    return flag(_KAFKA(_BACKEND(_REPEAT(out_option(command)))))
+
+
+def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
+    """What is wrong with these is said before the search (`BadInput`). `rules`: None where each case has its own."""
+    from ackproof.base.errors import BadInput
+    from ackproof_model.force.experiment import Ground
+
+    if force and rules is not None:
+        Ground.of(rules, kafka)
+    source = click.get_current_context().get_parameter_source
+    for name in () if force else ("kafka", "backend", "repeat", "out"):
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise BadInput(f"--{name} says how a story is forced; it goes with --force")
+
+
+@click.command(
+    epilog=examples("ackproof force story.json", "ackproof force story.json --kafka 3.9.2 --repeat 5")
+)
+@click.argument("file", metavar="STORY.json", type=FILES)
+@click.option("--find", "wanted", metavar="CLASS", help="Which story, where the file holds several.")
+@_KAFKA
+@_BACKEND
+@_REPEAT
+@out_option
+def force(
+    file: Path, wanted: str | None, kafka: str | None, backend: str | None, repeat: int, out: Path
+) -> int:
+    """Walk real brokers through a story that `ackproof explore --json` found, and compare each step.
+
+    Exit code 0: it HAPPENED each time. 1: it DIVERGED, and what Kafka did instead is told. 2: no script can do one of
+    its steps, or a run was INCONCLUSIVE.
+    """
+    from ackproof.console import Console
+    from ackproof_model.force.story import read_story
+
+    story, rules = read_story(file, wanted)
+    return forced(story, rules, Console(), kafka=kafka, backend=backend, repeat=repeat, out=out)
+
+
+def forced(
+    story: Story,
+    rules: str,
+    console: Console,
+    *,
+    kafka: str | None,
+    backend: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
+    """Force a story so often, and tell what came of it. The exit code."""
+    from ackproof.run.batch import run_batch
+    from ackproof.run.options import BatchOptions, plan_batch
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_model.force.experiment import Ground, file_text
+    from ackproof_model.force.outcome import Outcome, Word, outcome_of
+    from ackproof_model.force.translate import NotForceable, translated
+
+    ground = Ground.of(rules, kafka, backend)
+    try:
+        steps = translated(story)
+    except NotForceable as error:
+        _tell(console, [Outcome(Word.NOT_FORCEABLE, str(error))])
+        return 2
+    file = out / f"forced-{story.kind.replace(' ', '-')}.yaml"
+    write_atomically(file, file_text(story, steps, ground, repeat=repeat))
+    console.line(f"{len(story.way)} steps of the model, {len(steps)} of the script: {file}")
+    planned = plan_batch(BatchOptions((file,), out=out), console.warning)
+    with console.show(len(planned.cases)) as view:
+        batch = run_batch(planned, view)
+    found = [outcome_of(story, steps, one.run) for one in batch.planned]
+    _tell(console, found)
+    words = {one.word for one in found}
+    if words == {Word.HAPPENED}:
+        return 0
+    return 1 if words <= {Word.HAPPENED, Word.DIVERGED} else 2
+
+
+def _tell(console: Console, found: list[Outcome]) -> None:
+    for one in found:
+        console.line(str(one))
+        if one.number:
+            console.line(f"    the model: {one.model}")
+            console.line(f"    Kafka:     {one.kafka}")

@@ -1,0 +1,119 @@
+"""The experiment around a forced story: the release, the settings that its rules stand for, and its script."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Final
+
+from ruamel.yaml import YAML
+
+from ackproof.base.errors import BadInput
+from ackproof.experiment.kafka import not_a_version
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.releases import ELR, LINES, features_of, numbers
+from ackproof.rundir.anomalies import Anomaly
+from ackproof_model.force.story import Story
+from ackproof_model.force.translate import Forced
+from ackproof_reference.rules import rules_of
+
+TOPIC: Final = "orders"
+_HELD: Final = ("fetches", "metadata", "proposals")
+_LAG_MS: Final = 3000
+_LATER_MS: Final = 60_000
+"""When the script is over."""
+_ACKS: Final = {-1: "all"}
+_HEAD: Final = """\
+# A story of the reference implementation as a script, written by `ackproof force`; `ackproof run` runs it again.
+# {kind}: {text}
+#
+"""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a story is forced. `rules`: as `ackproof explore --rules` takes them."""
+
+    rules: str
+    release: str
+    backend: str = "process"
+
+    @classmethod
+    def of(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
+        """The newest release of the line that the rules name, or this one; processes, or this backend. Raises
+        `BadInput`."""
+        if rules.endswith("-zk"):
+            raise BadInput(
+                "a story of ZooKeeper mode cannot be forced: which requests are sent where is known of KRaft"
+            )
+        if release is not None and (why := not_a_version(release)):
+            raise BadInput(f"--kafka: {why}")
+        line = numbers(rules)[:2]
+        found = next((one.releases[-1] for one in LINES if one.number == line), None)
+        if release is None and found is None:
+            there = ", ".join(map(str, LINES))
+            raise BadInput(f"no release of Kafka {rules} runs here (there are {there}); say one with --kafka")
+        return cls(rules, release or found or "", backend or cls.backend)
+
+
+def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
+    """The experiment as the text of a file."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.width = 200
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    text = io.StringIO()
+    yaml.dump(_data(story, forced, ground, repeat), text)
+    return _HEAD.format(kind=story.kind, text=story.text) + text.getvalue()
+
+
+def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> dict[str, Data]:
+    scope, rules = story.scope, story.scope.rules
+    config: dict[str, Data] = {}
+    if any("proposes to drop" in told.happening.text for told in story.way):
+        config["replica.lag.time.max.ms"] = _LAG_MS
+    topic: dict[str, Data] = {
+        "min.insync.replicas": rules.min_insync,
+        "unclean.leader.election.enable": rules.unclean_election,
+    }
+    producers: dict[str, Data] = {
+        "count": 1 if scope.idempotent else scope.records,
+        "acks": _ACKS.get(scope.acks, str(scope.acks)),
+        "idempotence": scope.idempotent,
+        "delivery_timeout": "5min",
+        "request_timeout": "4min",
+    }
+    if scope.budget.retries:
+        producers["config"] = {"socket.timeout.ms": _LAG_MS}
+    elif any("is refused with" in told.happening.text for told in story.way):
+        # The model's client gives up what is refused; librdkafka sends it again, whatever `retries` is.
+        producers["config"] = {"retry.backoff.ms": _LATER_MS, "retry.backoff.max.ms": _LATER_MS}
+    cluster: dict[str, Data] = {
+        "kafka": ground.release,
+        "brokers": scope.brokers,
+        "controllers": 1,
+        "timing": "script",
+        "config": config,
+    }
+    if ELR in features_of(ground.release):
+        cluster["features"] = {ELR: int(rules.elr)}
+    elif rules.elr and rules_of(ground.rules).elr:
+        raise BadInput(f"Kafka {ground.release} has no eligible leader replicas, and the story's rules have")
+    expected: dict[str, Data] = {story.kind: "> 0"} if story.kind in list(Anomaly) else {}
+    return {
+        "name": f"forced-{story.kind.replace(' ', '-')}",
+        "description": f"{story.kind}: {story.text}"[:900],
+        "backend": ground.backend,
+        "cluster": cluster,
+        "topics": {TOPIC: {"assignment": [list(scope.assigned or scope.ids)], "config": topic}},
+        "workload": {"producers": producers, "consumers": {"live": 0}, "duration": "1s"},
+        "faults": [
+            {
+                "script": {"holds": ["fetches", "metadata", "proposals"], "steps": [f.entry for f in forced]},
+                "at": "0s",
+            }
+        ],
+        **({"expect": [expected]} if expected else {}),
+        "repeat": repeat,
+        "seed": 7,
+    }

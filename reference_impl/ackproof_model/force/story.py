@@ -1,0 +1,96 @@
+"""A story as it can be forced: the steps of a shortest way, with the state of the model after each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.documents import Document
+from ackproof.rundir.prediction import StoryStep
+from ackproof_model.explore import rules_in_words, scope_in_words
+from ackproof_reference.explore.model import Happening, Told
+from ackproof_reference.explore.scope import Scope
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import world
+
+KAFKA: Final = "kafka"
+State = Mapping[str, Hashable]
+"""Every cell of the model, by its name."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the search found, and the way to it. `taken_away`: the protections that its rules lack."""
+
+    kind: str
+    text: str
+    scope: Scope
+    way: tuple[Told, ...]
+    taken_away: tuple[str, ...] = ()
+
+    def states(self) -> list[State]:
+        """The state before the first step, and after each."""
+        model = world(self.scope.told)
+        state: State = dict(zip(model.names, model.initial, strict=True))
+        found = [state]
+        for told in self.way:
+            state = {**state, **{name: after for name, _, after in told.changed}}
+            found.append(state)
+        return found
+
+
+class _Told(Document):
+    text: str = ""
+    steps: tuple[StoryStep, ...]
+
+
+class _File(Document):
+    """What `ackproof explore --json` prints."""
+
+    of: str = KAFKA
+    rules: str
+    without: tuple[str, ...] = ()
+    scope: str
+    found: dict[str, _Told]
+
+
+_FILE: Final = TypeAdapter(_File)
+
+
+def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
+    """A story as `ackproof explore --json` wrote it, and the release of its rules. `wanted`: which class of several.
+
+    The model is asked to take each step anew. Raises `BadInput` for what is no such file, or no way of this model.
+    """
+    try:
+        file = _FILE.validate_json(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValidationError, json.JSONDecodeError) as error:
+        raise BadInput(f"{path}: not a story as `ackproof explore --json` writes it: {error}") from error
+    if file.of != KAFKA:
+        raise BadInput(f"{path}: a story of '{file.of}'; brokers can be walked through those of {KAFKA}")
+    kinds = list(file.found)
+    if not kinds or (wanted is not None and wanted not in kinds):
+        raise BadInput(f"{path}: it holds {'no story' if not kinds else 'stories of ' + ', '.join(kinds)}")
+    if wanted is None and len(kinds) > 1:
+        raise BadInput(f"{path}: it holds stories of {', '.join(kinds)}; say which with --find")
+    kind = wanted or kinds[0]
+    scope = scope_in_words(file.scope, rules_in_words(file.rules, file.without))
+    way = followed(scope, file.found[kind].steps)
+    return Story(kind, file.found[kind].text, scope, way, file.without), file.rules
+
+
+def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[Told, ...]:
+    """The way that these steps are in a scope. Raises `BadInput` where the model cannot take one."""
+    happenings = [Happening(step.actor, step.text, step.target) for step in steps]
+    try:
+        return tuple(Search(world(scope.told)).follow(happenings))
+    except ValueError as error:
+        raise BadInput(f"the story is none of this model: {error}") from error

@@ -1,0 +1,317 @@
+"""A story → the steps of a script: what to let through or do for each step of the model, and what is to be seen then.
+
+Some steps of the model are none for a script. A follower of Kafka asks as soon as it has taken an answer: its request
+waits at the gate. A leader proposes by itself. A broker that starts registers, catches up and is unfenced in one go:
+its start comes where the model unfences it. Who asks where an epoch ends (before KIP-595) is told so by the answer to a
+fetch; where nothing has to be cut that answer brings records at once, and the asking is no step.
+
+Where a story begins with a smaller ISR, those that are not in it are shut down and started first; their fetches wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof.base.errors import AckproofError
+from ackproof.experiment.nodes import Data
+from ackproof_model.force.story import State, Story
+from ackproof_reference.broker import Broker, Follower, Leader, Process
+from ackproof_reference.explore.model import Told
+from ackproof_reference.explore.scope import Client
+from ackproof_reference.log import Log
+from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Fetch, Fetched
+from ackproof_reference.metadata import Metadata, Partition
+from ackproof_reference.node import step
+
+Entry = dict[str, Data]
+"""A step of a script as a file has it."""
+
+
+class NotForceable(AckproofError):
+    """No script does what this step of a story says."""
+
+    def __init__(self, number: int, told: Told, why: str) -> None:
+        self.number = number
+        happening = told.happening
+        super().__init__(f"step {number} ({happening.actor}: {happening.text}): {why}")
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A step of a script, and the step of the story that it stands for, counted from 1; 0: what comes before it."""
+
+    entry: Entry
+    number: int
+
+
+_OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
+_WITHIN: Final = "15s"
+"""How long Kafka is given to come to the model's state."""
+_OF_FOLLOWERS: Final = "diverged"
+"""A class that rests on the high watermarks of followers. Elsewhere Kafka's may be ahead of the model's: where a fetch
+finds nothing new its answer waits at the leader, and tells the mark of then (DelayedFetch.onComplete). The model's
+tells that of before, as Kafka's does where another partition of the fetch has records."""
+_DIES: Final = ("is killed", "loses power")
+_NEVER: Final = {
+    "never hears the answer": "no gate loses an answer and lets the next request through",
+    "gives up waiting": "how long a producer waits is a time-out of its own",
+    "is asked to move the partition": "no step of a script begins a reassignment",
+}
+
+
+def translated(story: Story) -> list[Forced]:
+    """All of a story. Raises `NotForceable` for the first step that no script can do."""
+    return list(_Translation(story).steps())
+
+
+class _Translation:
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._states = story.states()
+        self._starting: set[int] = set()
+        """Brokers that the model has started and not unfenced: on the ground they are still down."""
+        self._ahead: set[int] = set()
+        """Brokers that have learnt with their start what the model has them learn later."""
+        self._counted: dict[int, NotForceable] = {}
+        """Of these the starts that have changed the partition, as the ground will not know before they are unfenced."""
+        self._agree: set[int] = set()
+        """Followers that ask where an epoch ends and have nothing to cut: no release that runs here does."""
+        self._first_epoch = 0
+        """The leader epoch, counted from the script's beginning, in which the story begins."""
+
+    def steps(self) -> Iterator[Forced]:
+        """In order; what several steps of the model come to stands with the last of them."""
+        yield from self._beforehand()
+        for number, told in enumerate(self._story.way, 1):
+            before, after = self._states[number - 1], self._states[number]
+            entries = list(self._of(number, told, before, after))
+            if any(entry.get(act) in self._starting for entry in entries for act in _OF_BROKERS):
+                raise NotForceable(number, told, "a broker that starts cannot be met between its steps")
+            for place, entry in enumerate(entries):
+                last = place == len(entries) - 1
+                then = self._expected(after) if last else {}
+                note = f"{number}. {told.happening.actor}: {told.happening.text}"
+                seen: Entry = {"then": then, "within": _WITHIN} if then else {}
+                yield Forced({**entry, **seen, "note": note}, number)
+        for never in self._counted.values():
+            raise never
+
+    def _partition(self, number: int) -> Partition:
+        """As the controller has it after a step."""
+        metadata = self._states[number]["controller"]
+        assert isinstance(metadata, Metadata)
+        return metadata.partition
+
+    def _beforehand(self) -> Iterator[Forced]:
+        """The ISR that the story begins with. Step 0 of it."""
+        scope = self._story.scope
+        replicas = scope.assigned or scope.ids
+        out = [broker for broker in replicas if scope.started_isr and broker not in scope.started_isr]
+        if not out:
+            return
+        self._first_epoch = int(replicas[0] in out)
+        # A broker is let go only when all others have learnt that it goes.
+        entries: list[Entry] = [{"open": "metadata"}]
+        for broker in out:
+            entries += [{"stop": broker}, {"start": broker}]
+        entries.append({"shut": "metadata", "then": self._expected(self._states[0])})
+        for entry in entries:
+            yield Forced({**entry, "note": f"the story begins with ISR {list(scope.started_isr)}"}, 0)
+
+    def _of(self, number: int, told: Told, before: State, after: State) -> Iterator[Entry]:
+        text, actor = told.happening.text, told.happening.actor
+        for words, why in _NEVER.items():
+            if words in text:
+                raise NotForceable(number, told, why)
+        changed = {name: (was, now) for name, was, now in told.changed}
+        if actor == "client":
+            yield self._sent(number, told, before)
+        elif actor == "controller":
+            yield from self._controlled(number, told, changed, after)
+        elif text.startswith("answers "):
+            yield from self._served(told, before, after)
+        elif text.startswith(("asks for offset", "asks where epoch", "gives up its request", "is down: ")):
+            yield from self._asked(text, actor, changed, after)
+        elif text.startswith("takes the answer"):
+            yield from self._taken(actor, before, after)
+        elif text.startswith("hears what became"):
+            yield {"proposal": _broker(actor), "side": "response"}
+        elif text.startswith("proposes to drop"):
+            return  # it does so by itself, once replica.lag.time.max.ms is over
+        else:
+            yield from self._lived(number, told, changed, after)
+
+    def _sent(self, number: int, told: Told, before: State) -> Entry:
+        client, first = before["client"], self._states[0]["controller"]
+        assert isinstance(client, Client) and isinstance(first, Metadata)
+        if "sends once more" in told.happening.text:
+            if self._story.scope.records > 1:
+                raise NotForceable(number, told, "a producer sends again all that it has not heard of")
+            return {"resend": 0}
+        to, known = _broker(told.happening.target), first.partition.leader
+        # It asks anew where to send to when its connection is gone, and is told by whoever is up.
+        moved = any(
+            step.happening.actor == f"broker {known}" and step.happening.text.startswith(_DIES)
+            for step in self._story.way[: number - 1]
+        )
+        if to != known and not moved:
+            raise NotForceable(
+                number, told, f"a producer sends to the leader that it knows of, broker {known}"
+            )
+        return {"send": 0 if self._story.scope.idempotent else client.sent, "until": "appended"}
+
+    def _controlled(
+        self, number: int, told: Told, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    ) -> Iterator[Entry]:
+        text, metadata = told.happening.text, after["controller"]
+        assert isinstance(metadata, Metadata)
+        if text.startswith("fences "):
+            yield {"end_session": _broker(told.happening.target)}
+        elif text.startswith("moves the leadership"):
+            yield {"lead": metadata.partition.leader}
+        elif text.startswith("is asked for a preferred"):
+            yield {"elect": "preferred"}
+        elif text.startswith("is asked for an unclean"):
+            yield {"elect": "unclean"}
+        elif text.startswith(("takes ", "refuses ")):
+            yield {"proposal": _broker(told.happening.target), "side": "request"}
+        else:
+            raise NotForceable(number, told, "no step of a script does it")
+        yield from self._void(changed, after)
+
+    def _served(self, told: Told, before: State, after: State) -> Iterator[Entry]:
+        """What a leader answers; a refusal is taken at once, and the follower asks anew."""
+        follower = _broker(told.happening.target)
+        answer = after[f"fetch of broker {follower}"]
+        if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
+            self._agree.add(follower)
+            return
+        entry: Entry = {"fetch": follower}
+        yield {**entry, "side": "request"} if answer is not None else entry
+
+    def _agrees(self, state: State, follower: int, answer: EpochEnd) -> bool:
+        """Whether this answer leaves the follower's log as it is, so that it fetches from now on."""
+        log = state[f"log of broker {follower}"]
+        assert isinstance(log, Log)
+        there, _ = step(
+            Broker(follower, log, self._process(state, follower)), answer, self._story.scope.rules
+        )
+        role = there.process.role
+        return there.log == log and isinstance(role, Follower) and not role.truncating
+
+    def _asked(
+        self, text: str, actor: str, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    ) -> Iterator[Entry]:
+        """A request waits at the gate already. One that is given up goes through and is refused, if its leader is the
+        same one; else its connection is gone."""
+        if text.startswith("gives up"):
+            (was, _), broker = changed[f"fetch of {actor}"], _broker(actor)
+            if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, broker) == was.leader:
+                yield {"fetch": broker}
+
+    def _taken(self, actor: str, before: State, after: State) -> Iterator[Entry]:
+        broker = _broker(actor)
+        if isinstance(before[f"fetch of {actor}"], EpochEnd) and broker in self._agree:
+            self._agree.discard(broker)
+        elif self._process(after, broker).up:
+            yield {"fetch": broker, "side": "response"}
+
+    def _lived(
+        self, number: int, told: Told, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    ) -> Iterator[Entry]:
+        text, broker = told.happening.text, _broker(told.happening.actor)
+        if text.startswith("learns that"):
+            self._ahead.discard(broker)
+            if broker not in self._starting:
+                yield {"learn": broker}
+                yield from self._void(changed, after)
+        elif text.startswith("is killed"):
+            yield {"kill": broker}
+        elif text.startswith("loses power"):
+            log = after[f"log of broker {broker}"]
+            assert isinstance(log, Log)
+            yield {"power_loss": broker, "keep": log.end}
+        elif text.startswith("starts and registers"):
+            self._starting.add(broker)
+            if self._partition(number) != self._partition(number - 1):
+                why = "a broker registers, which changes the partition, and is not unfenced"
+                self._counted[broker] = NotForceable(number, told, why)
+        elif text.startswith("has caught up and is unfenced"):
+            if broker in self._starting:
+                self._starting.discard(broker)
+                self._counted.pop(broker, None)
+                self._ahead.add(broker)
+                yield {"start": broker}
+            else:
+                yield {"unfence": broker}
+        else:
+            raise NotForceable(number, told, "no step of a script does it")
+
+    def _void(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
+        """What is under way and has become void: it goes through, and changes nothing."""
+        for name, (was, now) in changed.items():
+            if now is not None or " of broker " not in name:
+                continue
+            broker = _broker(name.split(" of ")[1])
+            if not self._process(after, broker).up:
+                continue  # its connections are gone
+            if isinstance(was, EpochEnd) and broker in self._agree:
+                self._agree.discard(broker)
+            elif isinstance(was, Fetched | EpochEnd) and self._follows(after, broker) == was.leader:
+                yield {"fetch": broker, "side": "response"}
+            elif isinstance(was, AlterPartition):
+                yield {"proposal": broker}
+            elif isinstance(was, Altered):
+                yield {"proposal": broker, "side": "response"}
+
+    @staticmethod
+    def _follows(state: State, broker: int) -> int | None:
+        process = state[f"memory of broker {broker}"]
+        role = process.role if isinstance(process, Process) else None
+        return role.leader if isinstance(role, Follower) else None
+
+    # -- what is to be seen -------------------------------------------------------------------------------------
+
+    def _expected(self, state: State) -> dict[str, Data]:
+        """The model's state as a script can see it. Of brokers that are being started: nothing."""
+        metadata, client = state["controller"], state["client"]
+        assert isinstance(metadata, Metadata) and isinstance(client, Client)
+        partition = metadata.partition
+        whole = not self._starting
+        ids = [broker for broker in self._story.scope.ids if broker not in self._starting]
+        found: dict[str, Data] = {"acked": len(client.acked)}
+        if whole:
+            found |= {
+                "leader": partition.leader,
+                "epoch": self._first_epoch + partition.leader_epoch,
+                "isr": list(partition.isr),
+                "elr": list(partition.elr),
+                "fenced": [entry.broker for entry in metadata.brokers if entry.fenced],
+                "down": [broker for broker in ids if not self._process(state, broker).up],
+            }
+        ends: dict[str, Data] = {}
+        marks: dict[str, Data] = {}
+        believed: dict[str, Data] = {}
+        for broker in ids:
+            log, process = state[f"log of broker {broker}"], self._process(state, broker)
+            assert isinstance(log, Log)
+            ends[str(broker)] = log.end
+            if process.up and process.role is not None and broker not in self._ahead:
+                believed[str(broker)] = self._first_epoch + process.role.epoch
+                led = isinstance(process.role, Leader) and log.high_watermark >= process.role.start
+                if led or self._story.kind == _OF_FOLLOWERS:
+                    marks[str(broker)] = log.high_watermark
+        return {**found, "ends": ends, "believed": believed, "high_watermarks": marks}
+
+    @staticmethod
+    def _process(state: State, broker: int) -> Process:
+        process = state[f"memory of broker {broker}"]
+        assert isinstance(process, Process)
+        return process
+
+
+def _broker(name: str) -> int:
+    """The number of `broker 3`."""
+    return int(name.removeprefix("broker "))

@@ -1,0 +1,156 @@
+"""A case in the words of the reference implementation: its rules, what goes wrong in it, and how large a world.
+
+Used by prediction, simulation and replay alike, so that they speak of the same configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.incidents import NOTHING, Incidents
+from ackproof.experiment.promises import Promises
+from ackproof.experiment.releases import ELR, LINES, numbers
+from ackproof.rundir.metadata import MetadataRecord
+from ackproof.rundir.timeline import Event, fault_name
+from ackproof_model.predict.incidents import happened, planned
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.rules import Rules, rules_of
+
+ACKS: Final = {"0": 0, "1": 1, "all": -1}
+MOST_BROKERS: Final = 3
+MOST_RECORDS: Final = 2
+
+
+@dataclass(frozen=True)
+class CaseBudget:
+    """What goes wrong, cut down to what can be explored."""
+
+    budget: Budget
+    faults: tuple[str, ...]
+    """What was counted, each with how much."""
+    clamped: tuple[str, ...] = ()
+
+
+def rules_name(case: Case) -> str:
+    """The preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
+    cluster = case.experiment.cluster
+    version, newest = cluster.kafka.version, LINES[-1]
+    # Of a release that is newer than all that are known: the rules that are assumed of it.
+    return (str(newest) if numbers(version)[:2] > newest.number else version) + cluster.metadata.rules
+
+
+def promises_for(case: Case, topic: str) -> Promises:
+    """What the topic's settings promise, together with what storms drew: some of it may change that."""
+    return Promises.of(case.planned, topic)
+
+
+def rules_for(case: Case, topic: str) -> Rules:
+    """The protocol as this cluster runs it, with the weakest settings of the topic that were in force at any time.
+
+    Raises ValueError for a release that has no rules.
+    """
+    promises = promises_for(case, topic)
+    return replace(code_for(case), min_insync=promises.min_insync, unclean_election=promises.unclean_election)
+
+
+def code_for(case: Case) -> Rules:
+    """The protocol of the cluster's release and feature levels, whatever a topic's settings are.
+
+    Raises ValueError for a release that has no rules.
+    """
+    level = case.experiment.cluster.features.get(ELR)
+    return rules_of(rules_name(case), elr=None if level is None else level > 0)
+
+
+def counted_for(
+    case: Case,
+    topic: str,
+    events: Sequence[Event] | None = None,
+    *,
+    decided: Sequence[MetadataRecord] = (),
+    rotted: Sequence[FaultSpec] = (),
+) -> CaseBudget:
+    """What goes wrong: the case's planned faults, or with `events` (a run's timeline) what was observed.
+
+    `decided`: the run's metadata log, where there is one; the timeline's samples stand in for it. `rotted`: those that
+    took from the partition's log: a loss of power, which takes any part of its end.
+    """
+    if events is None:
+        told = [
+            (f"fault {fault_name(fault.number)} ({fault})", count) for fault, count in planned(case, topic)
+        ]
+    else:
+        told = list(happened(case, topic, events, decided))
+    told += [
+        (f"fault {fault_name(fault.number)} ({fault}) took from its log", Incidents(power_losses=1))
+        for fault in rotted
+    ]
+    faults = tuple(f"{what}: {count}" for what, count in told)
+    found = reduce(Incidents.plus, (count for _, count in told), NOTHING)
+    if found.power_losses and _flushed_at_once(case, topic):
+        # What is fsynced before it is acknowledged outlives a loss of power as it outlives a kill.
+        found = found._replace(kills=found.kills + found.power_losses, power_losses=0)
+        faults = (*faults, "flush.messages=1: a loss of power takes no more than a kill")
+    budget, clamped = _clamped(found, brokers_for(case, topic))
+    return CaseBudget(budget, faults, clamped)
+
+
+def brokers_for(case: Case, topic: str) -> int:
+    """How many brokers are looked at: the replication factor, but never more than three."""
+    return min(case.experiment.topics[topic].replication_factor, MOST_BROKERS)
+
+
+def scope_for(
+    case: Case,
+    topic: str,
+    events: Sequence[Event] | None = None,
+    *,
+    decided: Sequence[MetadataRecord] = (),
+    rotted: Sequence[FaultSpec] = (),
+    records: int = 1,
+) -> tuple[Scope, CaseBudget]:
+    """The world in which the explorer looks for what this case may lose, and how its budget came about."""
+    counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
+    rules, brokers = rules_for(case, topic), brokers_for(case, topic)
+    clamped = list(counted.clamped)
+    replicas = case.experiment.topics[topic].replication_factor
+    if replicas > brokers:
+        clamped.append(f"replicas: {replicas} → {brokers}")
+    # A majority of five that acknowledges bears two losses, as one of three bears one: what more of them would bear
+    # is left out, so that nothing is called impossible which is not.
+    least = min(rules.min_insync, max(1, brokers - 1)) if replicas > brokers else rules.min_insync
+    if least != rules.min_insync:
+        clamped.append(f"min.insync.replicas: {rules.min_insync} → {least}")
+        rules = replace(rules, min_insync=least)
+    producers = case.experiment.workload.producers
+    scope = Scope(
+        rules,
+        brokers=brokers,
+        records=min(records, MOST_RECORDS),
+        acks=ACKS[producers.acks],
+        budget=counted.budget,
+        idempotent=producers.idempotence,
+        settled=True,
+    )
+    return scope, replace(counted, clamped=tuple(clamped))
+
+
+def _flushed_at_once(case: Case, topic: str) -> bool:
+    """Whether every broker fsyncs each batch, and no disk is emptied."""
+    cluster, own = case.experiment.cluster, case.experiment.topics[topic].config
+    if any(fault.kind == "empty_disk" for fault in case.faults):
+        return False
+    nodes = [{**cluster.config, **cluster.broker_config.get(broker, {})} for broker in cluster.broker_ids]
+    return all(own.get("flush.messages", node.get("log.flush.interval.messages")) == "1" for node in nodes)
+
+
+def _clamped(found: Incidents, most: int) -> tuple[Budget, tuple[str, ...]]:
+    """No kind of incident more often than there are brokers to suffer it."""
+    kept = {name: min(count, most) for name, count in found._asdict().items()}
+    said = tuple(f"{name}: {count} → {kept[name]}" for name, count in found._asdict().items() if count > most)
+    return Budget(**kept), said

@@ -1,0 +1,265 @@
+"""Prediction: case → each class of the audit impossible, possible (with its story, if replication decides) or unknown.
+
+`predict_case` goes by the faults that a case plans, `predict_run` by those that a run showed. Of the classes that the
+exploration does not reach the settings alone say it (`experiment.promises`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.promises import rule
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.documents import AuditFile, CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.timeline import Event, read_timeline
+from ackproof_model.predict.answers import (
+    EXPLORED,
+    FURTHER_STATES,
+    USUAL_STATES,
+    Answer,
+    Answers,
+    Watch,
+    answers,
+    described,
+)
+from ackproof_model.predict.cases import CaseBudget, promises_for, rules_name, scope_for
+from ackproof_model.predict.incidents import unpredictable
+from ackproof_reference.explore.scope import Scope
+
+FOLLOWS: Final = {
+    # Whoever leads without the record gives its offset to the next one.
+    "lost": "overwritten",
+    # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
+    "vanished": "conflict",
+}
+"""Classes that one record alone cannot show, by the explored class with which they stand and fall."""
+_UNACKNOWLEDGED = (
+    "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
+    "gone, nobody tells the producer"
+)
+
+
+def predict(run: CaseDir) -> PredictionFile:
+    """Predict what may happen to an audited run, by the faults that it showed, and write `prediction.json`.
+
+    Raises `BadInput` for files that are missing or broken.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    counts = AuditFile.load(run.audit_json).counts
+    file = predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
+    file.save(run.prediction_json)
+    return file
+
+
+def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
+    """What may happen under the settings of a case and the faults that it plans."""
+    return _with_the_settings(case, _explored(case, None, (), max_states, watch))
+
+
+def predict_run(
+    case: Case,
+    run: CaseDir,
+    seen: Collection[str] = (),
+    *,
+    explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
+) -> PredictionFile:
+    """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
+
+    `seen`: classes that the run shows. One of these is not left unknown before several times as many states were looked
+    at. `explore` answers for the classes that replication decides, within so many states. Raises `BadInput` for a
+    metadata log that is broken.
+    """
+    explore = explore or _explored_run
+    file = explore(case, run, USUAL_STATES)
+    if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
+        file = explore(case, run, FURTHER_STATES)
+    return _with_the_settings(case, file)
+
+
+def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
+    """The worlds that are looked at for these cases and the faults that they plan."""
+    for case in cases:
+        if any(_refusals(case, None, ())):
+            continue
+        for topic in case.experiment.topic_names():
+            with contextlib.suppress(ValueError):
+                if not promises_for(case, topic).dropped:
+                    yield scope_for(case, topic)[0]
+
+
+def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
+    events, _ = read_timeline(run.timeline)
+    decided = tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
+    return _explored(case, events, decided, max_states, None)
+
+
+def _explored(
+    case: Case,
+    events: Sequence[Event] | None,
+    decided: Sequence[MetadataRecord],
+    max_states: int,
+    watch: Watch | None,
+) -> PredictionFile:
+    began = time.perf_counter()
+    refused = list(_refusals(case, events, decided))
+    found: dict[tuple[PredictedClass, ...], list[str]] = {}
+    faults: dict[str, None] = {}
+    clamped: dict[str, None] = {}
+    scopes: dict[str, None] = {}
+    states = 0
+    for topic in case.experiment.topic_names() if not refused else ():
+        if promises_for(case, topic).dropped:
+            refused.append(f"{topic}: the topic is deleted on the way, and what it held goes with it")
+            continue
+        try:
+            scope, counted = scope_for(case, topic, events, decided=decided)
+        except ValueError as error:
+            refused.append(f"{topic}: {error}")
+            continue
+        said = answers(scope, max_states=max_states, watch=watch)
+        states += said.states
+        scopes[described(scope)] = None
+        faults.update(dict.fromkeys(counted.faults))
+        clamped.update(dict.fromkeys(counted.clamped))
+        classes = tuple(
+            _classes(said, described(scope), scope.acks == 0 and _anything_broke(case, events, counted))
+        )
+        found.setdefault(classes, []).append(topic)
+    together = len(found) == 1 and not refused
+    rotten = tuple(_of_rot(case, events, decided, 0 if refused else max_states))
+    refused += dict.fromkeys(
+        f"{', '.join(one.partitions)}: {one.why}" for one in rotten if one.chance is Chance.UNKNOWN
+    )
+    return PredictionFile(
+        classes=(
+            *(
+                one if together else one.model_copy(update={"topics": tuple(topics)})
+                for classes, topics in found.items()
+                for one in classes
+            ),
+            *rotten,
+        ),
+        rules=rules_name(case),
+        scope="; ".join(scopes),
+        faults=tuple(faults),
+        observed=events is not None,
+        states=states,
+        seconds=round(time.perf_counter() - began, 3),
+        clamped=tuple(clamped),
+        not_predicted=tuple(refused),
+    )
+
+
+def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
+    """The classes of the audit that the exploration does not reach, by the rules of the settings."""
+    general = [one for one in prediction.classes if not one.partitions]
+    predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
+    added: dict[PredictedClass, list[str]] = {}
+    topics = case.experiment.topic_names()
+    for anomaly in (one for one in Anomaly if one not in LIVENESS):
+        for topic in topics:
+            if predicted & {(anomaly, ""), (anomaly, topic)}:
+                continue
+            said = rule(anomaly, promises_for(case, topic))
+            one = PredictedClass(anomaly=anomaly, chance=said.foreseen, why=said.foretold, explored=False)
+            added.setdefault(one, []).append(topic)
+    whole = (
+        one if len(names) == len(topics) else one.model_copy(update={"topics": tuple(names)})
+        for one, names in added.items()
+    )
+    return prediction.model_copy(update={"classes": (*prediction.classes, *whole)})
+
+
+def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
+    """Why nothing can be predicted of a case or run at all."""
+    if case.experiment.ground.foreign and not decided:
+        yield "a cluster that someone else runs: what its controllers decided is not seen"
+    yield from filter(None, map(unpredictable, _faults(case, events)))
+
+
+def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
+    """Those that a case plans, or that a run's events tell of."""
+    asked = None if events is None else {event.fault for event in events}
+    return [fault for fault in case.faults if asked is None or fault.number in asked]
+
+
+def _of_rot(
+    case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord], max_states: int
+) -> Iterator[PredictedClass]:
+    """Of partitions from whose logs a fault took something: possible if a loss of power makes it so, else unknown.
+
+    `max_states` 0: nothing can be predicted, and so nothing is looked at.
+    """
+    faults = _faults(case, events)
+    for topic, spec in case.experiment.topics.items():
+        for place in (TopicPartition(topic, number) for number in range(spec.partitions)):
+            rotted = [fault for fault in faults if fault.rots(place)]
+            if rotted:
+                yield from _of_rotted(case, place, rotted, events, decided, max_states)
+
+
+def _of_rotted(
+    case: Case,
+    place: TopicPartition,
+    rotted: Sequence[FaultSpec],
+    events: Sequence[Event] | None,
+    decided: Sequence[MetadataRecord],
+    max_states: int,
+) -> Iterator[PredictedClass]:
+    why = (
+        f"{', '.join(sorted({fault.kind for fault in rotted}))} took from its log what the protocol counts on"
+    )
+    said: Answers | None = None
+    with contextlib.suppress(ValueError):
+        scope, _ = scope_for(case, place.topic, events, decided=decided, rotted=rotted)
+        said = answers(scope, max_states=max_states) if max_states else None
+    for explored in EXPLORED:
+        one = PredictedClass(
+            anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)
+        )
+        if said is not None and (answer := said.classes[explored]).chance is Chance.POSSIBLE:
+            possible = f"{why}, as a loss of power does: {_why(answer, said, answer.scope)}"
+            told = {"story": answer.story, "steps": answer.steps, "explored": True}
+            one = one.model_copy(update={"chance": Chance.POSSIBLE, "why": possible, **told})
+        yield one
+        yield one.model_copy(update={"anomaly": FOLLOWS[explored]})
+
+
+def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
+    """Whether a connection of a client may have broken: any fault will do."""
+    struck = case.faults if events is None else [event for event in events if event.fault is not None]
+    return bool(struck) or any(counted.budget)
+
+
+def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass]:
+    for anomaly in EXPLORED:
+        answer = said.classes[anomaly]
+        one = PredictedClass(
+            anomaly=anomaly,
+            chance=answer.chance,
+            why=_why(answer, said, scope),
+            story=answer.story,
+            steps=answer.steps,
+        )
+        if anomaly == "lost" and breaks and one.chance is not Chance.POSSIBLE:
+            one = PredictedClass(anomaly=anomaly, chance=Chance.POSSIBLE, why=_UNACKNOWLEDGED, explored=False)
+        yield one
+        yield one.model_copy(update={"anomaly": FOLLOWS[anomaly], "why": f"as {anomaly}: {one.why}"})
+
+
+def _why(answer: Answer, said: Answers, scope: str) -> str:
+    if answer.chance is Chance.POSSIBLE:
+        return f"{len(answer.steps)} steps lead to it ({answer.scope})"
+    if answer.chance is Chance.IMPOSSIBLE:
+        return f"none of {said.states} states shows it, and there are no others ({scope})"
+    return f"none of {said.states} states shows it, and there are more ({scope})"

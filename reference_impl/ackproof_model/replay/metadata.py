@@ -1,0 +1,319 @@
+"""The metadata log replayed: each change of a partition must be a step that the protocol allows in that state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigDecided,
+    MetadataRecord,
+    PartitionDecided,
+    TopicRemoved,
+)
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import EventKind, fault_name
+from ackproof_model.replay.account import Account
+from ackproof_model.replay.image import Image, partition_of
+from ackproof_model.replay.lives import Life, Moment, Removal, deleted_by
+from ackproof_model.replay.observed import Observed
+from ackproof_model.replay.rules import Broken, broken_rule, plain, state_of
+from ackproof_model.replay.steps import AppendContext, Step, same, steps, steps_from_image
+from ackproof_model.replay.zookeeper import zookeeper_steps
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+
+_MIN_INSYNC: Final = "min.insync.replicas"
+_CREATED: Final = "created"
+_SHUTDOWN_NS: Final = 30_000_000_000
+
+
+def replay(observed: Observed, account: Account) -> None:
+    """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
+    replaying = _Replay(observed, account, Image(observed.case))
+    for group in _appends(observed.records):
+        beside = _append_context(group, replaying.image)
+        replaying.images.clear()
+        for record in group:
+            replaying.take(record, beside)
+
+
+def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]]:
+    """Records that were appended at once: neighbours with one timestamp."""
+    group: list[MetadataRecord] = []
+    for record in records:
+        if group and record.timestamp_ms != group[-1].timestamp_ms:
+            yield group
+            group = []
+        group.append(record)
+    if group:
+        yield group
+
+
+def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendContext:
+    fenced, registered, unfenced = [], [], []
+    failed: dict[int, frozenset[str]] = {}
+    unregistered: set[tuple[TopicPartition, int]] = set()
+    stopping = [node for node, entry in image.brokers.items() if entry.stopping]
+    configured = False
+    for record in group:
+        if isinstance(record, BrokerRegistered):
+            registered.append(record.node)
+            fenced.append(record.node)
+        elif isinstance(record, BrokerUnregistered):
+            fenced.append(record.node)
+        elif isinstance(record, BrokerChanged):
+            if record.fenced:
+                fenced.append(record.node)
+            elif record.fenced is False:
+                unfenced.append(record.node)
+            if record.controlled_shutdown:
+                stopping.append(record.node)
+            if record.log_dirs is not None:
+                failed[record.node] = image.log_dirs.get(record.node, frozenset()) - frozenset(
+                    record.log_dirs
+                )
+        elif isinstance(record, PartitionDecided) and "directories" in record.changed:
+            place = TopicPartition(record.topic, record.partition)
+            named = zip(record.replicas, record.directories, strict=False)
+            unregistered |= {(place, node) for node, name in named if image.lacks_dir(node, name)}
+        elif isinstance(record, ConfigDecided):
+            configured = configured or record.key == _MIN_INSYNC
+    return AppendContext(
+        tuple(fenced),
+        tuple(registered),
+        tuple(unfenced),
+        tuple(dict.fromkeys(stopping)),
+        configured,
+        failed_dirs=failed,
+        unregistered_dirs=frozenset(unregistered),
+    )
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """The metadata log on its way through the image that it makes."""
+
+    observed: Observed
+    account: Account
+    image: Image
+    deleted: set[int] = field(default_factory=set)
+    """Faults that have deleted a topic: each deletes it once."""
+    images: dict[TopicPartition, list[Metadata]] = field(default_factory=dict)
+    """What each partition was before its earlier changes in the append that is replayed."""
+
+    def take(self, record: MetadataRecord, beside: AppendContext) -> None:
+        """Hold the next record against the state before it, then take it as decided."""
+        if isinstance(record, PartitionDecided):
+            self._change(record, beside)
+        elif isinstance(record, TopicRemoved):
+            self._removed(record)
+        elif isinstance(record, BrokerRegistered):
+            self._registered(record)
+        elif isinstance(record, BrokerChanged):
+            self._changed(record)
+        self.image.take(record)
+
+    def _registered(self, record: BrokerRegistered) -> None:
+        """A registration that the protocol refuses is forbidden."""
+        self._step("broker registered")
+        before = self.image.brokers.get(record.node)
+        # An incarnation that asks again keeps its epoch (KIP-903).
+        again = self.image.incarnations.get(record.node) == record.incarnation
+        if before is not None and record.broker_epoch < before.epoch + (not again):
+            self.account.forbidden.append(
+                ForbiddenStep(
+                    rule="broker epoch",
+                    text=f"broker {record.node} registered with epoch {record.broker_epoch} after {before.epoch}",
+                    state_before=str(before),
+                    source="KIP-631; ClusterControlManager.registerBroker",
+                    offset=record.offset,
+                )
+            )
+
+    def _changed(self, record: BrokerChanged) -> None:
+        self.account.replayed += 1
+        for changed, name in ((record.fenced, "fenced"), (record.controlled_shutdown, "controlled shutdown")):
+            if changed is not None:
+                self.account.steps[f"broker {name}" if changed else f"broker {name} no more"] += 1
+        before = self.image.brokers.get(record.node)
+        if before is not None and record.broker_epoch != before.epoch:
+            self.account.forbidden.append(
+                ForbiddenStep(
+                    rule="change of another incarnation",
+                    text=f"broker {record.node} in epoch {record.broker_epoch} changed; {before.epoch} is registered",
+                    state_before=str(before),
+                    source="KIP-631; ClusterControlManager.replay(BrokerRegistrationChangeRecord)",
+                    offset=record.offset,
+                )
+            )
+
+    def _step(self, name: str) -> None:
+        self.account.replayed += 1
+        self.account.steps[name] += 1
+
+    def _change(self, record: PartitionDecided, beside: AppendContext) -> None:
+        image, place, seen = self.image, TopicPartition(record.topic, record.partition), partition_of(record)
+        old, lives = image.partitions.get(place), self.account.lives[place]
+
+        def moment(cause: str, *, clean: bool) -> Moment:
+            return Moment(self.observed.t_ns(record.timestamp_ms), record.offset, seen, cause, clean)
+
+        if old is None or _CREATED in record.changed:
+            self._step("partition created")
+            if not image.zookeeper:
+                self._created(record, place, seen)
+            if old is None:
+                lives.append(Life(image.topic_ids.get(record.topic, "")))
+            lives[-1].history.append(moment("created", clean=True))
+            return
+        rules, before = image.rules(record.topic), image.of(place, seen.isr)
+        asked = self.observed.unclean_asked(place, self.observed.t_ns(record.timestamp_ms))
+        if image.zookeeper and seen.epoch > old.epoch + 1:
+            self.account.replayed += 1
+            self.account.missed += seen.epoch - old.epoch - 1
+            lives[-1].history.append(moment("unknown", clean=False))
+            return
+        made: Iterable[Step]
+        if image.zookeeper:
+            made = zookeeper_steps(before, seen, rules, self._leaving(record))
+        else:
+            lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
+            lost += [node for there, node in beside.unregistered_dirs if there == place]
+            cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
+            mine = replace(
+                beside,
+                without_dir=tuple(lost),
+                offline=image.offline(place),
+                eligible_cleared=cleared,
+                unclean_asked=asked,
+            )
+            images = self.images.setdefault(place, [])
+            made = chain(
+                steps(before, seen, mine, rules),
+                *[steps_from_image(one, old, mine, rules) for one in images],
+            )
+            images.append(before)
+        step, alternative = _matching(made, seen)
+        named = step.partition.leader if step else _named(alternative, old)
+        if step is None:
+            unclean = rules.unclean_election or asked
+            self._forbid(broken_rule(before, seen, unclean, named), before, record)
+        cause = step.cause if step else "forbidden"
+        self._step(_general(cause))
+        if (seen.leader, seen.leader_epoch) != (old.leader, old.leader_epoch):
+            self.account.elections.append(
+                ElectionSeen(
+                    topic=record.topic,
+                    partition=record.partition,
+                    leader_epoch=seen.leader_epoch,
+                    observed=seen.leader,
+                    reference=named,
+                    cause=cause,
+                    offset=record.offset,
+                )
+            )
+        clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
+        lives[-1].history.append(moment(cause, clean=clean))
+
+    def _leaving(self, record: PartitionDecided) -> set[int]:
+        """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
+        t_ns = self.observed.t_ns(record.timestamp_ms)
+        return {
+            event.node
+            for event in self.observed.events
+            if event.kind is EventKind.NODE_ENDED
+            and event.node is not None
+            and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
+        }
+
+    def _created(self, record: PartitionDecided, place: TopicPartition, seen: Partition) -> None:
+        """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
+
+        Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
+        """
+        image, wrong = self.image, ""
+        known, source = place in image.partitions, "buildPartitionRegistration"
+        isr = tuple(node for node in seen.replicas if image.active(node))
+        who = f"created with leader {seen.leader} and ISR {list(seen.isr)}"
+        if known:
+            wrong, source = f"{who}; its topic was not deleted before", "createTopics"
+        elif set(seen.isr) != set(isr) or (isr and seen.leader != isr[0]):
+            wrong = f"{who}; active are {list(isr)}"
+        elif (seen.leader_epoch, seen.epoch) != (0, 0):
+            epochs = f"leader epoch {seen.leader_epoch} and partition epoch {seen.epoch}"
+            wrong = f"created with {epochs}: both begin at 0"
+        if wrong:
+            if not known:
+                image.take(record)
+            rule = "creation of what is there" if known else "creation"
+            self._forbid(Broken(rule, f"ReplicationControlManager.{source}", wrong), image.of(place), record)
+
+    def _removed(self, record: TopicRemoved) -> None:
+        """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
+        t_ns = self.observed.t_ns(record.timestamp_ms)
+        by = deleted_by(self.observed, record.topic, t_ns, self.deleted)
+        if by is not None:
+            self.deleted.add(by.number)
+        name = "" if by is None else f"fault {fault_name(by.number)} ({by.kind})"
+        removal = Removal(t_ns, record.offset, name)
+        self._step("topic deleted")
+        for place, lives in self.account.lives.items():
+            if place.topic == record.topic and lives[-1].removal is None:
+                lives[-1].removal = removal
+        if record.topic in self.observed.experiment.topics and not removal.by:
+            self.account.forbidden.append(
+                ForbiddenStep(
+                    rule="deletion that nobody asked for",
+                    text=f"{record.topic} was deleted, and no fault that deletes it had been asked for",
+                    state_before=", ".join(
+                        f"{place}: {plain(known)}"
+                        for place, known in sorted(self.image.partitions.items())
+                        if place.topic == record.topic
+                    ),
+                    source="ReplicationControlManager.deleteTopics",
+                    offset=record.offset,
+                    t_ns=t_ns,
+                    topic=record.topic,
+                )
+            )
+
+    def _forbid(self, broken: Broken, before: Metadata, record: PartitionDecided) -> None:
+        self.account.forbidden.append(
+            ForbiddenStep(
+                rule=broken.rule,
+                text=f"{record.topic}/{record.partition}: {broken.text}",
+                state_before=state_of(before),
+                source=broken.source,
+                offset=record.offset,
+                t_ns=self.observed.t_ns(record.timestamp_ms),
+                topic=record.topic,
+                partition=record.partition,
+            )
+        )
+
+
+def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
+    """The step that makes what was seen; else all that could have been made."""
+    tried: list[Step] = []
+    for step in made:
+        if same(step.partition, seen):
+            return step, tried
+        tried.append(step)
+    return None, tried
+
+
+def _named(tried: Sequence[Step], old: Partition) -> int:
+    """Whom the reference elects where none of its steps was seen: of the steps that change who leads, the first."""
+    leaders = [step.partition.leader for step in tried if step.partition.leader != old.leader]
+    return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
+
+
+def _general(cause: str) -> str:
+    """A cause without the broker's number, to be counted."""
+    return " ".join("N" if word.isdigit() else word for word in cause.split())

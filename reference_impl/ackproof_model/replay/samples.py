@@ -1,0 +1,239 @@
+"""What was sampled of the logs, beside the replayed epochs: the high watermark, and who joined the ISR with what.
+
+A sample names its partition's leader and epoch as brokers told it, which may be late: it counts only where the metadata
+log says the same of that time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from ackproof.rundir.conformance import ForbiddenStep
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.timeline import EventKind
+from ackproof_model.replay.account import Account
+from ackproof_model.replay.lives import Life, Moment, answered_ns, learns_ns
+from ackproof_model.replay.observed import Observed
+from ackproof_model.replay.rules import plain
+from ackproof_reference.metadata import NO_LEADER
+
+MARGIN_NS: Final = 300_000_000
+"""The controllers' clock is the wall's, the run's is not."""
+
+
+def replay_samples(observed: Observed, account: Account) -> None:
+    """Hold the samples, and the epochs of the logs on disk, against the lives that the metadata log tells of."""
+    if observed.clocks:
+        return
+    touched = _touched(observed)
+    for place, lives in account.lives.items():
+        for number, life in enumerate(lives):
+            samples = _of_a_life(observed, place, lives, number)
+            current = list(_current(samples, life.history))
+            account.replayed += len(current)
+            account.forbidden += _high_watermarks(place, current, touched)
+            account.forbidden += _expansions(place, life.history, current, touched)
+            logs = _logs(observed, place, life)
+            account.forbidden += _epochs(place, life.history, logs)
+            account.forbidden += _committed(observed, place, life.history, current, logs)
+
+
+def _of_a_life(
+    observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
+) -> Sequence[Sample]:
+    """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
+    begin = answered_ns(
+        observed, place[0], lives, number, learns_ns(observed.experiment.cluster, observed.stall_ns)
+    )
+    removal = lives[number].removal
+    return [
+        sample
+        for sample in observed.samples.get(place, ())
+        if (number == 0 or sample.t_ns >= begin) and (removal is None or sample.t_ns < removal.t_ns)
+    ]
+
+
+def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
+    """The logs of one incarnation on disk, those that were deleted with it too."""
+    if life.removal is None:
+        return observed.replicas_of(place, life.topic_id)
+    return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
+
+
+def _touched(observed: Observed) -> Mapping[int, Sequence[int]]:
+    """When each node started or ended: its log may be another one afterwards."""
+    times: dict[int, list[int]] = {}
+    for event in observed.events:
+        if event.node is not None and event.kind in {
+            EventKind.NODE_STARTED,
+            EventKind.NODE_ENDED,
+            EventKind.NODE_DIED,
+        }:
+            times.setdefault(event.node, []).append(event.t_ns)
+    return times
+
+
+def _between(times: Sequence[int], begin: int, end: int) -> bool:
+    return any(begin <= time <= end for time in times)
+
+
+def _current(samples: Sequence[Sample], history: Sequence[Moment]) -> Iterator[tuple[Sample, Moment]]:
+    """Samples that name the leader and epoch that the metadata log has for their time, with that state."""
+    starts = [moment.t_ns for moment in history]
+    for sample in samples:
+        at = bisect_right(starts, sample.t_ns) - 1
+        if at < 0:
+            continue
+        partition = history[at].partition
+        if (sample.leader, sample.leader_epoch) == (partition.leader, partition.leader_epoch):
+            yield sample, history[at]
+
+
+def _high_watermarks(
+    place: TopicPartition, current: Sequence[tuple[Sample, Moment]], touched: Mapping[int, Sequence[int]]
+) -> Iterator[ForbiddenStep]:
+    told = [pair for pair in current if pair[0].high_watermark >= 0 and pair[0].leader != NO_LEADER]
+    for (before, _), (after, moment) in pairwise(told):
+        one_reign = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+        if not one_reign or after.high_watermark >= before.high_watermark:
+            continue
+        if _between(touched.get(after.leader, ()), before.t_ns, after.t_ns):
+            continue
+        yield ForbiddenStep(
+            rule="high watermark went back",
+            text=f"{place}: on leader {after.leader} in epoch {after.leader_epoch} the high watermark "
+            f"went from {before.high_watermark} back to {after.high_watermark}",
+            state_before=f"{plain(moment.partition)}; high watermark {before.high_watermark}, log ends "
+            f"{before.log_ends}",
+            source="Partition.maybeIncrementLeaderHW; UnifiedLog.maybeIncrementHighWatermark",
+            offset=moment.offset,
+            t_ns=after.t_ns,
+            topic=place.topic,
+            partition=place.partition,
+        )
+
+
+def _expansions(
+    place: TopicPartition,
+    history: Sequence[Moment],
+    current: Sequence[tuple[Sample, Moment]],
+    touched: Mapping[int, Sequence[int]],
+) -> Iterator[ForbiddenStep]:
+    """Who joins the ISR holds all below the high watermark, and goes on holding it while the leader leads.
+
+    So no log end of its own that is seen afterwards is below a high watermark that was seen before it joined. A new
+    member that never was seen afterwards proves nothing.
+    """
+    for before, now in pairwise(history):
+        joined = set(now.partition.isr) - set(before.partition.isr)
+        if not joined or now.partition.leader_epoch != before.partition.leader_epoch:
+            continue
+        epoch = now.partition.leader_epoch
+        of_epoch = [sample for sample, _ in current if sample.leader_epoch == epoch]
+        marks = [sample.high_watermark for sample in of_epoch if sample.t_ns <= now.t_ns - MARGIN_NS]
+        highest = max(marks, default=-1)
+        for node in sorted(joined):
+            low = _lowest(node, now, history, of_epoch, touched)
+            if low is not None and low.log_ends[node] < highest:
+                yield ForbiddenStep(
+                    rule="ISR expansion below the high watermark",
+                    text=f"{place}: broker {node} joined the ISR in epoch {epoch}, and its log ended at "
+                    f"{low.log_ends[node]} even afterwards; the high watermark had been {highest} before",
+                    state_before=f"{plain(before.partition)}; high watermark {highest}",
+                    source="KIP-320, KIP-497; Partition.isFollowerInSync",
+                    offset=now.offset,
+                    t_ns=now.t_ns,
+                    topic=place.topic,
+                    partition=place.partition,
+                )
+
+
+def _lowest(
+    node: int,
+    joined: Moment,
+    history: Sequence[Moment],
+    of_epoch: Sequence[Sample],
+    touched: Mapping[int, Sequence[int]],
+) -> Sample | None:
+    """The sample with the node's lowest log end while it was in that ISR and its process ran on."""
+    left = next(
+        (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.isr),
+        None,
+    )
+    # A broker is asked again once it has answered: an answer is newer than the one before it was taken. The first
+    # one after a pause may be as old as the pause.
+    answers = [sample for sample in of_epoch if node in sample.log_ends]
+    seen = [
+        sample
+        for previous, sample in pairwise(answers)
+        if previous.t_ns >= joined.t_ns + MARGIN_NS
+        and (left is None or sample.t_ns < left)
+        and not _between(touched.get(node, ()), joined.t_ns - MARGIN_NS, sample.t_ns)
+    ]
+    return min(seen, key=lambda sample: sample.log_ends[node], default=None)
+
+
+def _committed(
+    observed: Observed,
+    place: TopicPartition,
+    history: Sequence[Moment],
+    current: Sequence[tuple[Sample, Moment]],
+    replicas: Sequence[Replica],
+) -> Iterator[ForbiddenStep]:
+    """What was below a high watermark stays, whatever acks: who is elected from the ISR has it, and begins above it.
+
+    Where an epoch began is told by the logs on disk: each replica has it from the leader of that epoch.
+    """
+    told = [sample for sample, _ in current if sample.leader != NO_LEADER]
+    for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):
+        earlier = [sample for sample in told if sample.leader_epoch < epoch]
+        seen = max(earlier, key=lambda sample: sample.high_watermark, default=None)
+        if seen is None or seen.high_watermark <= start:
+            continue
+        since = [one for one in history if seen.leader_epoch < one.partition.leader_epoch <= epoch]
+        if not since or not all(one.clean for one in since):
+            continue
+        elected = next(one for one in since if one.partition.leader_epoch == since[-1].partition.leader_epoch)
+        if observed.cut_before({one.partition.leader for one in since}, elected.t_ns):
+            continue
+        yield ForbiddenStep(
+            rule="committed records cut",
+            text=f"{place}: the high watermark was {seen.high_watermark} in epoch {seen.leader_epoch}, and broker "
+            f"{elected.partition.leader}, elected cleanly ({elected.cause}), began epoch {epoch} at {start}",
+            state_before=f"broker {seen.leader} led in epoch {seen.leader_epoch}, ISR {list(seen.isr)}; high "
+            f"watermark {seen.high_watermark}, log ends {seen.log_ends}",
+            source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
+            offset=elected.offset,
+            t_ns=elected.t_ns,
+            topic=place.topic,
+            partition=place.partition,
+        )
+        return
+
+
+def _epochs(
+    place: TopicPartition, history: Sequence[Moment], replicas: Sequence[Replica]
+) -> Iterator[ForbiddenStep]:
+    """A log's epochs rise with its offsets, and each had a leader who wrote in it."""
+    led = {moment.partition.leader_epoch for moment in history if moment.partition.leader != NO_LEADER}
+    for replica in replicas:
+        strange = [entry.epoch for entry in replica.epochs if entry.epoch not in led]
+        falling = any(
+            one.epoch >= two.epoch or one.start > two.start for one, two in pairwise(replica.epochs)
+        )
+        if not strange and not falling:
+            continue
+        what = f"epoch {strange[0]}, in which nobody led" if strange else "epochs that do not rise"
+        yield ForbiddenStep(
+            rule="epochs of a log",
+            text=f"{place}: the log of broker {replica.node} has {what}",
+            state_before=", ".join(f"epoch {entry.epoch} from {entry.start}" for entry in replica.epochs),
+            source="KIP-101; LeaderEpochFileCache.assign",
+            topic=place.topic,
+            partition=place.partition,
+        )

@@ -1,0 +1,43 @@
+"""How a producer process ends whose client died of a fatal error: as a reset, after which another takes its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from ackproof.clients import producer
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: bool) -> None:
+    """librdkafka raises a fatal error once more where nobody polled after it, as after a failed commit."""
+
+    def close() -> None:
+        raise KafkaException(KafkaError(48, "Failed to end transaction", fatal=fatal))
+
+    process = producer.ProducerProcess.__new__(producer.ProducerProcess)
+    told: list[str] = []
+    for name in ("_load", "_flush", "_let_them_read"):
+        monkeypatch.setattr(process, name, lambda: None)
+    reports = SimpleNamespace(fatal="", settle=lambda: None)
+    reports.ended_by = lambda error: setattr(reports, "fatal", error.str())
+    given = {
+        "transactions": None,
+        "counters": SimpleNamespace(stage=None),
+        "client": SimpleNamespace(close=close),
+        "reports": reports,
+        "converter": SimpleNamespace(finish=lambda: None),
+        "ledger": tmp_path,
+        "events": SimpleNamespace(add=lambda kind, reason: told.append(f"{kind}: {reason}")),
+    }
+    for name, value in given.items():
+        monkeypatch.setattr(process, name, value, raising=False)
+    if not fatal:
+        with pytest.raises(KafkaException):
+            process.run()
+        return
+    assert process.run() == producer.EXIT_RESET
+    assert told == ["reset: Failed to end transaction"]

@@ -1,0 +1,259 @@
+"""Live readers: every record handed over is a row, resets are said, a killed one keeps its closed parts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackproof.clients.reader import ReaderProcess, cut_at, goes_on
+from ackproof.rundir.commits import read_commits
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import encoder
+from ackproof.rundir.schema import CONSUMED
+
+OFFSET_COMMIT = 8
+RUN_ID = "00112233aabbccdd"
+
+
+def reads(load) -> dict[tuple[int, int, str, int], list[dict]]:
+    """Rows by (reader, assignment, topic, partition), in order of read_seq."""
+    grouped: dict[tuple[int, int, str, int], list[dict]] = {}
+    for row in load.consumed().to_pylist():
+        key = (row["reader"], row["assignment"], row["topic"], row["partition"])
+        grouped.setdefault(key, []).append(row)
+    return grouped
+
+
+def test_readers_read_everything_once_and_in_order(kafka, load) -> None:
+    load = load(kafka, topics={"a": 2, "b": 1}, rate="20000/s", live=2)
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 3000 and load.workload.read() >= 2000, "reads")
+    load.workload.stop()
+    produced = {(row["producer"], row["seq"]): row for row in load.produced().to_pylist()}
+    by_reader = load.consumed().to_pylist()
+    assert load.workload.read() == len(by_reader) == 2 * len(produced)
+    for reader in (0, 1):
+        rows = [row for row in by_reader if row["reader"] == reader]
+        assert [row["read_seq"] for row in rows] == list(range(len(rows)))
+        assert {(row["producer"], row["seq"]) for row in rows} == produced.keys()
+        assert len(list((load.run.consumed / f"client=r{reader}").glob("part-*"))) >= 1
+        assert (load.run.consumed / f"client=r{reader}" / "_END").exists()
+    for row in by_reader:
+        source = produced[row["producer"], row["seq"]]
+        for name in ("topic", "partition", "offset"):
+            assert row[name] == source[name]
+        assert (row["origin_topic"], row["origin_partition"]) == (source["topic"], source["partition"])
+        assert row["intact"] is True
+        assert (row["phase"], row["assignment"]) == (0, 0)
+        assert row["read_ns"] > source["sent_ns"]
+        assert row["timestamp_ms"] > 1_700_000_000_000
+        assert row["leader_epoch"] >= -1
+    for rows in reads(load).values():
+        assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert load.workload.read("b", 0) == 2 * sum(row["topic"] == "b" for row in produced.values())
+
+
+def test_a_reader_commits_and_writes_down_what_was_answered(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms")
+    load.workload.start()
+    commits = load.run.commits("r0")
+    load.until(lambda: sum(commit.good for commit in read_commits(commits)) >= 3, "commits")
+    kafka.fail(OFFSET_COMMIT, [KafkaError.GROUP_AUTHORIZATION_FAILED])
+    load.until(lambda: any(commit.error for commit in read_commits(commits)), "a refusal")
+    load.workload.stop()
+    found = read_commits(commits)
+    assert {commit.error for commit in found} == {"", "GROUP_AUTHORIZATION_FAILED"}
+    offsets = [commit.offsets[0][2] for commit in found]
+    assert offsets == sorted(offsets) and offsets[-1] <= load.workload.read()
+
+
+def test_a_reader_whose_commit_is_never_answered_ends_all_the_same(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms")
+    load.workload.start()
+    commits = load.run.commits("r0")
+    load.until(lambda: any(commit.good for commit in read_commits(commits)), "a commit")
+    kafka.down()
+    load.until(lambda: read_commits(commits)[-1].done_ns < 0, "a commit without an answer")
+    load.workload.stop()
+    assert (load.run.consumed / "client=r0" / "_END").exists()
+
+
+def test_what_is_not_ours_is_nobody(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="100/s", live=1)
+    values = [
+        encoder("ffffffffffffffff", 1, "orders", 0, 100)(7),  # another run's
+        b"hello",
+        None,
+        encoder(RUN_ID, 4, "elsewhere", 9, 90)(8),
+        bytes([encoder(RUN_ID, 4, "orders", 0, 90)(9)[0]]) + bytes(89),
+    ]
+    client = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+    for value in values:
+        client.produce("orders", value, partition=0)
+    client.flush(5)
+    client.close()
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 5 + 5, "reads")
+    load.workload.stop()
+    rows = load.consumed().to_pylist()[:5]
+    said = [
+        (row["producer"], row["seq"], row["origin_topic"], row["origin_partition"], row["intact"])
+        for row in rows
+    ]
+    nobody = (-1, -1, "", -1, False)
+    assert said == [(-1, -1, "", -1, True), nobody, nobody, (4, 8, "elsewhere", 9, True), nobody]
+
+
+def test_a_reader_that_the_log_start_has_passed_says_so_and_goes_on(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 2}, rate="2000/s", live=1)
+    kafka.rtt(20)  # so that records are deleted before the reader has fetched them
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 500, "reads")
+    resets: list[object] = []
+
+    def reset_seen() -> bool:
+        kafka.delete_records("orders", 0, load.workload.acked("orders", 0))
+        resets[:] = [event for event in load.events() if event.kind == "client-reset"]
+        return bool(resets)
+
+    load.until(reset_seen, "a reset")
+    before = load.workload.read("orders", 0)
+    load.until(lambda: load.workload.read("orders", 0) >= before + 100, "reads after the reset")
+    load.workload.stop()
+    event = resets[0]
+    assert (event.client, event.topic, event.partition) == ("r0", "orders", 0)
+    assert event.detail["goes_on"] == event.detail["start"] > event.detail["position"]
+    rows = load.consumed().to_pylist()
+    assert max(row["assignment"] for row in rows) >= 1
+    for rows in reads(load).values():
+        offsets = [row["offset"] for row in rows]
+        assert offsets == sorted(set(offsets)), "never back within an assignment"
+    first = next(
+        row["offset"] for row in load.consumed().to_pylist() if row["partition"] == 0 and row["assignment"]
+    )
+    assert first >= event.detail["goes_on"]
+    # the other partition was read on without a gap, though under a new number
+    other = [row["offset"] for row in load.consumed().to_pylist() if row["partition"] == 1]
+    assert other == list(range(len(other)))
+
+
+def test_a_killed_reader_keeps_its_closed_parts(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1)
+    load.workload.start()
+    folder = load.run.consumed / "client=r0"
+    load.until(lambda: len(parts(folder)) >= 2, "closed parts")
+    (folder / ".part-000099.parquet.1.tmp").write_bytes(b"PAR1")
+    load.workload.kill("r0")
+    read = load.workload.read()
+    load.workload.stop()
+    rows = read_parts(folder, CONSUMED).sort_by("read_seq")
+    assert rows["read_seq"].to_pylist() == list(range(rows.num_rows))
+    assert 0 < rows.num_rows <= read
+    assert not list(folder.glob(".part*"))
+    assert not (folder / "_END").exists()
+
+
+def test_a_reader_outlives_its_brokers(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="500/s", live=1, delivery_timeout="20s")
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 100, "reads")
+    kafka.down()
+    sent = load.sent()
+    load.until(lambda: load.sent() >= sent + 200, "sends")
+    kafka.up()
+    before = load.workload.read()
+    load.until(lambda: load.workload.read() >= before + 100, "reads after the brokers came back")
+    load.workload.stop()
+    for rows in reads(load).values():
+        assert [row["offset"] for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("bad", ["auto.offset.reset", "enable.partition.eof"])
+def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp_path: Path) -> None:
+    from ackproof.base.errors import BadInput
+    from ackproof.clients.config import reader_config
+
+    with pytest.raises(BadInput, match=bad):
+        reader_config({bad: "x"}, "read_uncommitted", "", "r0")
+
+
+class Stalled:
+    """A log of `end` records whose leader answers, and hands out nothing for `stall_s`, then all of it."""
+
+    def __init__(self, end: int, stall_s: float, answers: bool) -> None:
+        self.end, self.stall_s, self.answers = end, stall_s, answers
+        self.began = time.monotonic()
+
+    def get_watermark_offsets(self, place: ClientPartition, timeout: float) -> tuple[int, int]:
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, self.end
+
+    def give(self, reader: ReaderProcess) -> int:
+        time.sleep(0.02)
+        if reader.positions[0] == self.end or time.monotonic() < self.began + self.stall_s:
+            return 0
+        reader.positions[0] = self.end
+        return self.end
+
+
+@pytest.mark.parametrize(
+    ("end", "stall_s", "answers", "read", "bound_s"),
+    [
+        (50, 0.8, True, 50, 1.4),  # a standstill is not the end, where one knows the end
+        (50, 0.8, False, -1, 0.75),  # nobody says where the end is: it leaves in the quiet
+        (50, 60, True, -1, 2.5),  # what never comes is not awaited for long
+        (0, 60, True, -1, 0.1),  # an empty log holds nobody up
+        (50, 0, True, 50, 0.3),
+    ],
+)
+def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
+    end: int, stall_s: float, answers: bool, read: int, bound_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = object.__new__(ReaderProcess)
+    client = Stalled(end, stall_s, answers)
+    reader.settings = SimpleNamespace(places=(TopicPartition("orders", 0),))  # type: ignore[assignment]
+    reader.positions = np.array([-1])
+    reader.client = client  # type: ignore[assignment]
+    reader.stop = Event()
+    reader.stop.set()
+    monkeypatch.setattr(ReaderProcess, "_step", lambda one: client.give(one))
+    reader._live()
+    assert reader.positions.tolist() == [read]
+    assert time.monotonic() - client.began < bound_s
+
+
+@pytest.mark.parametrize(
+    ("position", "low", "high", "cut", "resumes"),
+    [
+        (7610, 0, 1199, 1199, 1199),
+        (7610, 0, 1300, 1199, 1199),
+        (7610, 0, 9000, 1199, 1199),
+        (7610, 0, 7610, 1199, 1199),
+        (7610, 2000, 9000, 1199, 2000),
+        (7610, 0, 1100, 1199, 1100),
+        (7610, 0, 9000, None, 0),
+        (7610, 300, 1199, None, 300),
+        (100, 300, 1199, None, 300),
+        (100, 300, 1199, 1000, 300),
+    ],
+)
+def test_where_a_reader_goes_on(position: int, low: int, high: int, cut: int | None, resumes: int) -> None:
+    assert goes_on(position, low, high, cut) == resumes
+
+
+def test_where_a_log_was_cut_is_told_by_the_library_in_its_text() -> None:
+    text = (
+        "Partition log truncation detected at offset 7610 (leader epoch 0): broker end offset is 1199 (offset leader "
+        "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+    )
+    assert cut_at(text) == 1199
+    assert cut_at("Broker: Offset out of range (broker 1)") is None
