@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ackproof.audit.results import AuditResult
-from ackproof.cli import gating
 from ackproof.cli.main import main_code
 from ackproof.experiment.problems import Problem, Severity
 from ackproof.run import conclude as concluding
@@ -17,6 +16,7 @@ from ackproof.rundir.comparison import ComparisonFile
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from ackproof_lab.gate import gating
 from ackproof_reports.gate import GateColumn, GateResult, annotation, output
 from ackproof_reports.loading import load_batch
 from local_action import read_outputs
