@@ -49,11 +49,11 @@ _TEXTS = {
     BYTE_RATE_PATTERN: "bytes per second, as `50KB/s`",
     SHARE_PATTERN: "share, as `20%`",
 }
-_ROLE = "a [role](experiments.md#whom-roles)"
+_ROLE = "a [role](experiments.md#roles)"
 _NAMES = {
     "target": _ROLE,
     "over": _ROLE,
-    "link": "a [link](experiments.md#whom-roles)",
+    "link": "a [link](experiments.md#roles)",
     "api": "an [API](#which-requests-are-sent-where)",
     "partition": "partition, as `orders/0`",
     "groups": "groups of nodes",
