@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import final_rows, ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
-from ackproof_model.explain.rows import final_rows, ledger_rows
 
 _UNKNOWN = (-1, -1)
 _REPORTED_NS: Final = 1_000_000_000

@@ -20,10 +20,9 @@ from ackproof.judge.copies import sent_again
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Resend
-from ackproof.rundir.ledger import parts
+from ackproof.rundir.ledger import final_rows, parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED
-from ackproof_model.explain.rows import final_rows
 
 if TYPE_CHECKING:
     from ackproof.experiment.case import Case

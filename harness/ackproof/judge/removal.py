@@ -28,11 +28,11 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import EVER, NEVER, Removal, write_removals
 from ackproof.rundir.timeline import fault_name
-from ackproof_model.explain.rows import ledger_rows
 
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,14 @@ import pyarrow.parquet as pq
 
 from ackproof.rundir import storage
 from ackproof.rundir.arrow import numbers, texts
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import Column, Shelf, order_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 _PART: Final = "part-{:06d}.parquet"
 _PARTS: Final = "part-*.parquet"
@@ -161,6 +166,25 @@ def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
     """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
     tables = [storage.table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
+    """Return these columns of the rows that match. Raises OSError or ArrowException for a part that cannot be read."""
+    return storage.rows_of(parts(folder), columns, wanted)
+
+
+def final_rows(
+    run: CaseDir, place: TopicPartition, columns: list[str], phase: ReadPhase = ReadPhase.FINAL
+) -> pa.Table:
+    """Return these columns of a partition's final read: by default at read_uncommitted."""
+    import pyarrow.compute as pc  # writers of ledgers need none of it
+
+    wanted = (
+        (pc.field("phase") == int(phase))
+        & (pc.field("topic") == place.topic)
+        & (pc.field("partition") == place.partition)
+    )
+    return storage.rows_of(parts(run.consumed), columns, wanted, CONSUMED)
 
 
 def remove_unfinished(folder: Path) -> int:

@@ -1,15 +1,27 @@
 """`prediction.json`: what the reference implementation says may happen under these settings and these faults.
 
-Written by the judge (`ackproof_model.predict.prediction`); the reports read it.
+Written by the judge (`ackproof.judge.oracle`); the reports read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
 
 from ackproof.rundir.documents import Document
-from ackproof_reference.chance import GRAVEST_FIRST
-from ackproof_reference.chance import Chance as Chance
+
+
+class Chance(StrEnum):
+    """Answer to "may this class of anomaly happen?", of a prediction, of settings and of a ruling."""
+
+    IMPOSSIBLE = "impossible"
+    """No interleaving within the scope leads to it, or the settings promise that none does."""
+    POSSIBLE = "possible"
+    UNKNOWN = "unknown"
+
+
+GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
 
 
 class StoryStep(Document):

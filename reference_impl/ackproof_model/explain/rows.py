@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,10 +15,10 @@ import pyarrow.compute as pc
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import parts, read_parts
-from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
+from ackproof.rundir.ledger import final_rows, ledger_rows, parts, read_parts
+from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import CONSUMED, FINDINGS, TRANSACTIONS
+from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
 from ackproof_model.replay.account import LOSSES, PRESENT
 
 Ints = npt.NDArray[np.int64]
@@ -86,23 +85,6 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 def identity(producer: Ints, seq: Ints) -> Ints:
     """(producer, seq) as one number."""
     return (producer << _SEQ_BITS) + seq
-
-
-def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
-    """The rows of a ledger that are wanted. Raises OSError or ArrowException where a part cannot be read."""
-    return storage.rows_of(parts(folder), columns, wanted)
-
-
-def final_rows(
-    run: CaseDir, place: TopicPartition, columns: list[str], phase: ReadPhase = ReadPhase.FINAL
-) -> pa.Table:
-    """What the final reader was handed of a partition, or at read_committed the second one."""
-    wanted = (
-        (pc.field("phase") == int(phase))
-        & (pc.field("topic") == place.topic)
-        & (pc.field("partition") == place.partition)
-    )
-    return storage.rows_of(parts(run.consumed), columns, wanted, CONSUMED)
 
 
 def _committed(run: CaseDir, table: pa.Table) -> Bools:

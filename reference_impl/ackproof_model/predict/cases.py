@@ -44,17 +44,12 @@ def rules_name(case: Case) -> str:
     return (str(newest) if numbers(version)[:2] > newest.number else version) + cluster.metadata.rules
 
 
-def promises_for(case: Case, topic: str) -> Promises:
-    """What the topic's settings promise, together with what storms drew: some of it may change that."""
-    return Promises.of(case.planned, topic)
-
-
 def rules_for(case: Case, topic: str) -> Rules:
     """The protocol as this cluster runs it, with the weakest settings of the topic that were in force at any time.
 
     Raises ValueError for a release that has no rules.
     """
-    promises = promises_for(case, topic)
+    promises = Promises.of(case.planned, topic)
     return replace(code_for(case), min_insync=promises.min_insync, unclean_election=promises.unclean_election)
 
 

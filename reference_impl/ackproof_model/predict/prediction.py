@@ -13,7 +13,7 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.promises import rule
+from ackproof.experiment.promises import Promises, rule
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
@@ -32,7 +32,7 @@ from ackproof_model.predict.answers import (
     answers,
     described,
 )
-from ackproof_model.predict.cases import CaseBudget, promises_for, rules_name, scope_for
+from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
 from ackproof_model.predict.incidents import unpredictable
 from ackproof_reference.explore.scope import Scope
 
@@ -93,7 +93,7 @@ def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
             continue
         for topic in case.experiment.topic_names():
             with contextlib.suppress(ValueError):
-                if not promises_for(case, topic).dropped:
+                if not Promises.of(case.planned, topic).dropped:
                     yield scope_for(case, topic)[0]
 
 
@@ -118,7 +118,7 @@ def _explored(
     scopes: dict[str, None] = {}
     states = 0
     for topic in case.experiment.topic_names() if not refused else ():
-        if promises_for(case, topic).dropped:
+        if Promises.of(case.planned, topic).dropped:
             refused.append(f"{topic}: the topic is deleted on the way, and what it held goes with it")
             continue
         try:
@@ -170,7 +170,7 @@ def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile
         for topic in topics:
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue
-            said = rule(anomaly, promises_for(case, topic))
+            said = rule(anomaly, Promises.of(case.planned, topic))
             one = PredictedClass(anomaly=anomaly, chance=said.foreseen, why=said.foretold, explored=False)
             added.setdefault(one, []).append(topic)
     whole = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.experiment.promises import Ruling, rule
+from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.forbidden import ruling
@@ -14,7 +14,6 @@ from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
-from ackproof_model.predict.cases import promises_for
 
 from .conftest import MakeRun, Predicted, Replayed
 
@@ -323,7 +322,7 @@ def test_what_is_unknown_and_demanded_is_not_forbidden(make_run: MakeRun, predic
 def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: MakeRun) -> None:
     """Nothing is said of the class; or by the settings' own rule alone. All else is a prediction."""
     run = make_run(producers="acks: all", min_insync=2)
-    promises = promises_for(case_from_json(CaseFile.load(run.case_json).resolved), "orders")
+    promises = Promises.of(case_from_json(CaseFile.load(run.case_json).resolved).planned, "orders")
     usual = rule("lost", promises)
 
     def said(*classes: PredictedClass) -> Ruling:

@@ -15,8 +15,8 @@ from ackproof.experiment.setting_effects import Effect, kafka_settings, markdown
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.topic_settings import TOPIC_SETTINGS
 from ackproof.plan.cases import cases, load
+from ackproof.rundir.prediction import Chance
 from ackproof_model.predict.cases import code_for, counted_for
-from ackproof_reference.chance import Chance
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 NAMES = [*kafka_settings(), *((None, name) for name in KNOWN_FEATURES)]

@@ -15,11 +15,11 @@ from ackproof.judge.liveness import blocked
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES_BIN_NS
 from ackproof.rundir.timeline import EventKind
-from ackproof_model.explain.rows import ledger_rows
 
 
 def check(facts: Facts) -> Iterator[Opinion]:

@@ -20,9 +20,7 @@ from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import Chance, PredictedClass
-from ackproof_model.predict.cases import promises_for
-from ackproof_reference.chance import GRAVEST_FIRST
+from ackproof.rundir.prediction import GRAVEST_FIRST, Chance, PredictedClass
 
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 
@@ -40,7 +38,7 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     """Each class with its count, over all topics."""
     experiment = facts.case.experiment
-    topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
+    topics = {topic: Promises.of(facts.case.planned, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
         if anomaly in LIVENESS:
             yield judge_liveness(facts, anomaly, whole)
