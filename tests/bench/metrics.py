@@ -26,7 +26,7 @@ from ackproof.cluster.install import Installation, install
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.observe.scraper import Scraper
-from ackproof.provision.exporter import exporter_jar
+from ackproof.provision.tools import exporter_jar
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Timeline
 

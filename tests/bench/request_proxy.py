@@ -28,7 +28,7 @@ from ackproof.cluster.addresses import Address
 from ackproof.network.requests.proxy import RequestProxy
 from ackproof.network.requests.rules import Kind, Rule, Side
 from ackproof.network.toxiproxy import ProxyServer, Way
-from ackproof.provision.toxiproxy import toxiproxy_server
+from ackproof.provision.tools import toxiproxy_server
 
 HOST: Final = "127.0.0.1"
 LARGE: Final = 1 << 20

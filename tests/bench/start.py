@@ -28,9 +28,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.provision.archive import Role
 from ackproof.provision.checkpoint import CHECKPOINT
-from ackproof.provision.jvm import SERVER, java_command
+from ackproof.provision.jvm import SERVER, Role, java_command
 
 BAR = 2.5 / 1.9
 CONTROLLER, BROKERS = 1, (2, 3, 4)

@@ -33,7 +33,7 @@ from ackproof.network.mesh import Link
 from ackproof.network.probe import KAFKA, Speech
 from ackproof.network.proxied import Wiring
 from ackproof.network.toxiproxy import ProxyServer
-from ackproof.provision.toxiproxy import toxiproxy_server
+from ackproof.provision.tools import toxiproxy_server
 
 pytestmark = [
     pytest.mark.cluster,

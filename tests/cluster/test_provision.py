@@ -14,11 +14,10 @@ from ackproof.base.errors import BadInput
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.doctor import doctor
-from ackproof.provision.archive import ROLES, archive_folder, archive_in_use, why_unusable
 from ackproof.provision.checkpoint import bootstrap_checkpoint
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
-from ackproof.provision.warm_up import warm_up
+from ackproof.provision.jvm import ROLES, archive_folder, archive_in_use, warm_up, why_unusable
 
 from .conftest import Clusters
 

@@ -19,7 +19,7 @@ from typing import Final
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
 from ackproof.experiment.backends import Need
-from ackproof.provision.clock import library
+from ackproof.provision.tools import clock_library
 
 _STAMPED: Final = re.compile(
     r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] .*(?:Unexpected error from|[Cc]lose of session|Len error)",
@@ -102,9 +102,9 @@ class NodeClock:
 def require(needs: Set[Need]) -> None:
     """Make what these needs take, before anything is started. Raises `MissingTool`, `ProvisionFailed`."""
     if Need.CLOCKS in needs:
-        library()
+        clock_library()
 
 
 def preload(file: Path, at: Path | None = None) -> dict[str, str]:
     """Variables by which a JVM takes its clock from `file`. `at`: where the JVM finds the library, if not here."""
-    return {"LD_PRELOAD": str(at or library()), "ACKPROOF_CLOCK": str(file)}
+    return {"LD_PRELOAD": str(at or clock_library()), "ACKPROOF_CLOCK": str(file)}

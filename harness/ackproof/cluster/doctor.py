@@ -23,12 +23,11 @@ from ackproof.cluster.install import EVERY_NODE, install
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.releases import DEFAULT
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.provision import clock, maven, toxiproxy
-from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision import maven
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java
-from ackproof.provision.nft import find_nft
-from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
+from ackproof.provision.tools import find_compiler, find_nft, locate_toxiproxy
 from ackproof.rundir.layout import CaseDir
 
 _LEAST_PYTHON = (3, 11)
@@ -68,9 +67,9 @@ def doctor(
         ("loopback", "brokers need all of 127.0.0.0/8: ip addr add 127.0.0.1/8 dev lo", _loopback),
         ("jars", "look at Maven's settings and the network", lambda: _jars(version, progress)),
         ("class data", "a run works without, but starts slower", lambda: _archive(version, progress)),
-        ("links", "", lambda: _optional(toxiproxy.where, "links are broken")),
+        ("links", "", lambda: _optional(locate_toxiproxy, "links are broken")),
         ("packets", "", lambda: _optional(find_nft, "packets are lost")),
-        ("clocks", "", lambda: _optional(clock.find_compiler, "clocks jump")),
+        ("clocks", "", lambda: _optional(find_compiler, "clocks jump")),
         ("start", "the node's last log lines say more", lambda: _start(version, progress)),
     ]
     checks: list[Check] = []

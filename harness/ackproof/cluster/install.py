@@ -16,11 +16,11 @@ import psutil
 from ackproof.cluster.metadata.kraft.log import levels_in
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.provision.archive import Role, class_data_archives
 from ackproof.provision.builds import find_build
 from ackproof.provision.checkpoint import bootstrap_checkpoint
 from ackproof.provision.jars import KafkaJars, copy_build, prepare_jars
 from ackproof.provision.java import Java, find_java
+from ackproof.provision.jvm import Role, class_data_archives
 from ackproof.provision.progress import ProgressSink, ignore
 
 EVERY_NODE: Final = "used by every node"

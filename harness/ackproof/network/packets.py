@@ -19,7 +19,7 @@ from ackproof.base.errors import BadInput
 from ackproof.base.processes import is_alive, started
 from ackproof.cluster.addresses import Address
 from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, LinkError, Loss, Reset
-from ackproof.provision.nft import find_nft
+from ackproof.provision.tools import find_nft
 
 TIMEOUT_S: Final = 10.0
 PREFIX: Final = "ackproof_"

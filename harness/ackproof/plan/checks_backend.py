@@ -21,8 +21,7 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems, ordered, path_of
 from ackproof.plan.entries import own_fields
-from ackproof.provision.clock import find_compiler
-from ackproof.provision.nft import find_nft
+from ackproof.provision.tools import find_compiler, find_nft
 
 
 @cache

@@ -17,11 +17,10 @@ from pathlib import Path
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag, spawn
 from ackproof.provision.cache import build_once
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
 from ackproof.provision.jvm import STORAGE_TOOL, java_command
-from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 
 CHECKPOINT = "bootstrap.checkpoint"
 _SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"

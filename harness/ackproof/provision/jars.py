@@ -22,8 +22,7 @@ from ackproof.experiment.releases import line_of
 from ackproof.provision import maven
 from ackproof.provision.builds import FoundBuild, artifact_of, find_build, read_patch, require_replacing
 from ackproof.provision.cache import build_once, sha256
-from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import (
     Lock,
     compute_digest,

@@ -1,13 +1,28 @@
-"""How a Kafka JVM of ours is started, and where it logs to. INFO: elections, ISR changes, truncations, fencing."""
+"""JVMs of Kafka nodes: command line, log configuration (INFO), and class-data archives (AppCDS).
+
+An archive holds Kafka's classes parsed, for every node to map: a cluster starts in less than half the time.
+It is valid for one build of Java and one class path: the same jars by absolute path, size and time, in one order. Its
+folder's name contains all of that. Java ignores an archive that does not fit without a message; so each is tried before
+use, and `archive_in_use` checks that a process has it mapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from ackproof.provision.cache import build_once, discard
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import is_4
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
 
 _HERE = Path(__file__).parent
 
@@ -16,10 +31,7 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
-    """Flags that make a small node start fast and stay small.
-
-    Serial collector, first compiler tier only, no performance file; a heap of at most `heap_bytes`.
-    """
+    """Return flags for a small node: serial collector, first compiler tier, no performance file, this largest heap."""
     megabytes = max(1, heap_bytes >> 20)
     return [
         f"-Xmx{megabytes}m",
@@ -41,7 +53,7 @@ def java_command(
     heap_bytes: int = 256 << 20,
     flags: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that runs a main class of these jars. It logs to `log`; `flags` come after `jvm_flags`."""
+    """Return the command line that runs a main class of these jars, logging to `log`; `flags` follow `jvm_flags`."""
     return [
         str(java.path),
         *jvm_flags(heap_bytes),
@@ -55,18 +67,177 @@ def java_command(
 
 
 def logging_arguments(jars: KafkaJars, log_file: Path) -> list[str]:
-    """JVM arguments by which a node of this version appends its log to `log_file` (its folder must be there)."""
+    """Return JVM arguments that append a node's log to `log_file`, whose folder must exist."""
     return logging_by(configuration(jars.version), log_file)
 
 
 def configuration(version: str) -> Path:
-    """The file by which a node of this version logs to the file that `-Dackproof.log` names."""
+    """Return the log configuration for this version; it logs to the file that `-Dackproof.log` names."""
     return _HERE / ("log4j2.properties" if is_4(version) else "log4j.properties")
 
 
 def logging_by(configuration_file: Path, log_file: Path) -> list[str]:
-    """JVM arguments for a configuration file, wherever it stands; its name says which log4j reads it."""
+    """Return JVM arguments for a configuration file; its name says which log4j reads it."""
     target = f"-Dackproof.log={log_file}"
     if configuration_file.name.startswith("log4j2"):
         return [f"-Dlog4j2.configurationFile={configuration_file}", target]
     return [f"-Dlog4j.configuration=file:{configuration_file}", target]
+
+
+Role = Literal["broker", "controller"]
+ROLES: tuple[Role, ...] = ("broker", "controller")
+
+_TRY_TIMEOUT_S = 30.0
+
+
+def class_data_archives(
+    jars: KafkaJars, java: Java, make: Callable[[Path], None], progress: ProgressSink = ignore
+) -> dict[Role, Path]:
+    """Return the archive of each role, for `-XX:SharedArchiveFile`; a combined node takes the broker's.
+
+    `make(folder)` makes both, once per version, Java and class path. Raises `ProvisionFailed` if none works.
+    """
+    folder = archive_folder(jars, java)
+    archives: dict[Role, Path] = {role: folder / f"{role}.jsa" for role in ROLES}
+
+    def unusable() -> str:
+        build_once(folder, make, progress)
+        return next(filter(None, (why_unusable(path, jars, java) for path in archives.values())), "")
+
+    if reason := unusable():
+        progress(Progress("archive", f"the class-data archive cannot be used ({reason}): making it again"))
+        discard(folder, progress)
+        if reason := unusable():
+            raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")
+    return archives
+
+
+def archive_folder(jars: KafkaJars, java: Java) -> Path:
+    """Return the folder of the archives for this Java and exactly these files."""
+    stats = ((path, path.stat()) for path in jars.classpath)
+    text = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return jars.home / "archives" / f"java-{java.major}-{java.identity}-{key}"
+
+
+def archive_in_use(pid: int, archive: Path) -> bool:
+    """Return True if this process has the archive mapped, which Java does first; False if the process is gone."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    wanted = str(archive.resolve())
+    return any(line.endswith(wanted) for line in maps.splitlines())
+
+
+_usable: set[tuple[str, int, int, str, str]] = set()
+"""Archives that worked in this process: path, size and time of change (ns), class path, Java."""
+
+
+def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
+    """Return why Java cannot use the archive, empty if it can (0.1 s, once per process)."""
+    if not archive.is_file():
+        return "it is not there"
+    stat = archive.stat()
+    look = (str(archive), stat.st_size, stat.st_mtime_ns, jars.classpath_argument, java.identity)
+    if look in _usable:
+        return ""
+    command = [
+        str(java.path),
+        *jvm_flags(),
+        "-Xshare:on",  # an archive that does not fit ends this JVM; with "auto" it would only be slow
+        "-XX:+VerifySharedSpaces",  # a damaged one too
+        f"-XX:SharedArchiveFile={archive}",
+        "-cp",
+        jars.classpath_argument,
+        "-version",
+    ]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"Java did not answer within {_TRY_TIMEOUT_S:g} s"
+    if answer.returncode != 0:
+        return (
+            " ".join((answer.stderr + answer.stdout).split())[:300] or f"Java ended with {answer.returncode}"
+        )
+    _usable.add(look)
+    return ""
+
+
+_TOPIC = "warm-up"
+_RECORDS = 200
+_WARM_UP_WITHIN_S = 30.0
+
+Settings = dict[str, str | int | float | bool]
+
+
+def warm_up(bootstrap: str, *, leader: int, follower: int) -> None:
+    """Use a cluster as clients do, so that nodes load the classes that belong into their archive.
+
+    Create a topic, produce (plain, compressed, in a transaction), read in a group, commit. `leader` leads one
+    partition and follows in the other. Raises `ProvisionFailed` if the cluster fails.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        _create(bootstrap, leader, follower)
+        _produce(bootstrap)
+        _consume(bootstrap)
+    except KafkaException as error:
+        raise ProvisionFailed(f"a cluster for class-data archives does not work: {error}") from error
+
+
+def _create(bootstrap: str, leader: int, follower: int) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    assignment = [[leader, follower], [follower, leader]]
+    topic = NewTopic(_TOPIC, num_partitions=len(assignment), replica_assignment=assignment)
+    admin = AdminClient(_settings(bootstrap))  # has to live until the answer is there
+    admin.create_topics([topic])[_TOPIC].result(_WARM_UP_WITHIN_S)
+
+
+def _produce(bootstrap: str) -> None:
+    from confluent_kafka import Producer
+
+    kinds: tuple[Settings, ...] = ({"acks": "all", "compression.type": "lz4"}, {"acks": "1"})
+    for settings in kinds:
+        _send(Producer({**_settings(bootstrap), **settings}))
+    producer = Producer({**_settings(bootstrap), "transactional.id": "warm-up"})
+    producer.init_transactions(_WARM_UP_WITHIN_S)
+    producer.begin_transaction()
+    _send(producer)
+    producer.commit_transaction(_WARM_UP_WITHIN_S)
+
+
+def _send(producer: Producer) -> None:
+    for number in range(_RECORDS):
+        producer.produce(_TOPIC, b"x" * 100, partition=number % 2)
+    if left := producer.flush(_WARM_UP_WITHIN_S):
+        raise ProvisionFailed(f"{left} records were not acknowledged within {_WARM_UP_WITHIN_S:g} s")
+
+
+def _consume(bootstrap: str) -> None:
+    from confluent_kafka import Consumer
+
+    group: Settings = {"group.id": "warm-up", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**_settings(bootstrap), **group})
+    try:
+        consumer.subscribe([_TOPIC])
+        if not consumer.consume(_RECORDS, _WARM_UP_WITHIN_S):
+            raise ProvisionFailed(f"no record came back within {_WARM_UP_WITHIN_S:g} s")
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _settings(bootstrap: str) -> Settings:
+    # quick to notice new leaders and coordinators; librdkafka's own complaints while nodes start are not news
+    return {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "topic.metadata.refresh.interval.ms": 200,
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        "retry.backoff.ms": 50,
+        "fetch.error.backoff.ms": 50,
+    }

@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.base.wait import wait_until
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.java import find_java
-from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 
 INSTALL = "apt-get install maven"
 

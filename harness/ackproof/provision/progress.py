@@ -1,10 +1,12 @@
-"""What a long step tells while it goes on. The console shows it; this room prints nothing."""
+"""Progress and failure of a long step of provisioning. The console shows it; this room prints nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+from ackproof.base.errors import AckproofError
 
 Stage = Literal["wait", "download", "verify", "archive", "format", "check", "image"]
 
@@ -19,27 +21,31 @@ class Progress:
     total: int = 0
 
     def __str__(self) -> str:
-        """The message, and how far it is in quarters."""
+        """Return the message, with the share that is done in steps of 25 %."""
         quarters = 4 * self.done // self.total if self.total else 0
         return f"{self.message}, {25 * quarters} %" if quarters else self.message
 
 
 ProgressSink = Callable[[Progress], None]
-"""Who listens. Called on the thread that provisions; what it raises ends the step."""
+"""A listener, called on the thread that provisions; an exception from it ends the step."""
 
 
 def in_words(say: Callable[[str], None]) -> ProgressSink:
-    """Says each step once, and how far it is when that has changed by a quarter."""
-    said = ""
+    """Return a sink that passes each step to `say` once, and again for each further 25 %."""
+    last = ""
 
-    def tell(progress: Progress) -> None:
-        nonlocal said
-        if str(progress) != said:
-            said = str(progress)
-            say(said)
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if str(progress) != last:
+            last = str(progress)
+            say(last)
 
-    return tell
+    return report
 
 
 def ignore(event: Progress) -> None:
-    """Listen to nothing."""
+    """Drop the event."""
+
+
+class ProvisionFailed(AckproofError):
+    """A thing that a run needs could not be made: a failed download, a wrong checksum, a class-data archive."""

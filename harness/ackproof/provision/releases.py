@@ -19,8 +19,8 @@ from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.experiment.kafka import not_a_version
 from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.provision import maven
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.maven import Artifact
+from ackproof.provision.progress import ProvisionFailed
 
 LOCKS = Path(__file__).parent / "locks"
 SERVER: Final = ("org.apache.kafka", "kafka_2.13")

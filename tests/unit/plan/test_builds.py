@@ -13,7 +13,7 @@ from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.releases import DEFAULT, LINES
 from ackproof.plan import builds
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
-from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.progress import ProvisionFailed
 
 from ..provision.test_builds import build
 from .conftest import Load

@@ -16,8 +16,8 @@ from ackproof.experiment.kafka import KafkaBuild
 from ackproof.provision import maven, releases
 from ackproof.provision.builds import find_build, read_patch
 from ackproof.provision.cache import sha256
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import identify_build, is_cached, kafka_jars, prepare_jars
+from ackproof.provision.progress import ProvisionFailed
 
 from .conftest import VERSION, Machine
 

@@ -8,9 +8,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.provision.checkpoint import bootstrap_checkpoint, meta_properties, new_cluster_id
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
+from ackproof.provision.progress import ProvisionFailed
 
 from .conftest import VERSION, Machine, script
 

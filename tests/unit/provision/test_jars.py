@@ -16,9 +16,8 @@ from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
 from ackproof.provision import releases
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import is_cached, kafka_jars
-from ackproof.provision.progress import Progress
+from ackproof.provision.progress import Progress, ProvisionFailed
 
 from .conftest import JARS, VERSION, Machine
 

@@ -18,8 +18,8 @@ from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
 from ackproof.experiment.backends import BACKENDS, Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.provision.exporter import exporter_jar
 from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.provision.tools import exporter_jar
 
 
 def make_cluster(

@@ -24,9 +24,8 @@ from ackproof.network.proxied import Wiring
 from ackproof.network.requests.links import RequestWay, RequestWiring
 from ackproof.network.requests.proxy import RequestProxy
 from ackproof.network.toxiproxy import ProxyServer, Way
-from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.provision.toxiproxy import toxiproxy_server
+from ackproof.provision.tools import find_nft, toxiproxy_server
 
 _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):([0-9]+)", re.MULTILINE)
 

@@ -19,8 +19,8 @@ from ackproof.cluster.containers.engine import Engine, make_bridge, spoken
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.cluster.containers.leftovers import labels
 from ackproof.provision.checkpoint import new_cluster_id
-from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.warm_up import warm_up
+from ackproof.provision.jvm import warm_up
+from ackproof.provision.progress import ProvisionFailed
 from ackproof.rundir.layout import CaseDir
 
 _CLIENTS: Final = 9094

@@ -35,9 +35,8 @@ from ackproof.cluster.containers.images import (
     image_for,
 )
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import KafkaJars, kafka_jars, prepare_jars
-from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import is_4
 from ackproof.rundir.layout import CaseDir
 

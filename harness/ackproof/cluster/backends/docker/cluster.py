@@ -35,10 +35,8 @@ from ackproof.network.packets import table_of
 from ackproof.network.proxied import Wiring
 from ackproof.network.requests.links import RequestWiring
 from ackproof.network.requests.spaces import SpacesRequestLinks
-from ackproof.provision import clock
-from ackproof.provision.archive import archive_in_use
-from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent
-from ackproof.provision.jvm import SERVER, configuration, logging_by
+from ackproof.provision.jvm import SERVER, archive_in_use, configuration, logging_by
+from ackproof.provision.tools import clock_library, exporter_jar, exporter_settings, java_agent
 
 _SUBNET_TRIES: Final = 8
 
@@ -121,7 +119,7 @@ class DockerCluster(OwnCluster):
     def _lay_more(self, files: NodeFiles) -> None:
         self._lay_logging(files, self.spec.kafka)
         if self._clocks:
-            shutil.copyfile(clock.library(), files.clock_library)
+            shutil.copyfile(clock_library(), files.clock_library)
         if Need.METRICS in self._needs:
             files.exporter.write_text(exporter_settings(), encoding="utf-8")
             jar = exporter_jar(self._progress)

@@ -13,10 +13,8 @@ from ackproof.cluster.backends.process.node import ProcessNode
 from ackproof.cluster.install import Installation
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.provision.archive import ROLES
-from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.progress import Progress, ProgressSink
-from ackproof.provision.warm_up import warm_up
+from ackproof.provision.jvm import ROLES, warm_up
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
 from ackproof.rundir.layout import CaseDir
 
 _WRITER, _PEER = 1, 2

@@ -12,9 +12,8 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.backends import Need
-from ackproof.provision.archive import archive_in_use
-from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent
-from ackproof.provision.jvm import java_command
+from ackproof.provision.jvm import archive_in_use, java_command
+from ackproof.provision.tools import exporter_jar, exporter_settings, java_agent
 
 
 class ProcessCluster(OwnCluster):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.provision.archive import ROLES, archive_folder, archive_in_use, class_data_archives
-from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
+from ackproof.provision.jvm import ROLES, archive_folder, archive_in_use, class_data_archives
+from ackproof.provision.progress import ProvisionFailed
 
 from .conftest import VERSION, Machine, java_script, script
 
@@ -51,7 +51,7 @@ def test_made_once_for_both_roles(machine: Machine) -> None:
     assert all(path.is_relative_to(jars.home) for path in made.values())
 
 
-def test_one_that_does_not_fit_is_made_anew(machine: Machine) -> None:
+def test_one_that_does_not_fit_is_made_again(machine: Machine) -> None:
     script(machine.bin / "java", CHOOSY)
     maker = Maker("bad", "good")
     made = class_data_archives(kafka_jars(VERSION), find_java(), maker, machine.listen)

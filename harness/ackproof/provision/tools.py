@@ -1,0 +1,256 @@
+"""Programs and libraries besides Java and Kafka that faults and observation use, each found, built or fetched once.
+
+* toxiproxy-server, the TCP proxy of links: from the PATH, else built by Go from its module;
+* Prometheus' JMX exporter, the Java agent that serves a node's metrics over HTTP: from Maven;
+* the clock library (`clock.c`), which sets the wall clock of one JVM: compiled here;
+* nft, the kernel's packet filter: from the PATH, for root only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.cache import cache_root
+from ackproof.base.errors import BadInput, MissingTool
+from ackproof.base.processes import RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.provision import maven
+from ackproof.provision.cache import build_once, sha256
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
+from ackproof.rundir.metrics import METRICS
+
+TOXIPROXY_VERSION: Final = "2.12.0"
+TOXIPROXY: Final = "toxiproxy-server"
+INSTALL_TOXIPROXY: Final = (
+    f"put {TOXIPROXY} {TOXIPROXY_VERSION} on the PATH (https://github.com/Shopify/toxiproxy/releases), "
+    "or install Go 1.23 or newer, which builds it"
+)
+_MODULE: Final = "github.com/Shopify/toxiproxy/v2"
+_SUM: Final = "h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg="
+"""Go's checksum of the module's files in this version, which the built program carries."""
+_GO_AT: Final = "/usr/local/go/bin"
+"""Where Go's own installer puts it, on the PATH or not."""
+_BUILD_WITHIN_S: Final = 600.0
+
+
+def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
+    """Return the proxy program; build it if it is not there (10 to 45 s, once).
+
+    Raises `MissingTool`, `ProvisionFailed`.
+    """
+    found = shutil.which(TOXIPROXY)
+    if found is not None:
+        return Path(found).absolute()
+    return (
+        build_once(_toxiproxy_folder(), lambda folder: _build_toxiproxy(folder, progress), progress)
+        / TOXIPROXY
+    )
+
+
+def locate_toxiproxy() -> str:
+    """Say in words where the proxy program is or how it will be built. Raises `MissingTool`; builds nothing."""
+    found = shutil.which(TOXIPROXY)
+    if found is not None:
+        return found
+    if _toxiproxy_folder().exists():
+        return str(_toxiproxy_folder() / TOXIPROXY)
+    return f"not there yet; {_find_go()} builds {TOXIPROXY_VERSION} when links are to be broken"
+
+
+def _toxiproxy_folder() -> Path:
+    return cache_root() / f"toxiproxy-{TOXIPROXY_VERSION}"
+
+
+def _find_go() -> Path:
+    found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{_GO_AT}")
+    if found is None:
+        raise MissingTool(TOXIPROXY, "link faults use it as their TCP proxy", INSTALL_TOXIPROXY)
+    return Path(found)
+
+
+def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
+    go = _find_go()
+    progress(
+        Progress("download", f"building {TOXIPROXY} {TOXIPROXY_VERSION} with Go, this once: some 10 to 45 s")
+    )
+    output = folder / "go.log"
+    child = spawn(
+        [str(go), "install", f"{_MODULE}/cmd/server@v{TOXIPROXY_VERSION}"],
+        run=RunTag(f"provision-{os.getpid()}", folder, folder),
+        role="go",
+        cwd=folder,
+        stdout=output,
+        env={"GOBIN": str(folder), "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"},
+    )
+    try:
+        wait_until(
+            lambda: child.poll() is not None,
+            what=f"Go to build {TOXIPROXY}",
+            timeout_s=_BUILD_WITHIN_S,
+            interval_s=0.1,
+        )
+        status = child.poll()
+    finally:
+        child.kill()
+    built = folder / "server"
+    if status != 0 or not built.exists():
+        said = " ".join(output.read_text(encoding="utf-8", errors="replace").split())
+        raise ProvisionFailed(
+            f"Go could not build {TOXIPROXY} {TOXIPROXY_VERSION} (exit {status}): {said[-300:]}"
+        )
+    _verify_toxiproxy(go, built)
+    built.rename(folder / TOXIPROXY)
+    output.unlink()
+
+
+def _verify_toxiproxy(go: Path, program: Path) -> None:
+    """Raise `ProvisionFailed` unless the program was built from exactly the locked files of this version."""
+    build_info = subprocess.run(
+        [str(go), "version", "-m", str(program)], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    wanted = ["mod", _MODULE, f"v{TOXIPROXY_VERSION}", _SUM]
+    if not any(line.split() == wanted for line in build_info.splitlines()):
+        raise ProvisionFailed(
+            f"{TOXIPROXY} was not built from the locked files of {_MODULE} v{TOXIPROXY_VERSION}; expected {_SUM}"
+        )
+
+
+EXPORTER_VERSION: Final = "0.20.0"
+"""1.0.1, the only later one in Maven Central, takes three times the processor time for a scrape."""
+EXPORTER: Final = f"jmx_prometheus_javaagent-{EXPORTER_VERSION}.jar"
+EXPORTER_SHA256: Final = "8b67ed40485d475648c36d11d21464b484406f85faf912b3363f71a6a7861320"
+_ATTRIBUTES: Final = (
+    "Count", "Min", "Max", "Mean", "StdDev",
+    "50thPercentile", "75thPercentile", "95thPercentile", "98thPercentile", "99thPercentile", "999thPercentile",
+    "MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate", "EventType", "RateUnit", "LatencyUnit",
+)  # fmt: skip
+"""Attributes of Kafka's meters and histograms. Each quantile that is read copies and sorts the whole histogram."""
+_ARTIFACT: Final = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
+
+
+def exporter_jar(progress: ProgressSink = ignore) -> Path:
+    """Return the exporter's jar from the cache, else fetch it with Maven; check its SHA-256 either way.
+
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    """
+    folder = cache_root() / f"jmx-exporter-{EXPORTER_VERSION}-{EXPORTER_SHA256[:12]}"
+    jar = build_once(folder, lambda building: _fetch_exporter(building, progress), progress) / EXPORTER
+    _check_exporter(jar)
+    return jar
+
+
+def _fetch_exporter(folder: Path, progress: ProgressSink) -> None:
+    work, jars = folder / "work", folder / "jars"
+    work.mkdir()
+    what = f"the JMX exporter {EXPORTER_VERSION}"
+    maven.fetch(what, [_ARTIFACT], jars, work, expected=[EXPORTER], progress=progress)
+    (jars / EXPORTER).rename(folder / EXPORTER)
+    _verify_exporter(folder / EXPORTER)
+    shutil.rmtree(jars)
+    shutil.rmtree(work)
+
+
+@cache
+def _check_exporter(jar: Path) -> None:
+    try:
+        _verify_exporter(jar)
+    except ProvisionFailed as error:
+        raise ProvisionFailed(f"{error}. To fetch it again: rm -r {jar.parent}") from error
+
+
+def _verify_exporter(jar: Path) -> None:
+    if (got := sha256(jar)) != EXPORTER_SHA256:
+        raise ProvisionFailed(
+            f"wrong SHA-256 of {jar}: expected {EXPORTER_SHA256}, got {got}; it is not used"
+        )
+
+
+def java_agent(jar: Path, listens: object, settings: Path) -> str:
+    """Return the JVM argument that makes a node serve its metrics at `listens` (`host:port`)."""
+    return f"-javaagent:{jar}={listens}:{settings}"
+
+
+def exporter_settings() -> str:
+    """Return the exporter's configuration: the beans and attributes of `rundir.metrics` alone, by their names there."""
+    beans = list(dict.fromkeys(metric.bean for metric in METRICS.values()))
+    lines = ["startDelaySeconds: 0", "includeObjectNames:", *(f'  - "{bean}"' for bean in beans)]
+    lines.append("excludeObjectNameAttributes:")
+    for bean in beans:
+        wanted = {metric.attribute for metric in METRICS.values() if metric.bean == bean}
+        if wanted != {"Value"}:
+            unasked = ", ".join(f'"{name}"' for name in _ATTRIBUTES if name not in wanted)
+            lines.append(f'  "{bean}": [{unasked}]')
+    lines.append("rules:")
+    for metric in METRICS.values():
+        domain, _, keys = metric.bean.partition(":")
+        pattern = f"{domain}<{', '.join(keys.split(','))}><>{metric.attribute}:"
+        lines += [
+            f"  - pattern: '^{pattern}'",
+            f"    name: {metric.name}",
+            "    type: UNTYPED",
+            "    cache: true",
+        ]
+    return "\n".join([*lines, ""])
+
+
+INSTALL_COMPILER: Final = "apt-get install gcc libc6-dev"
+_CLOCK_SOURCE: Final = Path(__file__).with_name("clock.c")
+_COMPILE_WITHIN_S: Final = 60.0
+
+
+def find_compiler() -> Path:
+    """Return a C compiler from the PATH. Raises `MissingTool`."""
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise MissingTool("a C compiler", "the fault clock_jump compiles a small C library", INSTALL_COMPILER)
+
+
+def clock_library() -> Path:
+    """Return the clock library for LD_PRELOAD; compile it into the cache if it is not there.
+
+    Not libfaketime: it takes over timed waits too, and JVM threads that wait for each other take minutes instead of
+    milliseconds. Raises `MissingTool`, `ProvisionFailed`.
+    """
+    made = cache_root() / "clock" / f"{hashlib.sha256(_CLOCK_SOURCE.read_bytes()).hexdigest()[:12]}.so"
+    if made.exists():
+        return made
+    compiler = find_compiler()
+    made.parent.mkdir(parents=True, exist_ok=True)
+    new = made.with_suffix(f".{os.getpid()}")
+    # no library is linked, not even C's: a container may have another
+    flags = ("-O2", "-shared", "-fPIC", "-nostdlib")
+    command = [str(compiler), *flags, "-o", str(new), str(_CLOCK_SOURCE)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProvisionFailed(f"{compiler} cannot compile clock.c: {error}") from error
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[:300]
+        raise ProvisionFailed(f"{compiler} cannot compile clock.c ({INSTALL_COMPILER}): {said}")
+    new.replace(made)
+    return made
+
+
+INSTALL_NFT: Final = "apt-get install nftables"
+
+
+def find_nft() -> Path:
+    """Return the program nft. Raises `MissingTool`, or `BadInput` if this user may not use it."""
+    if os.geteuid() != 0:
+        raise BadInput(
+            "lost and dropped packets are not possible without root: a TCP proxy sees no packets, and the "
+            "kernel's packet filter takes rules from root only"
+        )
+    found = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        raise MissingTool(
+            "nft", "faults that lose or drop packets use the kernel's packet filter", INSTALL_NFT
+        )
+    return Path(found)
