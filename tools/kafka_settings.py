@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ackproof.experiment.releases import LINES
+from ackproof.experiment.kafka import LINES
 from ackproof.experiment.setting_effects import NAMES
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java

@@ -19,8 +19,7 @@ from ackproof.base.errors import AckproofError
 from ackproof.base.processes import RunTag
 from ackproof.cluster import admin
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.releases import KRAFT, ROWS, numbers
+from ackproof.experiment.kafka import KRAFT, ROWS, KafkaBuild, numbers
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import maven
 from ackproof.provision.cache import sha256

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof.cli.options import FILES, examples, only_cases, over_the_files
-from ackproof.experiment.releases import LINES
+from ackproof.experiment.kafka import LINES
 from ackproof_model.force.command import asked_for, force_options, forced
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.kafka import RELEASES, numbers
 from ackproof.rundir.prediction import StoryStep
 from ackproof_model.predict.answers import Watch, sources, steps_of
 from ackproof_model.predict.cases import ACKS

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.node_settings import configured
+from ackproof.experiment.timing import configured
 from ackproof_reference.broker import Leader
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.transactions import (

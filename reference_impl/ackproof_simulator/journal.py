@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ackproof.experiment.releases import ELR
+from ackproof.experiment.kafka import ELR
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackproof.experiment.node_settings import configured
 from ackproof.experiment.setting_effects import kafka_default
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.timing import configured
 from ackproof_simulator.clock import MS, SECOND
 
 

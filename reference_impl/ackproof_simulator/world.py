@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.node_settings import configured
+from ackproof.experiment.timing import configured
 from ackproof.rundir.samples import Sample
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log

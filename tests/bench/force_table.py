@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ackproof.experiment.releases import NEWEST
+from ackproof.experiment.kafka import NEWEST
 from ackproof.run.batch import Silent, run_batch
 from ackproof.run.options import BatchOptions, plan_batch
 from ackproof_model.force.experiment import Ground, file_text

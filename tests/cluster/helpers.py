@@ -12,7 +12,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.admin import features
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState
-from ackproof.experiment.releases import METADATA, features_of
+from ackproof.experiment.kafka import METADATA, features_of
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.partition import TopicPartition
 

@@ -9,8 +9,7 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.cluster.install import install
-from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import TopicSpec
 from ackproof.provision import releases
 from ackproof.provision.cache import sha256

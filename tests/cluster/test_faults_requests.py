@@ -10,8 +10,8 @@ import pytest
 from ackproof.base.processes import end_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.install import Installation
-from ackproof.experiment.apis import APIS, Flow
 from ackproof.experiment.backends import LINKS, REQUESTS
+from ackproof.experiment.links import APIS, Flow
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.asking import Asking
 from ackproof.network.requests.proxy import RequestProxy

@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.cluster.admin import features
 from ackproof.cluster.install import Installation
-from ackproof.experiment.releases import ELR, METADATA, features_of
+from ackproof.experiment.kafka import ELR, METADATA, features_of
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.releases import RELEASES
+from ackproof.experiment.kafka import RELEASES
 from ackproof.experiment.setting_effects import kafka_settings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]

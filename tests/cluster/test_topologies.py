@@ -19,7 +19,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.releases import ELR
+from ackproof.experiment.kafka import ELR
 from ackproof.experiment.spec import TopicSpec
 
 from .conftest import NEWEST, OLDER, Clusters

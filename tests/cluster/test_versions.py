@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.admin import features
-from ackproof.experiment.releases import ELR, METADATA, RELEASES
+from ackproof.experiment.kafka import ELR, METADATA, RELEASES
 from ackproof.experiment.spec import TopicSpec
 
 from .conftest import OLDER, Clusters

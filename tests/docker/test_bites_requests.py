@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.experiment.links import APIS
 from ackproof.network.mesh import Delay, Link
 from ackproof.network.requests.asking import Asking
 from ackproof.rundir.partition import TopicPartition

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.releases import ELR
+from ackproof.experiment.kafka import ELR
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof_model.replay.lives import learns_ns

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from ackproof.base.errors import BadInput  # noqa: E402
 from ackproof.cluster.containers import presence  # noqa: E402
-from ackproof.experiment.releases import NEWEST  # noqa: E402
+from ackproof.experiment.kafka import NEWEST  # noqa: E402
 from night.doing import do  # noqa: E402 - tests/support is no installed package
 from night.history import keep  # noqa: E402
 from night.jobs import Night, plan_night, shard_of  # noqa: E402

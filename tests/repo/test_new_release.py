@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.releases import LINES, RELEASES, ROWS
+from ackproof.experiment.kafka import LINES, RELEASES, ROWS
 
 TOOLS = Path(__file__).parents[2] / "tools"
 

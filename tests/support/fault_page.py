@@ -21,9 +21,9 @@ from ackproof.base.units import (
     duration_text,
     size_text,
 )
-from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import COMMON, FaultSpec
+from ackproof.experiment.links import APIS
 from ackproof.faults.registry import fault_kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ackproof.experiment.releases import ELR, features_of
+from ackproof.experiment.kafka import ELR, features_of
 from ackproof_model.force.story import Story
 from ackproof_reference.broker import Leader, Process
 from ackproof_reference.explore.model import Group, Model, Move

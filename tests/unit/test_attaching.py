@@ -25,7 +25,7 @@ from ackproof.cluster.backends.attach.oauth import TokenEndpoint
 from ackproof.cluster.backends.attach.options import attachment
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.wire import Unreachable, WireError
-from ackproof.experiment.releases import METADATA
+from ackproof.experiment.kafka import METADATA
 
 SECRET = "h4nn1bal"
 PLAIN = {

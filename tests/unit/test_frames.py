@@ -16,7 +16,7 @@ import pytest
 import repeated as repeating
 from ackproof import api
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import NEWEST
+from ackproof.experiment.kafka import NEWEST
 from ackproof.rundir.schema import FINDINGS, SERIES
 from repeated import ACK, Go, repeated
 

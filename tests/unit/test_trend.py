@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.kafka import DEFAULT
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict

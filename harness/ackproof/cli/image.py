@@ -30,10 +30,10 @@ def releases(which: str | None) -> int:
     Any other that Maven offers runs too, with the rules of the nearest older line.
     """
     from ackproof.console import Console
-    from ackproof.experiment.releases import DEFAULT, NEWEST, RELEASES
+    from ackproof.experiment.kafka import DEFAULT, NEWEST, RELEASES
 
     if which == "available":
-        from ackproof.experiment.releases import line_of
+        from ackproof.experiment.kafka import line_of
         from ackproof.provision.releases import list_offered_releases
 
         for version in list_offered_releases():
@@ -56,8 +56,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     from ackproof.cluster.containers.build import build as make
     from ackproof.cluster.containers.engine import connect
     from ackproof.console import Console
-    from ackproof.experiment.kafka import not_a_version
-    from ackproof.experiment.releases import DEFAULT
+    from ackproof.experiment.kafka import DEFAULT, not_a_version
     from ackproof.provision.progress import in_words
 
     console = Console()

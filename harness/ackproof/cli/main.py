@@ -195,7 +195,7 @@ def plan(
     shard: tuple[int, int] | None,
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
-    from ackproof.plan.duration import estimate
+    from ackproof.plan.doubts import estimate
     from ackproof.plan.schedule import describe, describe_timing
     from ackproof.run.options import BatchOptions, plan_batch
 

@@ -20,8 +20,7 @@ from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import EVERY_NODE, install
-from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import maven
 from ackproof.provision.jars import is_cached, kafka_jars

@@ -11,9 +11,9 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.experiment.node_settings import configured
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.timing import configured
 
 _BLANKS: Final = " \t\f"
 _CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")

@@ -22,8 +22,7 @@ from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import BUILD_SCHEMA
-from ackproof.experiment.nodes import Data
-from ackproof.experiment.problems import nearest
+from ackproof.experiment.problems import Data, nearest
 from ackproof.experiment.spec import (
     AUTO_CREATED,
     ClusterSpec,

@@ -18,11 +18,9 @@ from pydantic import Field
 from ackproof.base.units import Duration, duration_text
 from ackproof.experiment.backends import BACKENDS, Ability, Need
 from ackproof.experiment.base import Spec
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
+from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.nodes import Data
-from ackproof.experiment.problems import Path
+from ackproof.experiment.problems import Data, Path
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import After, Frame, Trigger

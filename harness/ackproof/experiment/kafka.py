@@ -1,23 +1,163 @@
-"""Which Kafka a node runs: a release, a build of the user's own, a release with a patch, or an image. Its broker file.
+"""Kafka as an experiment names it: known releases, builds, metadata modes, broker files.
 
-In a file: `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}`, `{image: my/kafka:tag}`.
-Reading a file fills in what the file leaves open (`ackproof.plan.builds`): the version of a build, the newest release,
+`releases.json` has a row for each line: its releases, and the feature levels that a broker of the line supports
+(ApiVersions). `python tools/new_release.py VERSION` writes the row and the lock of the jars. Any other release runs
+too, with the rules of the newest known line that is not newer.
+
+A file writes `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}` or `{image:
+my/kafka:tag}`. `ackproof.plan.builds` fills in what the file leaves open: the version of a build, the newest release,
 absolute paths.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
 from ackproof.experiment.base import Config, Spec, Text
-from ackproof.experiment.releases import DEFAULT, LAST_WITH_ZOOKEEPER, RELEASES, line_of, too_old
+
+ELR: Final = "eligible.leader.replicas.version"
+"""1: the controller remembers who was in sync last (eligible leader replicas, KIP-966)."""
+KRAFT: Final = "kraft.version"
+METADATA: Final = "metadata.version"
+ELR_NEEDS: Final = 23
+"""The metadata.version below which no cluster is formatted with eligible leader replicas (4.0-IV1)."""
+ROWS: Final = Path(__file__).with_name("releases.json")
+
+Levels: TypeAlias = tuple[int, int]
+"""Lowest and highest level."""
+
+
+class Line(NamedTuple):
+    """A line of releases, such as 4.3."""
+
+    number: tuple[int, int]
+    releases: tuple[str, ...]
+    """Oldest first."""
+    features: Mapping[str, Levels]
+
+    @property
+    def zookeeper(self) -> bool:
+        """Whether it has the ZooKeeper mode: 3.9 was the last line with it."""
+        return self.number < (4, 0)
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.number))
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`4.3.1` → (4, 3, 1): versions compare by these."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def _read_lines() -> tuple[Line, ...]:
+    lines = [
+        Line(
+            (numbers(name)[0], numbers(name)[1]),
+            tuple(sorted(row["releases"], key=numbers)),
+            {feature: (low, high) for feature, (low, high) in row["features"].items()},
+        )
+        for name, row in json.loads(ROWS.read_text(encoding="utf-8")).items()
+    ]
+    return tuple(sorted(lines))
+
+
+LINES: Final = _read_lines()
+"""Oldest first."""
+
+RELEASES: Final = tuple(release for line in LINES for release in line.releases)
+"""Every known release, oldest first."""
+NEWEST: Final = tuple(line.releases[-1] for line in LINES)
+"""The newest release of each line."""
+DEFAULT: Final = RELEASES[-1]
+"""What an experiment has that names none."""
+LAST_WITH_ZOOKEEPER: Final = next(line.releases[-1] for line in reversed(LINES) if line.zookeeper)
+KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in line.features))
+"""Every feature that any release has."""
+
+
+def too_old(version: str) -> str | None:
+    """Why no experiment can have this version; None if it is not older than the oldest known line."""
+    if numbers(version)[:2] >= LINES[0].number:
+        return None
+    return f"Kafka {version} is not supported: {LINES[0]} is the oldest line that is"
+
+
+def line_of(version: str) -> Line:
+    """The line of this version, or the newest known one before it."""
+    return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
+
+
+def features_of(version: str) -> Mapping[str, Levels]:
+    """The features of this version's line, or of the newest known one before it."""
+    return line_of(version).features
+
+
+def first_with(feature: str) -> str:
+    """The first release line that has a feature, such as `4.0`."""
+    return str(next(line for line in LINES if feature in line.features))
+
+
+@dataclass(frozen=True)
+class MetadataMode:
+    """A row for one `ClusterSpec.mode`."""
+
+    server: str
+    """What a node is called that keeps the metadata and holds no partitions."""
+    broker_controls: bool
+    """Whether the controller is one of the brokers, which the servers elect and which alone takes changes."""
+    rules: str
+    """What follows a release's number in the name of its rules (`3.9.2-zk`)."""
+    registers_once: bool
+    """Whether a broker registers once in the life of its process; else with each of its sessions."""
+    session: str
+    """The setting that says how long a broker may be silent."""
+    timing: Mapping[str, str]
+    """Short time-outs that suit experiments, beside those of both modes."""
+
+
+_KRAFT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # A dead broker is noticed within this session; a paused one keeps its place for as long.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "300",
+        "controller.quorum.election.timeout.ms": "300",
+        "controller.quorum.election.backoff.max.ms": "300",
+        "controller.quorum.fetch.timeout.ms": "1000",
+        "controller.quorum.request.timeout.ms": "1000",
+        "controller.quorum.retry.backoff.ms": "20",
+        "metadata.max.idle.interval.ms": "500",
+        "unclean.leader.election.interval.ms": "2000",
+    }
+)
+_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # As long as a KRaft broker's session above.
+        "zookeeper.session.timeout.ms": "3000",
+        # A broker exits when it has no session within this, by default as long as a session lasts: too short for
+        # a machine on which ZooKeeper itself only starts.
+        "zookeeper.connection.timeout.ms": "60000",
+        "controlled.shutdown.retry.backoff.ms": "500",
+    }
+)
+
+MODES: Final[Mapping[str, MetadataMode]] = MappingProxyType(
+    {
+        "kraft": MetadataMode("controller", False, "", True, "broker.session.timeout.ms", _KRAFT),
+        "zookeeper": MetadataMode(
+            "zookeeper", True, "-zk", False, "zookeeper.session.timeout.ms", _ZOOKEEPER
+        ),
+    }
+)
+
 
 IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
 NEWEST_RELEASE: Final = "newest"

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.kafka import KNOWN_FEATURES, LINES, numbers
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.releases import KNOWN_FEATURES, LINES, numbers
 from ackproof.experiment.settings import Scope, why_reserved
 
 NAMES: Final = Path(__file__).with_name("kafka_settings.tsv")

@@ -15,9 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
-from ackproof.experiment.kafka import BrokerFileField, Kafka, KafkaBuild
-from ackproof.experiment.modes import MODES, MetadataMode
-from ackproof.experiment.releases import DEFAULT, KRAFT
+from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
 
 Acks: TypeAlias = Literal["0", "1", "all"]

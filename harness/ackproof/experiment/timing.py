@@ -1,4 +1,12 @@
-"""Whose time-outs a cluster has, and which of its settings are not Kafka's defaults.
+"""Settings of nodes and the time-outs that follow from them, up to how long a part of the cluster may take to recover.
+
+A later layer wins::
+
+    defaults     for a small cluster on one machine
+    timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself;
+                 `kafka`: none, so Kafka's own
+    cluster      `cluster.config` of the experiment, with the settings of its broker file (`settings_from`)
+    node         `cluster.broker_config` of this node
 
 `python -m ackproof.experiment.timing` prints the table of `docs/timing.md`; a test holds both equal.
 """
@@ -7,15 +15,124 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.node_settings import configured, timing_settings
+from ackproof.experiment.promises import elects_uncleanly
 from ackproof.experiment.setting_effects import kafka_default, kafka_settings
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.circumstances import ChangedSetting, Timing
+
+_CHAOS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Followers paused for less stay in the ISR; it shrinks within 1.5 times this.
+        "replica.lag.time.max.ms": "4000",
+        "replica.fetch.wait.max.ms": "100",
+        "replica.fetch.backoff.ms": "100",
+        # Leaders move when a fault moves them, and not by themselves.
+        "auto.leader.rebalance.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.network.threads": "1",
+        "num.io.threads": "2",
+        "background.threads": "2",
+        # Kafka's own 128 MB are half of the heap.
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    }
+)
+
+
+_SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Nobody leaves the ISR, gives a request up that waits, or asks for anything that no step lets through.
+        **dict.fromkeys(
+            (
+                "replica.lag.time.max.ms",
+                "replica.socket.timeout.ms",
+                "controller.socket.timeout.ms",
+                "controller.quorum.fetch.timeout.ms",
+                "controller.quorum.request.timeout.ms",
+                "request.timeout.ms",
+            ),
+            "600000",
+        ),
+        "replica.fetch.wait.max.ms": "50",
+        # One batch for each fetch: the first is always sent, however large.
+        "replica.fetch.max.bytes": "1",
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+)
+"""Beside those of `chaos`."""
+
+
+def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
+    """The settings of a node that do not depend on where it stands: all but the necessities."""
+    return {
+        **_defaults(spec),
+        **timing_settings(spec),
+        **_rack(spec, node_id),
+        **spec.config,
+        **spec.broker_config.get(node_id, {}),
+    }
+
+
+def _defaults(spec: ClusterSpec) -> dict[str, str]:
+    copies = str(min(3, spec.brokers))
+    majority = str(min(2, spec.brokers))
+    values = {
+        # A topic that somebody misspells must not come into being.
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": majority,
+    }
+    if not spec.kafka.version.startswith("3."):
+        values |= {
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": majority,
+        }
+    return values
+
+
+def timing_settings(spec: ClusterSpec) -> dict[str, str]:
+    """What `timing` sets of every node."""
+    match spec.timing:
+        case "chaos":
+            return {**_CHAOS, **spec.metadata.timing}
+        case "script":
+            return {**_CHAOS, **spec.metadata.timing, **_SCRIPT}
+        case "kafka":
+            return {}
+
+
+def time_out(spec: ClusterSpec, name: str) -> int:
+    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for a setting that Kafka
+    does not have."""
+    return min(_time_outs(spec, name))
+
+
+def longest_time_out(spec: ClusterSpec, name: str) -> int:
+    """The longest of them, likewise."""
+    return max(_time_outs(spec, name))
+
+
+def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
+    usual = timing_settings(spec).get(name, kafka_default(name))
+    given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
+    return [int(config.get(name, usual)) for config in given]
+
+
+def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
+    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
+    return {"broker.rack": rack} if rack else {}
 
 
 def timing_name(spec: ExperimentSpec) -> str:
@@ -71,6 +188,60 @@ def markdown() -> str:
         cells = (f"`{name}`", kafka_default(name), *(column.get(name, "") for column in columns))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+_REQUEST_S: Final = 30.0
+"""librdkafka's request.timeout.ms: a produce request on a connection that broke silently is tried again after it."""
+_SOCKET_S: Final = 60.0
+"""librdkafka's socket.timeout.ms: likewise a fetch, unless `workload.consumers.config` sets another."""
+_ELECTIONS: Final = 10
+"""Candidates may split the vote a few times in a row."""
+
+
+def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
+    """Seconds by class: how long nothing of it may move before it is called stuck. What the file says goes first."""
+    workload = spec.workload
+    zookeeper = spec.cluster.mode == "zookeeper"
+    session = _longest_s(spec, "zookeeper.session.timeout.ms" if zookeeper else "broker.session.timeout.ms")
+    election = _longest_s(spec, "controller.quorum.election.timeout.ms")
+    fetch = _longest_s(spec, "controller.quorum.fetch.timeout.ms")
+    controller = session + fetch if zookeeper else _ELECTIONS * (election + fetch)
+    lag = _longest_s(spec, "replica.lag.time.max.ms")
+    replica = lag + session + _longest_s(spec, "replica.socket.timeout.ms")
+    transaction = workload.producers.transaction_timeout
+    aborts = _longest_s(spec, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
+    request = workload.producers.request_timeout or _REQUEST_S
+    # A request waits for the broker no longer than the longer of the two, whichever librdkafka goes by.
+    request = max(request, _client_s(workload.producers.config, "socket.timeout.ms", request))
+    leader = controller + session
+    if _may_elect_uncleanly(spec):
+        leader += _longest_s(spec, "unclean.leader.election.interval.ms")
+    found = {
+        Anomaly.LEADERLESS: leader,
+        Anomaly.STUCK_REPLICA: replica,
+        Anomaly.STUCK_REASSIGNMENT: replica,
+        Anomaly.STUCK_PRODUCER: request + session + lag,
+        Anomaly.STUCK_READER: _client_s(workload.consumers.config, "socket.timeout.ms", _SOCKET_S) + session,
+        Anomaly.HANGING_TRANSACTION: transaction + aborts + _longest_s(spec, "request.timeout.ms"),
+        Anomaly.NO_CONTROLLER: controller,
+    }
+    if workload.producers.transaction_size is not None:
+        found[Anomaly.STUCK_PRODUCER] += transaction
+        found[Anomaly.STUCK_READER] += transaction + aborts
+    return {name.value: spec.evidence.recovery.get(name.value, bound) for name, bound in found.items()}  # type: ignore[call-overload]
+
+
+def _may_elect_uncleanly(spec: ExperimentSpec) -> bool:
+    configs = (spec.cluster.config, *(topic.config for topic in spec.topics.values()))
+    return any(map(elects_uncleanly, configs))
+
+
+def _client_s(config: Mapping[str, str], name: str, default: float) -> float:
+    return float(config[name]) / 1e3 if name in config else default
+
+
+def _longest_s(spec: ExperimentSpec, name: str) -> float:
+    return longest_time_out(spec.cluster, name) / 1e3
 
 
 if __name__ == "__main__":

@@ -29,10 +29,9 @@ from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import text_field
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
-from ackproof.experiment.incidents import NOTHING
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import FREE_WITHIN_S
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects

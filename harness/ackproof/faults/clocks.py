@@ -16,11 +16,10 @@ from ackproof.base.units import Shift, shift_text, wrong
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import LocalNode, clock_of
 from ackproof.experiment.backends import Ability, Need
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
-from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.nodes import Data
-from ackproof.experiment.releases import numbers
+from ackproof.experiment.kafka import numbers
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection

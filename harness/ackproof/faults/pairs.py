@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.case import Drawn
-from ackproof.experiment.drawing import Draw
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds

@@ -14,8 +14,8 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, WHERE_IT_RUNS, Grip, NodeFault
-from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
 from ackproof.rundir.timeline import fault_name

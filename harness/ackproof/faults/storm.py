@@ -43,10 +43,9 @@ from pydantic import (
 from ackproof.base.units import FROM_FILE, duration_text, wrong
 from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import Drawn
-from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField, places_of
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.exposure import NOTHING, RANGE_PATTERN, Draw, Range, RangeField, places_of
 from ackproof.experiment.fault import COMMON, FaultSpec
-from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.roles import RoleField, RoleKind
 from ackproof.experiment.spec import SystemUnderTest

@@ -18,8 +18,8 @@ from ackproof.base.units import wrong
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
-from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 

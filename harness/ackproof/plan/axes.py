@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
-from ackproof.experiment.problems import Path, nearest, path_text
+from ackproof.experiment.problems import ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.paths import (
     ROOTS,

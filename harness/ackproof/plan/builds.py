@@ -17,8 +17,17 @@ from typing import Final
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.experiment.base import SETTING_NAME
 from ackproof.experiment.kafka import NEWEST_RELEASE, ORIGINS, KafkaBuild
-from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
-from ackproof.experiment.problems import InvalidExperiment, Path
+from ackproof.experiment.problems import (
+    NOWHERE,
+    InvalidExperiment,
+    ListNode,
+    MapNode,
+    Node,
+    Path,
+    ScalarNode,
+    nodes_of,
+    plain,
+)
 from ackproof.experiment.settings import KEPT, Scope, why_reserved
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.paths import override

@@ -1,17 +1,19 @@
 """Cases: cell × repeat, each with its own seed and every random choice drawn beforehand.
 
 A case's seed depends on the experiment's seed and on the case's id alone, and its draws on that seed alone, so that
-one case can be run again without the others.
+one case can be run again without the others. Settings of the command line come over those of the file; on a cluster
+that someone else runs the topics of a case get names of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
+from pathlib import Path as FilePath
+from typing import Final, Literal, cast
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -19,19 +21,28 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, Drawn, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import NOWHERE, ScalarNode
-from ackproof.experiment.problems import InvalidExperiment
+from ackproof.experiment.problems import (
+    NOWHERE,
+    InvalidExperiment,
+    MapNode,
+    Path,
+    ScalarNode,
+    nodes_of,
+    path_text,
+    plain,
+)
+from ackproof.experiment.spec import attached_topic
 from ackproof.faults.pairs import Deal, deal, draw_pairs, pair_storm_of
 from ackproof.faults.storm import Storm, draw_storm
+from ackproof.plan.axes import matrix_of
 from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.checks_backend import able_on, unable_here
-from ackproof.plan.entries import read_drawn, spelt_out
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.matrix import MAX_CASES, Plan, analyse
-from ackproof.plan.overrides import with_settings
-from ackproof.plan.paths import override
-from ackproof.plan.reader import reread
+from ackproof.plan.paths import may_stand_at, override, parse_path, wrong_path
+from ackproof.plan.reader import read_drawn, reread, spelt_out
 from ackproof.plan.soaking import Soak, soaked
-from ackproof.plan.source import lines_of, parse, read
+from ackproof.plan.source import lines_of, parse, plain_scalar, read
 from ackproof.rundir.documents import Document, Scalar
 
 
@@ -102,7 +113,7 @@ def case_from_json(value: JsonValue) -> Case:
 
 
 def load(
-    path: Path,
+    path: FilePath,
     settings: Sequence[str] = (),
     *,
     backend: str | None = None,
@@ -238,3 +249,115 @@ def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int
     brokers = list(experiment.cluster.broker_ids)
     random.Random(f"{seed}/fault/{fault.number}").shuffle(brokers)
     return tuple(brokers)
+
+
+EXAMPLE: Final = "cluster.kafka=4.2.1"
+_TEXTS: Final = frozenset({"kafka", "settings_from"})
+"""Fields whose value is a text even where it looks like a number: the quotes of a file are lost in a shell."""
+
+
+def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
+    """The experiment with each `PATH=VALUE` in its place, paths as a matrix writes them.
+
+    A setting that the file's matrix varies cannot be given: its expectations are about the axis. Raises `BadInput`.
+    """
+    for setting in settings:
+        root = _with(root, setting)
+    return root
+
+
+def _with(root: MapNode, setting: str) -> MapNode:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
+    try:
+        path = parse_path(key.strip())
+        if text.startswith("{") and may_stand_at(key.strip(), MapNode()):
+            return override(root, path, _mapping(text))
+        scalar = text if path[-1] in _TEXTS else plain_scalar(text)
+    except (ValueError, InvalidExperiment) as error:
+        raise BadInput(f"--set {setting}: {error}") from error
+    wrong = wrong_path(path, root)
+    if wrong is not None:
+        message, near = wrong
+        raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
+    axis = _axis(root, path)
+    if axis is not None:
+        raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
+    return override(root, path, ScalarNode(scalar, text, NOWHERE))
+
+
+def _mapping(text: str) -> MapNode:
+    """A build as a file writes it, `{path: ../kafka}`, relative to the working folder. Raises ValueError."""
+    node = nodes_of(plain(parse(f"value: {text}".encode(), "--set"))["value"])  # type: ignore[index, call-overload]
+    if not isinstance(node, MapNode):
+        raise ValueError("expected a mapping such as {path: ../kafka}")
+    return replace(node, mark=NOWHERE)
+
+
+def _axis(root: MapNode, path: Path) -> str | None:
+    """How the path is written that the file's matrix varies, None if it does not vary it."""
+    # What is wrong with the matrix is reported when the file is checked.
+    return path_text(path) if path in matrix_of(Problems("", root)).paths else None
+
+
+Names = Mapping[str, str]
+
+
+def own_names(case: Case, run_id: str) -> dict[str, str]:
+    """The run's own name of each topic: `ackproof-<run>-<name>`."""
+    return {name: attached_topic(name, run_id) for name in case.experiment.topics}
+
+
+def on_foreign_ground(case: Case, run_id: str) -> Case:
+    """The same case with the run's own topics, wherever topics are named: roles, triggers, expectations, commands.
+
+    Its id and settings stay in the words of the file.
+    """
+    names = own_names(case, run_id)
+    resolved = cast(dict[str, JsonValue], case_to_json(case))
+    experiment = cast(dict[str, JsonValue], resolved["experiment"])
+    # Nobody shortened the time-outs of such a cluster: what is late there is told by Kafka's own.
+    cast(dict[str, JsonValue], experiment["cluster"])["timing"] = "kafka"
+    experiment["topics"] = {
+        names[name]: topic for name, topic in cast(dict[str, JsonValue], experiment["topics"]).items()
+    }
+    workload = cast(dict[str, JsonValue], experiment["workload"])
+    producers = cast(dict[str, JsonValue], workload["producers"])
+    if "topics" in producers:
+        producers["topics"] = _renamed(producers["topics"], names)
+    experiment["faults"] = _renamed(experiment["faults"], names)
+    resolved["storms"] = _renamed(resolved["storms"], names)
+    for expectation in cast(list[dict[str, JsonValue]], experiment["expect"]):
+        given = cast(dict[str, JsonValue], expectation.get("given", {}))
+        expectation["given"] = {_path(path, names): value for path, value in given.items()}
+        for quantity in [name for name in expectation if name != "given"]:
+            expectation[cast(str, _renamed(quantity, names))] = expectation.pop(quantity)
+    return case_from_json(resolved)
+
+
+def _renamed(value: JsonValue, names: Names) -> JsonValue:
+    """Every text that is a topic, and every place `topic/partition` within a text."""
+    match value:
+        case str():
+            if value in names:
+                return names[value]
+            for name, own in names.items():
+                value = re.sub(rf"(?<![A-Za-z0-9._-]){re.escape(name)}(?=/[0-9])", own, value)
+            return value
+        case list():
+            return [_renamed(item, names) for item in value]
+        case dict():
+            return {key: _renamed(item, names) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _path(text: str, names: Names) -> str:
+    try:
+        path = parse_path(text)
+    except ValueError:
+        return text
+    if len(path) > 1 and path[0] == "topics" and path[1] in names:
+        return path_text(("topics", names[str(path[1])], *path[2:]))
+    return text

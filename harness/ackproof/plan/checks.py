@@ -8,13 +8,10 @@ from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.kafka import IMAGE_ALONE
-from ackproof.experiment.links import roles_in
-from ackproof.experiment.nodes import ListNode
-from ackproof.experiment.problems import Path
-from ackproof.experiment.releases import (
+from ackproof.experiment.kafka import (
     ELR,
     ELR_NEEDS,
+    IMAGE_ALONE,
     KNOWN_FEATURES,
     LAST_WITH_ZOOKEEPER,
     LINES,
@@ -25,10 +22,11 @@ from ackproof.experiment.releases import (
     numbers,
     too_old,
 )
+from ackproof.experiment.links import roles_in
+from ackproof.experiment.problems import ListNode, Path
 from ackproof.experiment.roles import Role, RoleKind, minority_of
-from ackproof.experiment.settings import Scope
+from ackproof.experiment.settings import Scope, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, TopicSpec, attached_topic
-from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, When
 from ackproof.faults.storm import Storm
 from ackproof.plan.checks_backend import check_observed, check_on_model, check_possible, check_storm
@@ -36,7 +34,7 @@ from ackproof.plan.checks_racks import check_rack, check_racks
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
-from ackproof.plan.expecting import not_seen
+from ackproof.plan.expectations import not_seen
 from ackproof.plan.meetings import check_meetings
 from ackproof.plan.soaking import check_soak
 from ackproof.rundir.partition import TopicPartition

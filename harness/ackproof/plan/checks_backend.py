@@ -20,7 +20,7 @@ from ackproof.experiment.problems import Path
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems, ordered, path_of
-from ackproof.plan.entries import own_fields
+from ackproof.plan.reader import own_fields
 from ackproof.provision.tools import find_compiler, find_nft
 
 

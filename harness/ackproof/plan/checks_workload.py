@@ -9,8 +9,7 @@ from typing import Final
 from ackproof.clients.config import objection, producer_config, reader_config
 from ackproof.clients.settings import ConfigValue
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import MapNode, ScalarNode
-from ackproof.experiment.problems import Path
+from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal
 from ackproof.experiment.spec import ProducerSpec

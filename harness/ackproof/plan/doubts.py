@@ -1,25 +1,26 @@
-"""What is doubtful in an experiment that is right: said as warnings, and only where it is certain."""
+"""Warnings for a valid experiment that its author will hardly have meant, and the time that a case takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from ackproof.base.units import duration_text
+from ackproof.base.units import duration_text, rate_text, rough_duration
+from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.setting_effects import unknown_setting
-from ackproof.experiment.triggers import At, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, After, At, When
 from ackproof.faults.command import CommandFault
+from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.faults.links.detach import Detach
 from ackproof.faults.links.of_links import OfLinks
 from ackproof.faults.planned.set_config import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.duration import begins, load_s, out_of_reach
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 
@@ -159,3 +160,55 @@ def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | 
         elif role.topic == topic and spec.topics[topic].partitions == 1:
             left.append(1 if role.kind is RoleKind.FOLLOWERS else factor - 1)
     return min(left, default=None)
+
+
+_RUN_S: Final = 12.0
+"""What a run of three brokers takes beside its load on two idle cores: start, drain, final read, verdict."""
+_AUDIT_S: Final = 20.0
+"""What the audit and the report of a batch take."""
+
+
+def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
+    """Return the earliest moment at which a fault begins, in seconds after the start of the workload."""
+    match fault.trigger:
+        case At() as trigger:
+            return trigger.at
+        case After() as trigger:
+            first = next(one for one in spec.faults if one.number == trigger.fault)
+            return trigger.by + begins(spec, first)
+    return 0.0
+
+
+def load_s(spec: ExperimentSpec) -> float:
+    """Return how long the load lasts at least: as the file says, and until the last fault has healed."""
+    healed = (begins(spec, fault) + (fault.hold or 0.0) for fault in spec.faults)
+    return max(spec.workload.duration, *healed, 0.0)
+
+
+def out_of_reach(spec: ExperimentSpec, trigger: When) -> str | None:
+    """Why a count never comes in the time that the load has for it; None where it may."""
+    condition, rate = trigger.condition, spec.workload.producers.rate
+    growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
+    if rate is None or not growing or any(fault.SENDS for fault in spec.faults):
+        return None
+    rate *= spec.workload.consumers.live if condition.gauge == "read" else 1
+    given_s = load_s(spec) if trigger.at_latest is None else trigger.at_latest
+    given_s += COUNT_WITHIN_S if trigger.awaited else 0
+    # Some are acknowledged before every partition has acknowledged something, from when on times count.
+    if not rate or rate * (given_s + FIRST_ACKS_BOUND_S) >= condition.value:
+        return None
+    takes, given, most = rough_duration(condition.value / rate), rough_duration(given_s), rate * given_s
+    return (
+        f"{condition} never comes: it takes {takes} at {rate_text(rate)}, and in {given} there are {most:.0f}"
+    )
+
+
+def estimate(cases: Iterable[Case]) -> Iterator[str]:
+    """How long the real ones of these cases take, one after the other: a line, where there are any."""
+    loads = [load_s(case.planned) for case in cases if not case.experiment.ground.simulated]
+    if loads:
+        load, rest = sum(loads), _RUN_S * len(loads) + _AUDIT_S
+        yield (
+            f"estimate: about {rough_duration(load + rest)} for {len(loads)} run(s): {rough_duration(load)} of load, "
+            f"{rough_duration(rest)} of start-up, final read and audit; longer on a busy machine"
+        )

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import MapNode, Node, ScalarNode
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
     InvalidExperiment,
+    MapNode,
+    Node,
     Path,
     Problem,
+    ScalarNode,
     Severity,
     path_text,
 )
@@ -24,7 +26,7 @@ from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
 from ackproof.plan.builds import with_broker_file
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.given import Expecting
+from ackproof.plan.expectations import Expecting
 from ackproof.plan.paths import label_of, override, value_at
 from ackproof.plan.reader import read_experiment
 from ackproof.plan.repeats import Spanning

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode
-from ackproof.experiment.problems import Path, nearest, path_text
-from ackproof.experiment.releases import ELR
-from ackproof.experiment.topic_settings import TOPIC_SETTINGS
+from ackproof.experiment.kafka import ELR
+from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
+from ackproof.experiment.settings import TOPIC_SETTINGS
 from ackproof.plan.diagnostics import GROUPS, group_of
 from ackproof.rundir.documents import Scalar
 

@@ -1,20 +1,43 @@
-"""Nodes → an `ExperimentSpec`. Goes on after a problem, so that all of them are found in one pass.
+"""Nodes → an `ExperimentSpec`. Reading goes on after a problem, so that one pass finds all of them: a broken field is
+reported, taken out, and has its default in the checks that follow.
 
-What is broken is reported, taken out, and stands at its default for the checks that follow.
+An entry of `faults:` is a mapping with one key that names the kind, whose value holds the kind's own fields, and
+beside it the trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`). The
+key is the discriminator, and keys of all kinds stand beside it; pydantic's discriminated unions want a field that
+holds the name. So entries are taken apart here, and pydantic reads the parts.
+
+In the short form (`isolate: leader(t/0)` with `from: clients` beside it) a value without braces stands for the field
+that its kind names (`FaultSpec.SHORT`); the kind's other fields then stand beside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ValidationError
 
 from ackproof.base.units import FROM_FILE
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import Data, plain, root_of
-from ackproof.experiment.problems import InvalidExperiment, Path
-from ackproof.plan.diagnostics import Problems, ordered, path_of
-from ackproof.plan.entries import read_faults
+from ackproof.experiment.fault import COMMON, FaultSpec
+from ackproof.experiment.problems import (
+    Data,
+    InvalidExperiment,
+    ListNode,
+    MapNode,
+    Node,
+    Path,
+    ScalarNode,
+    nearest,
+    nodes_of,
+    plain,
+    root_of,
+)
+from ackproof.experiment.triggers import TRIGGER_KEYS, At, Frame
+from ackproof.faults.registry import fault_kinds
+from ackproof.plan.diagnostics import Problems, describe, ordered, path_of
+from ackproof.rundir.timeline import DRAWN_FROM
 
 _PASSES: Final = 8
 
@@ -79,3 +102,202 @@ def _take_out(data: dict[str, object], path: Path) -> Path:
     else:
         holder.pop(str(path[depth]), None)
     return path[: depth + 1]
+
+
+MAX_FAULTS: Final = 200
+MAX_OF_SOAK: Final = DRAWN_FROM - 1
+"""Faults of all windows of a soak: their numbers are below those that storms draw."""
+HOLD_KEYS: Final = ("for", "restart_after")
+BESIDE: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
+"""Keys that stand beside the kind."""
+EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
+
+
+def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
+    """The fields inside the braces after a kind, as a file names them; with `required` those that it must give."""
+    return tuple(
+        field.alias or name
+        for name, field in kind.model_fields.items()
+        if name not in COMMON and (field.is_required() or not required)
+    )
+
+
+def fields_beside(kind: type[FaultSpec]) -> tuple[str, ...]:
+    """The fields that stand beside a kind in its short form, as a file names them."""
+    if not kind.SHORT:
+        return ()
+    return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
+
+
+def spelt_out(root: MapNode) -> MapNode:
+    """The experiment with each of its faults in its long form. Nodes keep their places."""
+    faults = root.entries.get("faults")
+    if not isinstance(faults, ListNode):
+        return root
+    items = [_spelt_out(item) if isinstance(item, MapNode) else item for item in faults.items]
+    return replace(root, entries=root.entries | {"faults": replace(faults, items=items)})
+
+
+def _spelt_out(entry: MapNode) -> MapNode:
+    kinds = [name for name in entry.entries if name in fault_kinds()]
+    if len(kinds) != 1:
+        return entry  # said when it is read
+    (name,) = kinds
+    kind, value = fault_kinds()[name], entry.entries[name]
+    fields = _fields_of(kind, value)
+    if not fields:
+        return entry
+    beside = [field for field in fields_beside(kind) if field in entry.entries]
+    body = MapNode(
+        mark=value.mark,
+        entries=fields | {field: entry.entries[field] for field in beside},
+        keys=dict.fromkeys(fields, entry.keys[name]) | {field: entry.keys[field] for field in beside},
+    )
+    kept = {key: node for key, node in entry.entries.items() if key not in beside}
+    return replace(entry, entries=kept | {name: body})
+
+
+def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
+    """What a value without braces stands for; empty where it stands for nothing."""
+    if isinstance(value, MapNode) or (isinstance(value, ScalarNode) and value.value is None):
+        return {}
+    if len(kind.SHORT) == 1:
+        return {kind.SHORT[0]: value}
+    if kind.SHORT and isinstance(value, ListNode) and len(value.items) == 3:
+        # two groups, and between them what connects them
+        groups, over = kind.SHORT
+        first, between, second = value.items
+        return {groups: replace(value, items=[first, second]), over: between}
+    return {}
+
+
+def read_faults(found: Problems) -> list[FaultSpec | None]:
+    """One spec per entry; None for one of which too little is right."""
+    node = found.root.entries.get("faults")
+    if node is None:
+        return []
+    if not isinstance(node, ListNode):
+        message = f"expected a list of faults, not {describe(node)}; write each as - {EXAMPLE}"
+        found.report(("faults",), message)
+        return []
+    most = MAX_OF_SOAK if "soak" in found.root.entries else MAX_FAULTS
+    if len(node.items) > most:
+        found.report(("faults",), f"{len(node.items)} faults are too many; at most {most}", key=True)
+        return []
+    return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
+
+
+def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
+    """The faults that a storm drew, from their `FaultSpec.entry`. Raises `InvalidExperiment`."""
+    found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
+    faults = read_faults(found)
+    if found.problems:
+        raise InvalidExperiment(found.problems)
+    return tuple(
+        fault.model_copy(update={"number": storm * DRAWN_FROM + index})
+        for index, fault in enumerate(faults, 1)
+        if fault is not None
+    )
+
+
+def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
+    if not isinstance(node, MapNode):
+        found.report(path, f"expected a fault, not {describe(node)}; write it as {EXAMPLE}")
+        return None
+    kind = _kind_of(found, path, node)
+    frame = _read_frame(found, path, node)
+    if kind is None:
+        return None
+    for name in HOLD_KEYS:
+        if name in node.entries and name != kind.HOLD_KEY:
+            ends = (
+                f"a {kind.KIND} ends by itself; it has no"
+                if kind.HOLD_KEY is None
+                else f"a {kind.KIND} has no"
+            )
+            found.report((*path, name), f"{ends} '{name}'", kind.HOLD_KEY, key=True)
+    return _read_body(found, path, node, kind, frame)
+
+
+def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | None:
+    """The kind, after all unknown keys of the entry were reported."""
+    kinds = [name for name in node.entries if name in fault_kinds()]
+    strangers = [name for name in node.entries if name not in fault_kinds() and name not in BESIDE]
+    for name in strangers:
+        if _said_elsewhere(found, path, node, name, kinds):
+            continue
+        looks_like_kind = not kinds and isinstance(node.entries[name], MapNode)
+        if looks_like_kind:
+            found.unknown((*path, name), "fault kind", fault_kinds())
+        else:
+            found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*fault_kinds(), *BESIDE])
+    for second in kinds[1:]:
+        near = nearest(second, HOLD_KEYS) if second not in HOLD_KEYS else None
+        found.report(
+            (*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", near, key=True
+        )
+    if not kinds and not strangers:
+        found.report(path, f"the fault has no kind; expected one of {', '.join(fault_kinds())}")
+    return fault_kinds()[kinds[0]] if kinds else None
+
+
+def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds: Sequence[str]) -> bool:
+    """Report a kind that stands as a value, or a field of the kind that stands beside it."""
+    value = node.entries[name]
+    if not kinds and isinstance(value, ScalarNode) and value.text in fault_kinds():
+        message = f"'{name}' is no field of a fault; its kind is a key: '{value.text}: {{…}}'"
+        found.report((*path, name), message, key=True)
+        return True
+    for kind in kinds or fault_kinds():
+        if name in own_fields(fault_kinds()[kind]) and nearest(name, BESIDE, cutoff=0.8) is None:
+            inside = f"{kind}: {{{name}: …}}" if kinds else f"KIND: {{{name}: …}}"
+            found.report(
+                (*path, name),
+                f"'{name}' stands inside a kind; write {inside}, or indent it below the kind",
+                key=True,
+            )
+            return True
+    return False
+
+
+def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
+    """What stands beside the kind. What is wrong is left out: nobody sees the rest, for the file is refused."""
+    given = [name for name in node.entries if name in TRIGGER_KEYS]
+    if not given and not any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
+        found.report(
+            path, "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
+        )
+    for second in given[1:]:
+        found.report((*path, second), f"a fault has one trigger; this one already has '{given[0]}'", key=True)
+    if given and "at_latest" in node.entries and "when" not in given:
+        found.report((*path, "at_latest"), "'at_latest' goes with 'when' only", key=True)
+    said = [name for name in BESIDE if name in node.entries and found.sound((*path, name))]
+    for name in said:
+        if isinstance(value := node.entries[name], ScalarNode) and value.value is None:
+            found.report(
+                (*path, name), "expected a value, not nothing; leave the field out to have its default"
+            )
+    data: dict[str, object] = {name: plain(node.entries[name]) for name in said if found.sound((*path, name))}
+    return found.validated(path, Frame, data) or Frame()
+
+
+def _read_body(
+    found: Problems, path: Path, node: MapNode, kind: type[FaultSpec], frame: Frame
+) -> FaultSpec | None:
+    body_path: Path = (*path, kind.KIND)
+    body = node.entries[kind.KIND]
+    own = own_fields(kind)
+    if not isinstance(body, MapNode):
+        fields = ", ".join(f"{name}: …" for name in own_fields(kind, required=True) or own[:1])
+        found.report(body_path, f"expected its fields in braces, {{{fields}}}, not {describe(body)}")
+        return None
+    for name in body.entries:
+        if name in BESIDE:
+            found.report((*body_path, name), f"'{name}' stands beside '{kind.KIND}', not inside it", key=True)
+        elif name not in own:
+            found.unknown((*body_path, name), "field", own)
+    data: dict[str, object] = {name: plain(body.entries[name]) for name in own if name in body.entries}
+    data |= {"number": int(path[-1]) + 1, "trigger": frame.trigger or At(0.0)}
+    fault = found.validated(body_path, kind, data)
+    hold = frame.for_ if kind.HOLD_KEY == "for" else frame.restart_after
+    return fault and fault.model_copy(update={"hold": hold})

@@ -15,11 +15,10 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec, spelt
-from ackproof.experiment.nodes import MapNode
-from ackproof.experiment.problems import Path, nearest
+from ackproof.experiment.problems import MapNode, Path, nearest
 from ackproof.plan.axes import Choice
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.given import Expecting
+from ackproof.plan.expectations import Expecting
 from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import USUAL, repeats_needed

@@ -10,9 +10,8 @@ from typing import Final
 from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case, cell_of
 from ackproof.experiment.fault import FaultSpec, trigger_text
-from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
-from ackproof.experiment.timing import timing_name, timing_of
+from ackproof.experiment.timing import recovery_bounds, timing_name, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.life import UNABLE
 from ackproof.faults.storm import Storm

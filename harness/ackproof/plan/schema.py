@@ -25,7 +25,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TRIGGER_KEYS, Frame
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan.entries import HOLD_KEYS, fields_beside, own_fields
+from ackproof.plan.reader import HOLD_KEYS, fields_beside, own_fields
 from ackproof.quantities.vocabulary import VOCABULARY, is_count
 from ackproof.rundir.anomalies import TABLE
 

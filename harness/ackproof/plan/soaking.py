@@ -15,13 +15,12 @@ from ackproof.base.units import duration_text, parse_duration
 from ackproof.experiment.backends import BACKENDS, BackendRow
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode
-from ackproof.experiment.problems import path_text
+from ackproof.experiment.problems import NOWHERE, ListNode, MapNode, Node, ScalarNode, path_text
 from ackproof.experiment.spec import WorkloadSpec
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.entries import MAX_OF_SOAK
 from ackproof.plan.paths import override
+from ackproof.plan.reader import MAX_OF_SOAK
 
 _DURATION: Final = ("workload", "duration")
 

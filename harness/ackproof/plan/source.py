@@ -2,8 +2,8 @@
 
 The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: no object is
 ever made from a tag, and every bound holds while the text is being read, not after. Its round-trip loader has marks
-too, but drops the text of a scalar (`4.10`), ends at the first key that occurs twice, and bounds nothing. Plain scalars
-are understood by the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
+too, but drops the text of a scalar (`4.10`), ends at the first key that occurs twice, and bounds nothing. Plain
+scalars are understood by the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
 
 Refused, each with its line: files above 1 MiB, other encodings than UTF-8, NUL and other control characters, more
 than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper
@@ -34,8 +34,17 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.experiment.problems import InvalidExperiment, Problem
+from ackproof.experiment.problems import (
+    START,
+    InvalidExperiment,
+    ListNode,
+    MapNode,
+    Mark,
+    Node,
+    Problem,
+    ScalarNode,
+    shorten,
+)
 from ackproof.plan.syntax import explained, strange_blank, wrong_blank
 from ackproof.rundir.documents import Scalar
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ruamel.yaml.error import MarkedYAMLError, StringMark
 
-from ackproof.experiment.nodes import Mark, shorten
+from ackproof.experiment.problems import Mark, shorten
 
 _KEY: Final = re.compile(r"\s*(?:- +)*([^\s#'\"{\[][^:#]*):(?=\s|$)")
 _GLUED: Final = re.compile(r"\s*(?:- +)*([A-Za-z][\w.-]*):([^\s:/].*)")

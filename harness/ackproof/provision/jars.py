@@ -17,8 +17,7 @@ from typing import Final
 
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import BadInput
-from ackproof.experiment.kafka import KafkaBuild, not_a_version
-from ackproof.experiment.releases import line_of
+from ackproof.experiment.kafka import KafkaBuild, line_of, not_a_version
 from ackproof.provision import maven
 from ackproof.provision.builds import FoundBuild, artifact_of, find_build, read_patch, require_replacing
 from ackproof.provision.cache import build_once, sha256

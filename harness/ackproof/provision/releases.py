@@ -1,4 +1,4 @@
-"""Of which jars each release of Kafka consists (`ackproof.experiment.releases` says which releases there are).
+"""Of which jars each release of Kafka consists (`ackproof.experiment.kafka` says which releases there are).
 
 `locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted.
 `python tools/new_release.py VERSION` writes these files. A release without one is fetched as Maven offers
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput, WaitTimeout
-from ackproof.experiment.kafka import not_a_version
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.kafka import RELEASES, not_a_version, numbers
 from ackproof.provision import maven
 from ackproof.provision.maven import Artifact
 from ackproof.provision.progress import ProvisionFailed

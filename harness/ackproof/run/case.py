@@ -29,9 +29,8 @@ from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import Role
-from ackproof.experiment.timing import timing_of
+from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
@@ -45,8 +44,7 @@ from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.observe.scraper import Scraper
 from ackproof.observe.watcher import Watcher as Observer
-from ackproof.plan.attached import on_foreign_ground
-from ackproof.plan.cases import case_to_json
+from ackproof.plan.cases import case_to_json, on_foreign_ground
 from ackproof.run.client_recovery import ClientWatch, await_clients
 from ackproof.run.gauges import Gauges
 from ackproof.run.phases import CaseOptions, Phase, Watcher, trace_of

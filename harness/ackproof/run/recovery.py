@@ -24,7 +24,7 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.recovery import recovery_bounds
+from ackproof.experiment.timing import recovery_bounds
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition

@@ -11,15 +11,14 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
-from ackproof.experiment.nodes import Data, root_of
-from ackproof.experiment.problems import InvalidExperiment, hint
+from ackproof.experiment.problems import Data, InvalidExperiment, hint, root_of
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.cases import cases, reseeded
-from ackproof.plan.entries import spelt_out
 from ackproof.plan.matrix import Plan, analyse
+from ackproof.plan.reader import spelt_out
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3

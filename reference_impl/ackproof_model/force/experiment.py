@@ -9,9 +9,8 @@ from typing import Final
 from ruamel.yaml import YAML
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.kafka import not_a_version
-from ackproof.experiment.nodes import Data
-from ackproof.experiment.releases import ELR, LINES, features_of, numbers
+from ackproof.experiment.kafka import ELR, LINES, features_of, not_a_version, numbers
+from ackproof.experiment.problems import Data
 from ackproof.rundir.anomalies import Anomaly
 from ackproof_model.force.story import Story
 from ackproof_model.force.translate import Forced

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ackproof.base.errors import AckproofError
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof_model.force.story import State, Story
 from ackproof_reference.broker import Broker, Follower, Leader, Process
 from ackproof_reference.explore.model import Told

@@ -11,10 +11,10 @@ from functools import reduce
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.exposure import NOTHING, Incidents
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.incidents import NOTHING, Incidents
+from ackproof.experiment.kafka import ELR, LINES, numbers
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.releases import ELR, LINES, numbers
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name
 from ackproof_model.predict.incidents import happened, planned

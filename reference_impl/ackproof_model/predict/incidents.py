@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
-from ackproof.experiment.node_settings import time_out
+from ackproof.experiment.timing import time_out
 from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import (

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.releases import ELR, numbers
+from ackproof.experiment.kafka import ELR, numbers
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.node_settings import longest_time_out
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.timing import longest_time_out
 from ackproof.rundir.timeline import EventKind
 from ackproof_model.replay.observed import ANYTHING, SLACK_NS, Observed
 from ackproof_reference.metadata import Partition

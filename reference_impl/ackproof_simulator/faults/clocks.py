@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ackproof.experiment.releases import numbers
+from ackproof.experiment.kafka import numbers
 from ackproof.faults.clocks import ClockJump
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.faults.virtual import Virtual, does

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.node_settings import configured
+from ackproof.experiment.timing import configured
 from ackproof.faults.planned.recreate import Recreate
 from ackproof.faults.planned.set_config import SetConfig
 from ackproof_reference.controller import clear_eligible, elect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.releases import numbers
+from ackproof.experiment.kafka import numbers
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.planned.move_log_dir import MoveLogDir
 from ackproof_reference.broker import with_checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
-from ackproof.experiment.releases import ELR, numbers
+from ackproof.experiment.kafka import ELR, numbers
 from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
 from ackproof.rundir.metadata import FeatureDecided
 from ackproof_reference.rules import Rules, rules_of

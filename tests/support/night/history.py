@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.experiment.releases import NEWEST
+from ackproof.experiment.kafka import NEWEST
 from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 

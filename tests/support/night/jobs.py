@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import NEWEST
+from ackproof.experiment.kafka import NEWEST
 from ackproof.faults.pairs import pair_storm_of
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.run.options import BatchOptions, plan_batch

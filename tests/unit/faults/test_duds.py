@@ -18,8 +18,7 @@ from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.fault import FaultSpec, Grip
-from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.releases import KRAFT
+from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import At

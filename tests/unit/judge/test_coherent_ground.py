@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ackproof.experiment.kafka import DEFAULT
 from ackproof.experiment.links import LinkEnds
-from ackproof.experiment.releases import DEFAULT
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.named import CutFault

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ackproof.cluster.messages import message
-from ackproof.experiment.apis import APIS
+from ackproof.experiment.links import APIS
 from ackproof.network.requests import contents
 from ackproof.network.requests.answers import ERRORS
 from ackproof.network.requests.contents import NAMING, Undecodable

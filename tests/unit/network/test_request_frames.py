@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ackproof.cluster.messages import message
-from ackproof.experiment.apis import APIS
+from ackproof.experiment.links import APIS
 from ackproof.network.requests.frames import (
     PROBE,
     Fate,

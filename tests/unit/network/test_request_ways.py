@@ -11,8 +11,8 @@ from ackproof.cluster.addresses import Address, Addresses
 from ackproof.cluster.backends import links
 from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY
 from ackproof.cluster.layout import Layout
-from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.experiment.links import APIS
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.links import RequestLinks

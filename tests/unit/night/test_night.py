@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import NEWEST
+from ackproof.experiment.kafka import NEWEST
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.rundir.outcome import Verdict
 from faultbench.table import Bite, Table

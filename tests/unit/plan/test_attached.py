@@ -14,8 +14,7 @@ from ackproof.experiment.spec import LONGEST_TOPIC
 from ackproof.experiment.triggers import When
 from ackproof.faults.command import CommandFault
 from ackproof.plan import Plan, cases
-from ackproof.plan.attached import on_foreign_ground, own_names
-from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.cases import case_from_json, case_to_json, on_foreign_ground, own_names
 from ackproof.plan.schedule import describe
 
 Load = Callable[[str], Plan]

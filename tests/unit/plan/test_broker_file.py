@@ -10,11 +10,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.experiment.node_settings import configured, time_out
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.recovery import recovery_bounds
-from ackproof.experiment.timing import timing_of
+from ackproof.experiment.timing import configured, recovery_bounds, time_out, timing_of
 from ackproof.plan import Plan, load
 from ackproof.plan.cases import case_from_json, case_to_json, cases
 

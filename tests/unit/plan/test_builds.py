@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.kafka import DEFAULT, LINES, KafkaBuild
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.experiment.releases import DEFAULT, LINES
 from ackproof.plan import builds
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
 from ackproof.provision.progress import ProvisionFailed

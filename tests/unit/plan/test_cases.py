@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.recovery import recovery_bounds
 from ackproof.experiment.roles import Role
+from ackproof.experiment.timing import recovery_bounds
 from ackproof.experiment.triggers import After, At, Condition, When
 from ackproof.faults.processes import Kill, Pause
 from ackproof.plan import InvalidExperiment, Plan, cases, describe, load, timeline

@@ -9,7 +9,7 @@ import pytest
 from ackproof.base.units import rough_duration
 from ackproof.plan import Plan
 from ackproof.plan.cases import cases
-from ackproof.plan.duration import estimate, load_s
+from ackproof.plan.doubts import estimate, load_s
 
 Load = Callable[[str], Plan]
 TEXT = """\

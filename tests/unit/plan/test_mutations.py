@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from ackproof.experiment.nodes import plain
+from ackproof.experiment.problems import plain
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse

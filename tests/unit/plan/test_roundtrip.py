@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.base.units import FASTEST
-from ackproof.experiment.drawing import Range
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
+from ackproof.experiment.exposure import Range
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind

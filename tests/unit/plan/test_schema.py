@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from ackproof.experiment.nodes import plain
+from ackproof.experiment.problems import plain
 from ackproof.plan.schema import experiment_schema, schema_text
 from ackproof.plan.source import parse
 

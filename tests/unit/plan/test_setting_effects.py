@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.kafka import KNOWN_FEATURES, LINES, RELEASES
 from ackproof.experiment.promises import Promises, rule
-from ackproof.experiment.releases import KNOWN_FEATURES, LINES, RELEASES
 from ackproof.experiment.setting_effects import NAMES as LISTED
 from ackproof.experiment.setting_effects import Effect, kafka_settings, markdown, row_of, rows, unjudged
-from ackproof.experiment.settings import Scope, refusal
-from ackproof.experiment.topic_settings import TOPIC_SETTINGS
+from ackproof.experiment.settings import TOPIC_SETTINGS, Scope, refusal
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.prediction import Chance
 from ackproof_model.predict.cases import code_for, counted_for

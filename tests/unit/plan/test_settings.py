@@ -9,7 +9,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.clients.config import producer_config, reader_config, verify
 from ackproof.cluster.properties import check_settings
-from ackproof.experiment.releases import ELR
+from ackproof.experiment.kafka import ELR
 from ackproof.experiment.settings import RESERVED, Reserved, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
 from ackproof.plan import InvalidExperiment, Plan

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from jsonschema import Draft202012Validator
 
-from ackproof.experiment.nodes import plain
-from ackproof.experiment.problems import InvalidExperiment
+from ackproof.experiment.problems import InvalidExperiment, plain
 from ackproof.plan import Plan
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse

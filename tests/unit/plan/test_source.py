@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
-from ackproof.experiment.problems import Problem
+from ackproof.experiment.problems import ListNode, MapNode, Problem, ScalarNode
 from ackproof.plan import InvalidExperiment, Plan, load
 from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
 

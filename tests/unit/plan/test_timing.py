@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.node_settings import configured
 from ackproof.experiment.setting_effects import kafka_settings
 from ackproof.experiment.settings import Scope
-from ackproof.experiment.timing import markdown, timing_of
+from ackproof.experiment.timing import configured, markdown, timing_of
 from ackproof.plan import Plan
 from ackproof.plan.cases import cases
 from ackproof.plan.schedule import describe, describe_timing

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.kafka import RELEASES, numbers
 from ackproof.provision import releases
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.jvm import logging_arguments

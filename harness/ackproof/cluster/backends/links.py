@@ -15,8 +15,8 @@ from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address, node_name
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.experiment.apis import Flow
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.experiment.links import Flow
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.packets import table_of
 from ackproof.network.probe import Speech

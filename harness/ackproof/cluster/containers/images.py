@@ -14,7 +14,7 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag
 from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, spoken
 from ackproof.cluster.containers.leftovers import labels
-from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.kafka import DEFAULT
 from ackproof.provision.builds import unpack_jars
 from ackproof.provision.cache import build_once
 from ackproof.provision.progress import Progress, ProgressSink, ignore

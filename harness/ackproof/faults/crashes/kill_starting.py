@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ackproof.base.units import Duration
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.exposure import Incidents
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
 

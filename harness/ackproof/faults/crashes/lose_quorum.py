@@ -12,8 +12,8 @@ from pydantic import Field
 
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
-from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects

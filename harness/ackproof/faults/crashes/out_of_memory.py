@@ -14,7 +14,7 @@ from pydantic import field_validator
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.exposure import Incidents
 from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection

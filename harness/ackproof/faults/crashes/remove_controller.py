@@ -19,9 +19,9 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
-from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
-from ackproof.experiment.releases import KRAFT, numbers
+from ackproof.experiment.kafka import KRAFT, numbers
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import Grip
-from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 

@@ -14,9 +14,8 @@ from pydantic import Field, model_validator
 from ackproof.base.errors import AckproofError
 from ackproof.base.units import Duration, wrong
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.exposure import Draw, Incidents
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection

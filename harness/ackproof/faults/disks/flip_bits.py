@@ -20,9 +20,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.log import Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Grip
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
 from ackproof.faults.holds import FREE_WITHIN_S, LOOK_EVERY_S

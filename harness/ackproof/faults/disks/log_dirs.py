@@ -21,10 +21,9 @@ from ackproof.cluster.disks.file_systems import FileSystem, make_writable, set_i
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
-from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects

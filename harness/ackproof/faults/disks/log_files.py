@@ -16,9 +16,8 @@ from pydantic import Field, model_validator
 from ackproof.base.units import Size, wrong
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.exposure import Draw, Incidents
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, refuse_racks
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection

@@ -22,7 +22,7 @@ from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
-from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.exposure import Incidents
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -24,9 +24,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode
 from ackproof.experiment.backends import Need
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import LAG, Exposure, Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.exposure import LAG, Draw, Exposure, Incidents
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import RoleKind
 from ackproof.faults.disks.disk import in_sync_again
 from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
-from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.links.groups import apart
 from ackproof.faults.links.of_links import Holders, OfLinks

@@ -12,10 +12,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.links import OF_CONTROLLERS, Group, GroupField, between
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.links.of_links import Holders, OfLinks

@@ -16,10 +16,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration, wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Flag
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.links import LinkField
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from ackproof.base.units import ByteRate, Duration, Share, Size, wrong
 from ackproof.experiment.backends import LINKS, Need
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.links.named import LinkFault
 from ackproof.faults.links.of_links import names

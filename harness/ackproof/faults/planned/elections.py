@@ -9,9 +9,8 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election
 from ackproof.cluster.protocol import PartitionState
-from ackproof.experiment.drawing import Draw
-from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.exposure import Draw, Exposure, Incidents
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import injects
 from ackproof.faults.planned.of_partition import UNCLEAN, OfPartition, PlannedT, _OfPartition

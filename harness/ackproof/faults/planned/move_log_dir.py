@@ -15,10 +15,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
-from ackproof.experiment.incidents import NOTHING
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, Role, RoleField, refuse_controllers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects

@@ -12,10 +12,9 @@ from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.drawing import Draw, places_of
+from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
-from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -15,8 +15,8 @@ from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionEnds
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import NOTHING
 from ackproof.experiment.fault import Complaints, FaultSpec
-from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest, TopicSpec
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects

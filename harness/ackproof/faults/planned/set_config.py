@@ -12,13 +12,11 @@ from ackproof.cluster import admin
 from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.base import Config
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
-from ackproof.experiment.incidents import NOTHING
-from ackproof.experiment.nodes import Data
-from ackproof.experiment.settings import Scope, refusal
+from ackproof.experiment.problems import Data
+from ackproof.experiment.settings import Scope, refusal, wrong_topic_setting
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import BACK_WITHIN_S, T, ask, put_back

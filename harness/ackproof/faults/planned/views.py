@@ -17,7 +17,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.asked import ANSWERS_WITHIN_S
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, Refused, Unreachable, WireError
-from ackproof.experiment.node_settings import longest_time_out
+from ackproof.experiment.timing import longest_time_out
 from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.rundir.partition import TopicPartition
 

@@ -22,9 +22,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.base import Whole
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.requests.of_requests import OfRequests
 from ackproof.faults.requests.witnesses import (

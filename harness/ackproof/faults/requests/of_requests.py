@@ -21,12 +21,11 @@ from ackproof.base.units import Share, wrong
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.apis import APIS, Api, Flow, flows_of
 from ackproof.experiment.base import Whole
-from ackproof.experiment.drawing import Draw
+from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec
-from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.nodes import Data
+from ackproof.experiment.links import APIS, Api, Flow, flows_of
+from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects

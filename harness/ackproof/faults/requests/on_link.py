@@ -10,10 +10,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import unknown, wrong
 from ackproof.cluster.protocol import Cluster
-from ackproof.experiment.apis import APIS, flows_of
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
-from ackproof.experiment.links import LinkField
+from ackproof.experiment.links import APIS, LinkField, flows_of
 from ackproof.experiment.roles import SEVERAL, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim

@@ -16,8 +16,8 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import Flag
+from ackproof.experiment.exposure import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.fault import Complaints
-from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects

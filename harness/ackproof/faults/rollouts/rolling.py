@@ -22,10 +22,9 @@ from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
-from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild
-from ackproof.experiment.releases import numbers
+from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild, numbers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views

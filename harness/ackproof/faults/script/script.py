@@ -9,8 +9,8 @@ from typing import Final
 from pydantic import Field
 
 from ackproof.experiment.backends import Ability, Need
+from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
-from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.planned.of_partition import UNCLEAN

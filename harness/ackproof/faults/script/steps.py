@@ -27,8 +27,8 @@ from pydantic import (
 )
 
 from ackproof.base.units import Duration, unknown, wrong
-from ackproof.experiment.apis import APIS, Api
 from ackproof.experiment.base import Config, Spec, Text, Whole
+from ackproof.experiment.links import APIS, Api
 from ackproof.experiment.spec import NodeId
 from ackproof.rundir.timeline import Seen
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
-from ackproof.experiment.releases import METADATA, features_of
+from ackproof.experiment.kafka import METADATA, features_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.judge.facts import Facts

@@ -44,7 +44,7 @@ _FULL: Final = (0, -1)
 @cache
 def _keys() -> dict[str, int]:
     """Keys by the APIs' names, imported at their first use: the proxy's process starts without."""
-    from ackproof.experiment.apis import APIS
+    from ackproof.experiment.links import APIS
 
     return {name: api.key for name, api in APIS.items()}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.cluster.addresses import Address
-from ackproof.experiment.apis import APIS, Api, Flow
+from ackproof.experiment.links import APIS, Api, Flow
 from ackproof.network.mesh import Link, LinkError
 from ackproof.network.proxied import Sight
 from ackproof.network.requests.asking import Asked, Asking, Here, ask

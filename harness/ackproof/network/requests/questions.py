@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ackproof.experiment.apis import APIS
+from ackproof.experiment.links import APIS
 from ackproof.network.requests.frames import PROBE
 
 NOBODY: Final = 999_999

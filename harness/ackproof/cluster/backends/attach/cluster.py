@@ -1,7 +1,7 @@
 """The attach backend: a cluster that someone else runs, reached through the protocol alone.
 
 Nothing of it is started, stopped or read from a disk. Topics are made for a run, under names that nobody else has
-(`ackproof.plan.attached`), and these and no others are deleted at its end. What was made stands in `attached.json`
+(`ackproof.plan.cases`), and these and no others are deleted at its end. What was made stands in `attached.json`
 before it is made, so that `ackproof clean` can tell of what a killed harness left.
 """
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ackproof.cluster import admin, queries
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.experiment.releases import LINES, METADATA
+from ackproof.experiment.kafka import LINES, METADATA
 
 _PROTOCOL: Final = "inter.broker.protocol.version"
 _SETTINGS: Final = (
