@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ackproof_model.force.command import asked_for, force_options, forced
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.case import Case
-    from ackproof.rundir.prediction import PredictionFile
+    from ackproof.rundir.model import PredictionFile
 
 INCONCLUSIVE = 2
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import RELEASES, numbers
-from ackproof.rundir.prediction import StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_model.predict.answers import Watch, sources, steps_of
 from ackproof_model.predict.cases import ACKS
 from ackproof_model.words import known, pairs, whole

@@ -15,7 +15,7 @@ from ackproof.cli.options import FILES, examples, only_cases, over_the_files
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.case import Case
-    from ackproof.rundir.simulation import SimulationFile
+    from ackproof.rundir.model import SimulationFile
     from ackproof_simulator.sweep import Mapper
 
 _TELL_EVERY_S = 5.0
@@ -69,7 +69,7 @@ def simulate(
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions, command_of, plan_cases
     from ackproof.rundir.layout import BatchDir
-    from ackproof.rundir.simulation import SweepFile
+    from ackproof.rundir.model import SweepFile
     from ackproof_simulator.sweep import FEW, SweepOptions, in_processes, linger_for, sweep, with_linger
 
     console = Console(machine=machine)

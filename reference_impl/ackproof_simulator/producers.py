@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.experiment.spec import ProducerSpec
-from ackproof.rundir.delivery import reported
+from ackproof.rundir.guarantees import reported
 from ackproof.rundir.outcome import Outcome
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.metadata import NO_LEADER

@@ -13,9 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
-from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import (
     ConsumedRows,
@@ -24,10 +22,12 @@ from ackproof.rundir.ledger import (
     write_produced,
     write_transactions,
 )
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import mark_end
+from ackproof.rundir.payload import UNKNOWN
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
-from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.producers import PURGED, ClientBatch, Producer

@@ -14,7 +14,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import After, At
 from ackproof.faults.storm import Storm
-from ackproof.rundir.simulation import Shrunk
+from ackproof.rundir.model import Shrunk
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.counts import Counts, counts_of
 from ackproof_simulator.run import Simulation, setting_of

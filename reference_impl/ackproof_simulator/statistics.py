@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ackproof.rundir.simulation import Elected, Spread
+from ackproof.rundir.model import Elected, Spread
 from ackproof_simulator.counts import Counts
 
 QUANTITIES: Final = (

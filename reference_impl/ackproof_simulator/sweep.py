@@ -16,7 +16,7 @@ from ackproof.plan.cases import case_from_json, case_to_json, reseeded
 from ackproof.plan.checks_backend import lacks
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.simulation import Shrunk, SimulationFile, WorstSeed
+from ackproof.rundir.model import Shrunk, SimulationFile, WorstSeed
 from ackproof_model.predict import workers
 from ackproof_simulator.counts import Counts, counts_of
 from ackproof_simulator.producers import FULL_RATE

@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.timing import configured
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, number, plural

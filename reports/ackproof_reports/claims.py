@@ -9,8 +9,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof.rundir.documents import write_atomically
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import read_timeline
 from ackproof_reports.course import Course, arrange

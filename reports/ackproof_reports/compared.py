@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from ackproof.rundir.comparison import ComparisonFile
+from ackproof.rundir.lab import ComparisonFile
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.page import asset, environment
 

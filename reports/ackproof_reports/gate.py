@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from ackproof.experiment.problems import Problem
-from ackproof.rundir.comparison import ComparisonFile
+from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.outcome import ExitCode, worst_exit_code
 from ackproof_reports.loading import WORST_FIRST, BatchView, State
 from ackproof_reports.markdown import SIGNS, plain

@@ -12,7 +12,6 @@ from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.circumstances import Timing
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import (
     AuditFile,
     BatchCase,
@@ -24,11 +23,10 @@ from ackproof.rundir.documents import (
     VerdictFile,
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.model import ConformanceFile, PredictionFile, SimulationFile
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
 from ackproof.rundir.pairs import PairsFile
-from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.replicas import ReplicasFile
-from ackproof.rundir.simulation import SimulationFile
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.wording import scalar, setting_names
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.rundir.conformance import Truncation
+from ackproof.rundir.model import Truncation
+from ackproof.rundir.observed import each_sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
-from ackproof.rundir.samples import each_sample
 from ackproof_reports.loading import CaseView
 from ackproof_reports.ranges import Group
 from ackproof_reports.wording import number, plural

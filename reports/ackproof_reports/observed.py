@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ackproof.rundir.observed import Sample, each_sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample, each_sample
 
 SILENCE_NS: Final = 1_500_000_000
 """Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""

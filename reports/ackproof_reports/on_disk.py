@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ackproof.rundir.content import ABORTED, COMMITTED
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import ABORTED, COMMITTED
 
 if TYPE_CHECKING:
     from ackproof_reports.one_record import Spot

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, REMOVED, gravity
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES

@@ -8,7 +8,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from ackproof.rundir.prediction import PredictedClass, PredictionFile, StoryStep
+from ackproof.rundir.model import PredictedClass, PredictionFile, StoryStep
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.sequence import sequence
 

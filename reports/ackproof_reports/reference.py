@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.rundir.prediction import Chance
-from ackproof.rundir.simulation import Spread
+from ackproof.rundir.model import Chance, Spread
 from ackproof.rundir.timeline import Event, EventKind, IsrChanged, LeaderChanged
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, number

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from ackproof.rundir.prediction import StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_reports.wording import visible
 
 WIDTH: Final = 360

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.prediction import StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.sequence import sequence
 from ackproof_reports.wording import joined, plural, visible

@@ -8,8 +8,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from ackproof.rundir.comparison import Side
-from ackproof.rundir.trend import TrendCase, TrendFile, TrendPoint
+from ackproof.rundir.lab import ComparedSide, TrendCase, TrendFile, TrendPoint
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.page import asset, environment
 
@@ -63,7 +62,7 @@ def _throughput(case: TrendCase) -> Line:
     return _line("Acknowledged records per second", "/s", case, [point.throughput for point in case.points])
 
 
-def _line(title: str, unit: str, case: TrendCase, sides: Sequence[Side]) -> Line:
+def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide]) -> Line:
     top = max(
         (number for side in sides for number in (side.low, side.high, side.middle) if number is not None),
         default=0,
@@ -98,5 +97,5 @@ def _tone(point: TrendPoint) -> str:
     return {"PASS": "good", "FAIL": "bad"}.get(point.worst, "warn")
 
 
-def _what(point: TrendPoint, side: Side) -> str:
+def _what(point: TrendPoint, side: ComparedSide) -> str:
     return f"{point.batch}: {side.seen} ({side.interval}), {point.verdicts}"

@@ -8,7 +8,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.recovery import RecoveryFile, Unrecovered
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.one_record import tell_event
 from ackproof_reports.wording import one_line

@@ -12,8 +12,8 @@ import pytest
 
 from ackproof.audit.units import Limits
 from ackproof.rundir.documents import AuditFile
-from ackproof.rundir.end import DELETED, deleted_parts, mark_deleted, mark_end
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.parts import DELETED, deleted_parts, mark_deleted, mark_end
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
 

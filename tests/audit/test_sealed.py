@@ -19,9 +19,9 @@ from ackproof.ledgers.ends import hole
 from ackproof.plan.cases import cases, load
 from ackproof.run.conclude import CaseResult, conclude, run_stages
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
-from ackproof.rundir.end import mark_end, read_end
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.parts import mark_end, read_end
 from ackproof.rundir.seal import seal
 from ackproof_simulator.backend import run_in_model
 

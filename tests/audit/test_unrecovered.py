@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackproof.rundir.anomalies import LIVENESS
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.recovery import RecoveryFile, Unrecovered
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 
 from .ledgers import findings_of, write_ledger
 from .local import audited

@@ -16,8 +16,7 @@ from ackproof import api
 from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.cli.main import main_code
 from ackproof.rundir.documents import BatchCase, BatchFile
-from ackproof.rundir.pulse import Pulse
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.timeline import Event
 from ackproof_lab.sql import views as room
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ackproof.base.errors import AckproofError
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.document import conform
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ackproof.experiment.case import Case
 from ackproof.run.options import BatchOptions, plan_cases
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.model import Chance
 from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, Answers, answers, described
 from ackproof_model.predict.prediction import scopes_of
 from ackproof_reference.explore.scope import Scope

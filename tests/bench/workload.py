@@ -42,10 +42,10 @@ from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.end import END
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import END
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Timeline

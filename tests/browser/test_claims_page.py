@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from selenium.webdriver import Chrome
 
-from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof_reports.claims import render_claims
 from report_page import Page, screen
 

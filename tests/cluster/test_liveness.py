@@ -15,8 +15,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.install import Installation
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import Phase
+from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.recovery import RecoveryFile
 
 from .conftest import NEWEST
 from .helpers import partition_of

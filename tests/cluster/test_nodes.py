@@ -20,7 +20,7 @@ from ackproof.cluster.protocol import NodeState, PartitionEnds
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.samples import read_samples
+from ackproof.rundir.observed import read_samples
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
 from ackproof.rundir.timeline import NodeDied as NodeDiedEvent
 from looks import told_now

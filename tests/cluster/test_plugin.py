@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from ackproof.base.errors import AckproofError, BadInput, EvidenceMissing
 from ackproof.cluster.protocol import NodeState
 from ackproof.rundir.documents import AuditFile
-from ackproof.rundir.end import has_end
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.parts import has_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof.testing.cluster import KafkaCluster

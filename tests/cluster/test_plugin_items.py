@@ -14,9 +14,9 @@ import pytest
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
-from ackproof.rundir.samples import read_samples
 
 from ..support.begun import await_run
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, PartitionDecided, read_metadata, write_metadata
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, Verdict
 from ackproof_model.replay.document import conform
 

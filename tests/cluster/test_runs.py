@@ -17,9 +17,9 @@ from ackproof.base.processes import find_children
 from ackproof.cli.main import main_code
 from ackproof.rundir.documents import BatchFile, CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
-from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, read_timeline
 
 from ..support.begun import await_run

@@ -24,10 +24,10 @@ from ackproof.run.case import run_case
 from ackproof.run.conclude import CaseResult, conclude
 from ackproof.run.phases import CaseOptions
 from ackproof.rundir.documents import CaseFile, FinalReadFile
-from ackproof.rundir.end import deleted_parts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import deleted_parts
 from ackproof.rundir.timeline import Event, EventKind, WindowAudited, read_timeline
 from ackproof.rundir.windows import windows
 

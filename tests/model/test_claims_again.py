@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.run import conclude as concluding
-from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict
 
 from ..audit.local import audited
 

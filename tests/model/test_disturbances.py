@@ -12,8 +12,8 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.processes import Kill
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked
 from ackproof_model.explain.epochs import LeaderEpoch
 from ackproof_model.explain.intervals import _appended_ns, _ends, _faults

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan.cases import cases, load
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, FaultAsked, ScriptStep
 from ackproof_model.replay.observed import Observed

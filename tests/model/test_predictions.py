@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof.rundir.model import Chance, PredictionFile
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict import prediction
 from ackproof_model.predict.answers import Answer, Answers

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
+from ackproof.rundir.model import ConformanceFile
 from ackproof_model.predict.incidents import happened
 from observed_run import Ack, broker, event, partition
 from recreated_run import FIRST, OFFSETS, SECOND, RecreatedRun, acks, old_log, records, told, topic

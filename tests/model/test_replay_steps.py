@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.steps import AppendContext, same, steps, steps_from_image
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of

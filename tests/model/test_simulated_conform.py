@@ -15,8 +15,8 @@ from ackproof.experiment.case import Case
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.plan.checks_backend import lacks
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.document import conform
 from ackproof_reference import node
 from ackproof_reference.broker import Broker, Step

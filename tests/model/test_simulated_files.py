@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.model import ConformanceFile
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.run import Simulation, setting_of
 from simulated_run import lost, replayed

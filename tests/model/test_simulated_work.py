@@ -10,8 +10,8 @@ from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.life import Stage
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.timeline import NodeStarted
 from ackproof_model.replay.document import conform
 from ackproof_simulator.run import Simulation

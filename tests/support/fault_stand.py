@@ -11,7 +11,7 @@ from pathlib import Path
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
 from ackproof.faults.life import Stage
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from fake_nodes import FakeNode
 

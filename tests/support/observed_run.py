@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.rundir.conformance import ConformanceFile
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ProducedRows, write_produced
+from ackproof.rundir.model import ConformanceFile
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.parts import mark_end
+from ackproof.rundir.payload import UNKNOWN
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import CONSUMED, FINDINGS
 from ackproof_model.replay.document import conform
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.model import ClassExplained, ConformanceFile
 from ackproof.rundir.replicas import EpochStart, Replica
 from observed_run import WALL_MS, Ack, ObservedRun, beginning, event, partition, sample
 

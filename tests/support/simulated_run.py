@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import reseeded
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
+from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.schema import CONSUMED, FINDINGS
 from ackproof_model.replay.document import conform

@@ -12,8 +12,8 @@ from ackproof.run import client_recovery
 from ackproof.run.client_recovery import ClientWatch
 from ackproof.rundir.anomalies import LIVENESS
 from ackproof.rundir.documents import Client
+from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import Unrecovered
 
 PLACES = (TopicPartition("t", 0), TopicPartition("t", 1))
 BOUND_S = 20.0

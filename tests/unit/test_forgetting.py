@@ -16,9 +16,9 @@ from ackproof.cluster.wire import Refused
 from ackproof.run import forgetting
 from ackproof.run.forgetting import Forgetting
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.end import deleted_parts
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import deleted_parts
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Timeline
 from ackproof.rundir.windows import Read, WindowFile, WindowOrder, window_dir, window_json, windows

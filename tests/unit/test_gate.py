@@ -12,8 +12,8 @@ from ackproof.audit.results import AuditResult
 from ackproof.cli.main import main_code
 from ackproof.experiment.problems import Problem, Severity
 from ackproof.run import conclude as concluding
-from ackproof.rundir.comparison import ComparisonFile
 from ackproof.rundir.documents import AuditFile, VerdictFile
+from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.gate import gating

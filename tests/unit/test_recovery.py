@@ -17,8 +17,8 @@ from ackproof.cluster.wire import WireError
 from ackproof.run import recovery
 from ackproof.run.recovery import RecoveryWatch
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import RecoveryFile
 
 PLACE = TopicPartition("orders", 0)
 WELL = End(

@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ackproof.rundir.conformance import (
+from ackproof.rundir.documents import BatchCase
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import (
     ClassExplained,
     ConformanceFile,
     Deletion,
@@ -15,8 +17,6 @@ from ackproof.rundir.conformance import (
     Truncation,
     Unexplained,
 )
-from ackproof.rundir.documents import BatchCase
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.causes import MOST, Causes, causes_of, with_causes
 from ackproof_reports.loading import CaseView

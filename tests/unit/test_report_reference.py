@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.conformance import ConformanceFile, ElectionSeen
 from ackproof.rundir.documents import (
     AuditFile,
     BatchCase,
@@ -16,9 +15,16 @@ from ackproof.rundir.documents import (
     VerdictFile,
 )
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import (
+    Chance,
+    ConformanceFile,
+    ElectionSeen,
+    PredictedClass,
+    PredictionFile,
+    SimulationFile,
+    Spread,
+)
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
-from ackproof.rundir.simulation import SimulationFile, Spread
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.loading import CaseView
 from ackproof_reports.reference import Reference, reference_of

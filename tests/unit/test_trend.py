@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import DEFAULT
 from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.lab import TrendFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.trend import TrendFile
 from ackproof_lab.compare.command import trend as command
 from ackproof_lab.compare.trend import trend
 from ackproof_reports.trend import trend_page

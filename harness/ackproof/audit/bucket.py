@@ -18,10 +18,9 @@ from ackproof.audit.places import PartitionAudit
 from ackproof.ledgers.load import STREAMS, Stream
 from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.content import signed, total
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import Keys, signed, total
 from ackproof.rundir.removals import Removal
 
 BACK: Schema = {"offset": "i8"}
@@ -71,7 +70,7 @@ class Read:
     walks: Mapping[Stream, Walk]
     totals: Totals
     contents: tuple[int, int]
-    """What the final readers wrote down of it, the second one at read_committed: see `rundir.content`."""
+    """What the final readers wrote down of it, the second one at read_committed: see `rundir.payload`."""
 
     def gaps(self, stream: Stream) -> Rows:
         return self.walks[stream].gaps

@@ -35,9 +35,9 @@ from ackproof.ledgers.rows import (
 from ackproof.ledgers.transactions import Fates
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.arrow import joined
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import Removal
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}

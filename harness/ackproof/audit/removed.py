@@ -15,9 +15,9 @@ from ackproof.audit.superseded import Superseded
 from ackproof.ledgers.lookup import Identities
 from ackproof.ledgers.rows import Bools, Ints, Rows, concat
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import EVER, Removal
 
 _LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}

@@ -14,8 +14,8 @@ from ackproof.ledgers.directory import Ledger, Rejected
 from ackproof.ledgers.runs import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.documents import DeletedWindows, RecordCounts
-from ackproof.rundir.end import DELETED
 from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.parts import DELETED
 from ackproof.rundir.windows import WindowFile, window_findings, windows
 
 _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")

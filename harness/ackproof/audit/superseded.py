@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ackproof.ledgers.rows import Bools, Ints, Rows
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.payload import Keys
 
 _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 

@@ -30,8 +30,8 @@ from ackproof.ledgers.rows import Rows, concat
 from ackproof.ledgers.spill import Spilled, SpillFile
 from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.rundir import storage
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES
 

@@ -8,7 +8,7 @@ from ackproof.audit.findings_file import findings_file
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.units import Counted
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
-from ackproof.rundir.recovery import RecoveryFile, Unrecovered
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.schema import FINDINGS
 
 

@@ -157,7 +157,7 @@ def read_by_processes(
             parts = [_outcome(handle, order.read_s, stop) for handle in own]
             outcomes.append(_together(parts, groups, len(order.places)))
             if len(groups) > 1 and not outcomes[-1].reasons:
-                from ackproof.rundir.end import mark_end  # Arrow, which few runs need here
+                from ackproof.rundir.parts import mark_end  # Arrow, which few runs need here
 
                 mark_end(CaseDir(tag.case_dir).consumed / client_folder(client.id))
         return outcomes

@@ -174,7 +174,7 @@ class ProducerProcess:
         self._let_them_read()
         self._serve(0, lambda _: self.client.close())  # which raises a fatal error again
         self.converter.finish()
-        from ackproof.rundir.end import mark_end
+        from ackproof.rundir.parts import mark_end
 
         if self.transactions is not None:
             from ackproof.clients.salvage import write_transaction_table

@@ -120,7 +120,7 @@ class ReaderProcess:
         self._flush()
         self.parts.finish()
         if self.settings.shares == 1:  # else who started them all knows when the last has ended
-            from ackproof.rundir.end import mark_end
+            from ackproof.rundir.parts import mark_end
 
             mark_end(self.ledger)
         self.counters.stage = State.CLOSED
@@ -326,7 +326,7 @@ class ReaderProcess:
         )
 
     def _tell_sources(self, statistics: str) -> None:
-        """Write down from whom it fetches, as a line of `rundir.brokers.Fetching`."""
+        """Write down from whom it fetches, as a line of `rundir.observed.Fetching`."""
         topics = json.loads(statistics).get("topics", {})
         sources = [
             (place.topic, place.partition, partition["broker"])

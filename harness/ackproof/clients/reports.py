@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, Message
 from ackproof.clients.counters import SharedCounters
 from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.clients.settings import ProducerSettings, resend_after_s
-from ackproof.rundir.delivery import reported
+from ackproof.rundir.guarantees import reported
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 

@@ -15,10 +15,10 @@ from confluent_kafka import Message
 
 from ackproof.clients.memory import FreeMemory
 from ackproof.clients.settings import ReaderSettings
-from ackproof.rundir.keys import HEADER
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import Column, Shelf
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import HEADER
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 if TYPE_CHECKING:

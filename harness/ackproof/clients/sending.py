@@ -19,10 +19,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ackproof.clients.counters import SharedCounters
 from ackproof.clients.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.clients.settings import ProducerSettings
-from ackproof.rundir.delivery import REFUSED
-from ackproof.rundir.keys import HEADER, Keys
+from ackproof.rundir.guarantees import REFUSED
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import SEQ
+from ackproof.rundir.payload import HEADER, SEQ, Keys
 
 _MANY: Final = 8
 """So many records for each place are faster handed over together."""

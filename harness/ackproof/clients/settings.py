@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
-from ackproof.rundir.end import SHARE
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import SHARE
 
 ConfigValue: TypeAlias = str | int | float | bool
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]

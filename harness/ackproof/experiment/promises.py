@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Holds
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.model import Chance
 
 ID_EXPIRY: Final = "producer.id.expiration.ms"
 _ID_EXPIRY_MS: Final = 86_400_000

@@ -34,7 +34,7 @@ from ackproof.faults.life import (
 )
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005

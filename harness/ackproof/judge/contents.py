@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.rundir.content import COMMITTED, UNKNOWN, content
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import final_rows
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import COMMITTED, UNKNOWN, content
 
 
 class Compared(NamedTuple):

@@ -11,7 +11,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge.retention import may_remove
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof.rundir.model import Chance, PredictionFile
 from ackproof_model.predict.answers import USUAL_STATES, remembered
 from ackproof_model.predict.prediction import predict_case, scopes_of
 

@@ -20,14 +20,12 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile, PredictionFile
+from ackproof.rundir.observed import Pulse, RecoveryFile, read_pulses
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import PredictionFile
-from ackproof.rundir.pulse import Pulse, read_pulses
-from ackproof.rundir.recovery import RecoveryFile
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline

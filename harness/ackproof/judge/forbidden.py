@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.rundir.anomalies import TABLE, RuledBy
-from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof.rundir.model import Chance, PredictionFile
 
 
 def proves_itself(anomaly: str) -> bool:

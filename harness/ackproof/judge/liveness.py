@@ -17,9 +17,9 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ClassJudgement
+from ackproof.rundir.model import Chance
+from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import Chance
-from ackproof.rundir.recovery import Unrecovered
 from ackproof.rundir.timeline import NodeDied, NodeEnded
 
 _PROMISES: Final = {

@@ -21,7 +21,7 @@ from ackproof.quantities.quantity import Quantity
 from ackproof.quantities.value import Value
 from ackproof.rundir import storage
 from ackproof.rundir.circumstances import Calm
-from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.observed import Pulse
 from ackproof.rundir.timeline import EventKind
 
 LEAST_SENT: Final = 0.8

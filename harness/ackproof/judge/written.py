@@ -17,15 +17,12 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import REMOVED, Anomaly
-from ackproof.rundir.brokers import read_fetching, read_rounds
-from ackproof.rundir.commits import read_commits
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
 from ackproof.rundir.metrics import read_scrapes
-from ackproof.rundir.pulse import read_pulses
+from ackproof.rundir.observed import read_commits, read_fetching, read_pulses, read_rounds, read_samples
 from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
-from ackproof.rundir.samples import read_samples
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.seal import SealFile, broken
 

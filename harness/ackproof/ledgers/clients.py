@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ackproof.rundir.keys import Keys
+from ackproof.rundir.payload import Keys
 
 if TYPE_CHECKING:  # Spark's workers import this module, and pydantic would cost each of them 0.1 s
     from pydantic import JsonValue

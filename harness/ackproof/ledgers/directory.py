@@ -17,7 +17,8 @@ import pyarrow as pa
 from ackproof.ledgers import ends
 from ackproof.ledgers.clients import ListedClients, read_clients
 from ackproof.rundir import storage
-from ackproof.rundir.end import (
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.parts import (
     ENDS,
     NotAnEnd,
     PartEnd,
@@ -28,8 +29,7 @@ from ackproof.rundir.end import (
     read_end,
     span,
 )
-from ackproof.rundir.keys import Keys
-from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.payload import Keys
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 if TYPE_CHECKING:

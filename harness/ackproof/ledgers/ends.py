@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ackproof.rundir.end import SHARE, PartEnd
+from ackproof.rundir.parts import SHARE, PartEnd
 
 
 def differing(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -29,9 +29,9 @@ from ackproof.ledgers.rows import (
 )
 from ackproof.rundir import storage
 from ackproof.rundir.arrow import values
-from ackproof.rundir.end import has_end
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
+from ackproof.rundir.parts import has_end
 from ackproof.rundir.schema import TRANSACTIONS
 
 _NEEDED = ("producer", "txn", "outcome")

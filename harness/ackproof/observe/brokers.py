@@ -14,7 +14,7 @@ from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.record_batches import Batch, batch_at
 from ackproof.cluster.wire import Connection, Question, WireError
 from ackproof.observe.asker import Asker
-from ackproof.rundir.brokers import EVERY_S, ZNODES, PartitionTold, Round, Served, Told
+from ackproof.rundir.observed import ROUND_EVERY_S, ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -52,7 +52,7 @@ class BrokerAsker(Asker[_Reply]):
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            for _ in self._looks(EVERY_S):
+            for _ in self._looks(ROUND_EVERY_S):
                 file.write(self._round().model_dump_json() + "\n")
                 file.flush()
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, records, varint
-from ackproof.rundir.content import ABORTED, COMMITTED, UNKNOWN, signed, total
-from ackproof.rundir.payload import MAGIC, run_bytes
+from ackproof.rundir.payload import ABORTED, COMMITTED, MAGIC, UNKNOWN, run_bytes, signed, total
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}

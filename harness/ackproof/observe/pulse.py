@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ackproof.observe.watcher import Watcher
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.pulse import EVERY_S, Pulse
+from ackproof.rundir.observed import PULSE_EVERY_S, Pulse
 from ackproof.rundir.timeline import Timeline
 
 _STOLEN, _IDLE, _WAITING, _GUESTS = 7, 3, 4, 8
@@ -56,8 +56,8 @@ class PulseTaker(Watcher):
                 if self._stop.is_set():
                     return
                 looks, machine = counts.looks, now
-                due = now.at + EVERY_S
-                self._stop.wait(EVERY_S)
+                due = now.at + PULSE_EVERY_S
+                self._stop.wait(PULSE_EVERY_S)
 
 
 def _pulse(

@@ -22,8 +22,8 @@ from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.observe.asker import Asker
 from ackproof.observe.views import Views
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06

@@ -27,8 +27,8 @@ from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.brokers import ZNODES
 from ackproof.rundir.documents import Scalar
+from ackproof.rundir.observed import ZNODES
 
 
 class Expecting:

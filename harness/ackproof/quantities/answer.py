@@ -12,7 +12,7 @@ from ackproof.quantities.quantity import Ask
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.bounds import Bound, Window
-from ackproof.rundir.end import DELETED
+from ackproof.rundir.parts import DELETED
 
 
 @dataclass(frozen=True)

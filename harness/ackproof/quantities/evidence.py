@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
-from ackproof.rundir.brokers import Fetching, Round, read_fetching, read_rounds
-from ackproof.rundir.commits import Commit, read_commits
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
 from ackproof.rundir.metrics import Scrape, read_scrapes
+from ackproof.rundir.observed import (
+    Commit,
+    Fetching,
+    Round,
+    Sample,
+    read_commits,
+    read_fetching,
+    read_rounds,
+    read_samples,
+)
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import (
     Event,
     FaultAsked,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import LEAST_GAP_S
 from ackproof.quantities.viewers import NOT_ASKED
-from ackproof.rundir.brokers import ZNODES, Round, Told
-from ackproof.rundir.commits import Commit
+from ackproof.rundir.observed import ZNODES, Commit, Round, Told
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:

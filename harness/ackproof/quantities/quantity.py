@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.rundir.bounds import Bound, Unit, Window
-from ackproof.rundir.brokers import ZNODES
+from ackproof.rundir.observed import ZNODES
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ackproof.quantities.over_time import Looks
     from ackproof.quantities.value import Value
     from ackproof.rundir.metadata import PartitionDecided
-    from ackproof.rundir.samples import Sample
+    from ackproof.rundir.observed import Sample
 
 _QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 LEAST_GAP_S: Final = 0.01

@@ -12,7 +12,7 @@ from ackproof.quantities.quantity import Argument, Ask, State, Witness
 from ackproof.quantities.value import Value
 from ackproof.quantities.viewers import NOT_ASKED, SILENT, each_place, of_brokers, of_rounds
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.brokers import Round, Served
+from ackproof.rundir.observed import Round, Served
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ackproof.quantities.evidence import Evidence, Spans
 from ackproof.quantities.ledgers import live_reads
-from ackproof.rundir.brokers import Fetching
 from ackproof.rundir.layout import client_folder
+from ackproof.rundir.observed import Fetching
 from ackproof.rundir.partition import TopicPartition
 
 Ints = npt.NDArray[np.int64]

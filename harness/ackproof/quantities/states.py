@@ -20,8 +20,8 @@ from ackproof.rundir.metadata import (
     LogEnded,
     MetadataRecord,
 )
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import internal
-from ackproof.rundir.samples import Sample
 
 
 def _lag(sample: Sample) -> float | None:

@@ -14,8 +14,8 @@ from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value, longest, shortest
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.metadata import LogEnded
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 
 if TYPE_CHECKING:
     from ackproof.quantities.ledgers import Since

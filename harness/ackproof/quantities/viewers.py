@@ -12,7 +12,7 @@ from ackproof.quantities.over_time import HOLE_NS, Looks
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
 from ackproof.quantities.value import Value
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.brokers import PartitionTold, Round, Told
+from ackproof.rundir.observed import PartitionTold, Round, Told
 from ackproof.rundir.partition import TopicPartition
 
 NOT_ASKED: Final = "nobody asked each broker; it takes observe: {brokers: true}"

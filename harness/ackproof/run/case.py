@@ -55,8 +55,8 @@ from ackproof.run.windows import Soaker, rotation_of
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import Unrecovered
 from ackproof.rundir.registry import register
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline

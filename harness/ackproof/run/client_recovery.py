@@ -20,8 +20,8 @@ from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.life import AFTER_HEALING_BOUND_S
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import Unrecovered
 
 _SNAPSHOT_EVERY_S: Final = 2.0
 _ASK_EVERY_S: Final = 1.0

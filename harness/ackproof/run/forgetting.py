@@ -17,9 +17,9 @@ from ackproof.clients.final_read import Ends
 from ackproof.cluster.queries import delete_records
 from ackproof.cluster.wire import Connection, Unreachable, WireError
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.end import mark_deleted
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import mark_deleted
 from ackproof.rundir.timeline import Note, Timeline
 from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_json
 

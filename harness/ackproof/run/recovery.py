@@ -27,8 +27,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.timing import recovery_bounds
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.recovery import RecoveryFile, Unrecovered
 
 _LOOK_EVERY_S: Final = 0.2
 _MARGIN_S: Final = 2.0

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from ackproof.base.errors import AckproofError
-from ackproof.rundir.end import digest
 from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.parts import digest
 
 
 def upload(batch: BatchDir, out: Path) -> BatchDir:

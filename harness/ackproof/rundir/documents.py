@@ -71,7 +71,7 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     keys: int = 0
-    """How many keys a producer's records have; every Nth of a key is a tombstone (`rundir.keys`); 0: none."""
+    """How many keys a producer's records have; every Nth of a key is a tombstone (`rundir.payload`); 0: none."""
     tombstone_every: int = 0
     killed: bool = False
     """A fault killed it: it leaves no `_END`, and what it had sent is in the ledger all the same."""
@@ -191,7 +191,7 @@ class AuditFile(Document):
     """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
     final_read: FinalReadFlaws = FinalReadFlaws()
     contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Partition → what the final readers wrote down of it, summed (`rundir.content`), the second at read_committed."""
+    """Partition → what the final readers wrote down of it, summed (`rundir.payload`), the second at read_committed."""
     findings: tuple[str, ...] = ()
     """The files in `findings/` that hold them; none in files of older versions, of which all that stand there count."""
     series: str = "series.parquet"

@@ -4,7 +4,7 @@
 may have been appended by then; and what may be expected of a producer's records, by its settings, each row with its
 source in the library and the attack that it was put to. A row that an attack refuted forbids nothing.
 
-Outcomes of attempts (`rundir.delivery`) and forbidden classes (`experiment.promises`) are read from these tables.
+Outcomes of attempts (`rundir.guarantees`) and forbidden classes (`experiment.promises`) are read from these tables.
 `python -m ackproof.rundir.guarantees` prints `docs/clients.md`; a test holds both equal.
 """
 
@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+from ackproof.rundir.outcome import Outcome
 
 LIBRDKAFKA: Final = "librdkafka"
 _ANY: Final = "any"
@@ -166,6 +168,68 @@ LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
     _read_libraries(Path(__file__).with_name("guarantees.txt").read_text(encoding="utf-8"))
 )
 """By the name of the library. Producers of experiments use librdkafka."""
+
+NO_ERROR: Final = 0
+
+
+BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
+    row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
+)
+"""The only codes of a broker that make an attempt `failed`, and that without retries and idempotence only."""
+
+_DEFINITE: Final = frozenset(entry.code for entry in BEFORE_APPEND)
+
+REFUSED: Final = Outcome.FAILED
+"""Outcome of a produce call that raised: the library did not take the record, so it was never sent."""
+
+
+def reported(code: int, *, may_resend: bool) -> Outcome:
+    """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
+
+    `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
+    always, without them once it is old enough (`workload.settings.resend_after_s`), unless its partition kept its
+    leader meanwhile (`workload.reports.Epochs`). Then an earlier send may have been appended, whatever the last one
+    was told.
+    """
+    if code == NO_ERROR:
+        return Outcome.ACKED
+    if code in _DEFINITE and not may_resend:
+        return Outcome.FAILED
+    return Outcome.INDETERMINATE
+
+
+def outcome_table() -> str:
+    """Return the outcome of each delivery report as a Markdown table, as `reported` decides it."""
+    once, again = "0, idempotence off, sent once", "> 0, idempotence, or perhaps sent twice"
+    names = ", ".join(row.name for row in BEFORE_APPEND)
+    rows = [
+        ("report without error", "any", reported(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"),
+        ("produce call raised (but BufferError)", "any", REFUSED, "refused locally, before any send"),
+        *(
+            (f"report {row.name} ({row.code})", once, reported(row.code, may_resend=False), row.why)
+            for row in BEFORE_APPEND
+        ),
+        (
+            f"report {names}",
+            again,
+            reported(BEFORE_APPEND[0].code, may_resend=True),
+            "an earlier send may have been appended",
+        ),
+        (
+            "report with any other code",
+            "any",
+            reported(20, may_resend=False),
+            "an append may have come before it: NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, "
+            "UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, time-outs, purges, what is not known",
+        ),
+        ("no report", "any", Outcome.INDETERMINATE, "the client ended first; done_ns is -1, error 0"),
+    ]
+    lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
+    lines += [
+        f"| {what} | {retries} | {outcome.name.lower()} | {why} |" for what, retries, outcome, why in rows
+    ]
+    return "\n".join(lines)
+
 
 _INTRODUCTION: Final = """\
 # What client libraries guarantee

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import Document
+from ackproof.rundir.payload import UNKNOWN
 
 BATCHES: pa.Schema = pa.schema(
     [
@@ -40,7 +40,7 @@ BATCHES: pa.Schema = pa.schema(
 )
 """One row per record batch of each replica, by its header.
 
-`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.content` says of its
+`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.payload` says of its
 records, or which marker it is.
 """
 

@@ -16,7 +16,7 @@ from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import FaultContext
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0

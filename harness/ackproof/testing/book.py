@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ackproof.rundir.delivery import NO_ERROR, REFUSED, reported
+from ackproof.rundir.guarantees import NO_ERROR, REFUSED, reported
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Identity
 from ackproof.testing.identity import identity_of

@@ -20,11 +20,11 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.config import reader_config
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
-from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import mark_end
 from ackproof.testing.book import Attempt, Book, Content, ProducerBook, Read
 from ackproof.testing.cluster import KafkaCluster
 

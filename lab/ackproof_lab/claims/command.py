@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.experiment import ClaimSpec
     from ackproof.run.options import BatchOptions
-    from ackproof.rundir.claims import ClaimJudged
+    from ackproof.rundir.lab import ClaimJudged
     from ackproof.rundir.layout import BatchDir
 
 HERE: Final = Path("experiments/claims")
@@ -81,7 +81,7 @@ def claims(
     """
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions
-    from ackproof.rundir.claims import ClaimsFile
+    from ackproof.rundir.lab import ClaimsFile
     from ackproof_reports.claims import render_claims
 
     console = Console(machine=machine)

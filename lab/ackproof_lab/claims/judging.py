@@ -25,12 +25,12 @@ from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.demand import Beside, Demand
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, LeftOpen, Shown, Side
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
+from ackproof.rundir.lab import ClaimJudged, ClaimSide, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-SIDES: tuple[Side, ...] = ("holds", "fails", "measured")
+SIDES: tuple[ClaimSide, ...] = ("holds", "fails", "measured")
 
 
 def judge_claims(
@@ -130,7 +130,7 @@ def _over_repeats(over: OverRepeats) -> Shown:
     return Shown(
         case=" and ".join(over.cells),
         run="",
-        side=cast(Side, over.side),
+        side=cast(ClaimSide, over.side),
         quantity=over.quantity,
         bound=over.demand,
         seen=f"{over.seen} ({over.interval})" if over.interval else over.seen,

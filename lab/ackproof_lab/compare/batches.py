@@ -17,7 +17,8 @@ from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import TABLE, gravity
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.comparison import (
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.lab import (
     Beyond,
     ComparedBatch,
     ComparedCase,
@@ -25,7 +26,6 @@ from ackproof.rundir.comparison import (
     ComparedQuantity,
     ComparisonFile,
 )
-from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir
 from ackproof_lab.compare.gate import Gate
 from ackproof_lab.compare.groups import Asked, Group, expected_of, groups_of, settings_of, side, words

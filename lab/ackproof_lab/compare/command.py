@@ -14,7 +14,7 @@ from ackproof.cli.options import FILES, PLACES, examples
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.repeats.demand import Statistic
-    from ackproof.rundir.comparison import Beyond, ComparedCase, ComparedQuantity, ComparisonFile
+    from ackproof.rundir.lab import Beyond, ComparedCase, ComparedQuantity, ComparisonFile
     from ackproof_lab.compare.gate import Gate
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.comparison import Beyond, ComparedQuantity, ComparisonFile
+from ackproof.rundir.lab import Beyond, ComparedQuantity, ComparisonFile
 
 _GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
 

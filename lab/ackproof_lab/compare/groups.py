@@ -27,8 +27,8 @@ from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import Estimate, estimate
 from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.comparison import Side
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.lab import ComparedSide
 from ackproof.rundir.layout import CaseDir
 
 Asked = tuple[str, str]
@@ -131,14 +131,16 @@ def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) ->
         group.unknown.append(Value.unknown(f"{entry.case}: {why}"))
 
 
-def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> Side:
+def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
     """A statistic of them, with its interval."""
     unknown = [one for one in values if not one.known]
     if unknown:
-        return Side(repeats=len(values), why=f"{len(unknown)} of {len(values)} unknown: {unknown[0].why}")
+        return ComparedSide(
+            repeats=len(values), why=f"{len(unknown)} of {len(values)} unknown: {unknown[0].why}"
+        )
     found = estimate(values, statistic)
     middle = (found.seen.low + found.seen.high) / 2
-    return Side(
+    return ComparedSide(
         repeats=len(values), middle=middle if math.isfinite(middle) else None, **words(found, unit, None)
     )
 

@@ -19,9 +19,9 @@ from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import WHOLE
 from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.lab import TrendCase, TrendFile, TrendPoint
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.trend import TrendCase, TrendFile, TrendPoint
 from ackproof_lab.compare.groups import Asked, Group, groups_of, settings_of, side
 
 RECOVERY: Final[Asked] = ("longest_gap(produce)", "")

@@ -15,8 +15,8 @@ from ackproof.experiment.problems import InvalidExperiment, Problem, Severity
 from ackproof.repeats.demand import Statistic
 from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, PlannedBatch, plan_batch
-from ackproof.rundir.comparison import ComparisonFile
 from ackproof.rundir.documents import write_atomically
+from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.outcome import ExitCode
 from ackproof_lab.compare.batches import compare

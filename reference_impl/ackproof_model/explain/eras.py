@@ -20,10 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
+from ackproof.rundir.model import Deletion, ForbiddenStep, Truncation
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
-from ackproof.rundir.samples import Sample
 from ackproof_model.explain.epochs import (
     NEVER,
     NOTHING,

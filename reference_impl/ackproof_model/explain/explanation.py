@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.experiment.promises import may_compact
-from ackproof.rundir.conformance import Unexplained
+from ackproof.rundir.model import Unexplained
 from ackproof.rundir.partition import TopicPartition
 from ackproof_model.explain.epochs import (
     NOTHING,

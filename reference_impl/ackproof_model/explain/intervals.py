@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ackproof.experiment.fault import FaultSpec
-from ackproof.rundir.conformance import Interval
+from ackproof.rundir.model import Interval
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, Note, fault_name
 from ackproof_model.explain.epochs import NEVER, KeptLog, LeaderEpoch, leader_epochs
 from ackproof_model.explain.rows import AckedRows, Bools, Ints

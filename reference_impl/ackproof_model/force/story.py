@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document
-from ackproof.rundir.prediction import StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_model.explore import rules_in_words, scope_in_words
 from ackproof_reference.explore.model import Happening, Told
 from ackproof_reference.explore.scope import Scope

@@ -21,7 +21,7 @@ import ackproof_reference
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document
-from ackproof.rundir.prediction import Chance, StoryStep
+from ackproof.rundir.model import Chance, StoryStep
 from ackproof_model.predict.workers import cores, in_processes
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import Told

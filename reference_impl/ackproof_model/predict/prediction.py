@@ -19,8 +19,8 @@ from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.timeline import Event, read_timeline
 from ackproof_model.predict.answers import (
     EXPLORED,

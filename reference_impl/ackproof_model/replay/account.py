@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.rundir.anomalies import REMOVED
-from ackproof.rundir.conformance import (
+from ackproof.rundir.model import (
     ClassExplained,
     ConformanceFile,
     Deletion,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile
 from ackproof_model.explain.explanation import explain
 from ackproof_model.replay.account import Account
 from ackproof_model.replay.metadata import replay

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -17,6 +16,7 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicRemoved,
 )
+from ackproof.rundir.model import ElectionSeen, ForbiddenStep
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, fault_name
 from ackproof_model.replay.account import Account

@@ -26,9 +26,9 @@ from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
-from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, ScriptStep, read_timeline
 
 CUTS_LOGS: Final = frozenset(

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ackproof.rundir.conformance import ForbiddenStep
+from ackproof.rundir.model import ForbiddenStep
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import EventKind
 from ackproof_model.replay.account import Account
 from ackproof_model.replay.lives import Life, Moment, answered_ns, learns_ns

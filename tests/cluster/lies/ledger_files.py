@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.end import has_end, mark_end
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.observed import read_pulses
 from ackproof.rundir.outcome import Outcome
-from ackproof.rundir.pulse import read_pulses
+from ackproof.rundir.parts import has_end, mark_end
 from ackproof.rundir.seal import seal
 
 Rows = list[dict[str, object]]

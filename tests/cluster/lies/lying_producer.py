@@ -19,7 +19,7 @@ import confluent_kafka
 
 from ackproof.clients import producer
 from ackproof.clients.journal import DONE, OFFSET, RESULT, WORDS, pack_result
-from ackproof.rundir.delivery import REFUSED
+from ackproof.rundir.guarantees import REFUSED
 
 LIES = ("lost", "duplicate", "resurrected")
 _SEQ = struct.Struct(">q")

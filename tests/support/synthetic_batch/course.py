@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.schema import FINDINGS, SERIES
 from ackproof.rundir.timeline import Event, EventKind
 from synthetic_batch.recipes import ACKS, HOSTILE, WALL_NS, Recipe, ns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.conformance import ConformanceFile, Truncation
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile, Truncation
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED

@@ -10,8 +10,8 @@ import pytest
 
 from ackproof.audit.removed import RemovedRecords
 from ackproof.ledgers.rows import Array, Rows
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import EVER, Removal
 
 Record = tuple[int, int]

@@ -9,8 +9,8 @@ import pytest
 
 from ackproof.audit.superseded import Superseded
 from ackproof.ledgers.rows import Array, Rows, Schema, concat
-from ackproof.rundir.keys import Keys
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.payload import Keys
 
 TWO = Keys(2)
 """Records 0, 2, 4 … are of one key, 1, 3, 5 … of another."""

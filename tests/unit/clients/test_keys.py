@@ -7,9 +7,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.observe.contents import Contents
-from ackproof.rundir.keys import HEADER, Keys
 from ackproof.rundir.outcome import Outcome
-from ackproof.rundir.payload import encoder
+from ackproof.rundir.payload import HEADER, Keys, encoder
 
 
 def test_tombstones_are_known_by_their_header(kafka, load) -> None:

@@ -8,8 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 import ackproof.clients
-from ackproof.rundir.delivery import BEFORE_APPEND, markdown, reported
-from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Resend
+from ackproof.rundir.guarantees import BEFORE_APPEND, LIBRARIES, LIBRDKAFKA, Resend, outcome_table, reported
 from ackproof.rundir.outcome import Outcome
 
 DEFINITE = {
@@ -47,7 +46,7 @@ def test_any_other_code_is_indeterminate_whatever_the_retries() -> None:
 
 def test_the_readme_shows_the_table() -> None:
     readme = Path(ackproof.clients.__file__).with_name("README.md").read_text()
-    assert markdown() in readme
+    assert outcome_table() in readme
 
 
 CODES = [19, 10, 18, 87, 21, 20, 56, 7, 2, 1, -1, 47, 74]

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.reader import ReaderProcess, cut_at, goes_on
-from ackproof.rundir.commits import read_commits
 from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.observed import read_commits
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED

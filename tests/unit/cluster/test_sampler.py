@@ -18,8 +18,8 @@ from ackproof.cluster.wire import KRAFT
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from looks import told_now
 

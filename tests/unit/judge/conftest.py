@@ -21,15 +21,14 @@ from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import TxnRow, write_transactions
 from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.model import Chance, ConformanceFile, PredictedClass, PredictionFile
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import TxnOutcome, Verdict
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
 from ackproof.rundir.timeline import ClientStarted, EventKind, NodeEnded, NodeStarted, PhaseBegan, Timeline
 from ackproof_model.predict.answers import USUAL_STATES

@@ -15,8 +15,8 @@ from ackproof.plan.cases import case_from_json
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
+from ackproof.rundir.lab import ClaimJudged, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.claims.judging import concluded, judge_claims

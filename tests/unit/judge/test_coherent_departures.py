@@ -14,10 +14,10 @@ from ackproof.faults.clients import KillClient, Whom
 from ackproof.judge.coherence import departures, disks, reader_epochs
 from ackproof.judge.facts import Facts
 from ackproof.judge.written import not_as_written
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import AuditFile, Client
-from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import client_folder
+from ackproof.rundir.parts import mark_end
+from ackproof.rundir.payload import UNKNOWN
 from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, SERIES
 from ackproof.rundir.seal import seal

@@ -10,9 +10,8 @@ import pytest
 
 from ackproof.judge.coherence import rounds
 from ackproof.judge.facts import Facts
-from ackproof.rundir.brokers import Round, Told
-from ackproof.rundir.commits import Commit
 from ackproof.rundir.documents import Client, Document
+from ackproof.rundir.observed import Commit, Round, Told
 from ackproof.rundir.timeline import Event, NodeEnded, NodeStarted
 
 from .conftest import SECOND, said

@@ -11,8 +11,7 @@ import pytest
 from ackproof.judge.coherence import looks, marks, told
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
-from ackproof.rundir.pulse import Pulse
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.timeline import (
     ClientEnded,
     Event,

@@ -14,12 +14,11 @@ from crc32c import crc32c
 
 from ackproof.judge.contents import Compared, compare
 from ackproof.observe.replica_logs import LogDir, collect
-from ackproof.rundir.content import UNKNOWN, content, signed, total
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import encoder
+from ackproof.rundir.payload import UNKNOWN, content, encoder, signed, total
 from broker_files import as_control, batch, compressed, marker
 
 records = partial(batch, key=None)

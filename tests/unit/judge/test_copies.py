@@ -11,10 +11,10 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.judge.copies import sent_again
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.payload import UNKNOWN
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED
 

@@ -10,7 +10,7 @@ from ackproof.judge.demands import impossible_demands
 from ackproof.judge.verdict import OF_THE_MODEL
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 
 from .conftest import MakeRun, Predicted
 

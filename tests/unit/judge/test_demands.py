@@ -12,7 +12,7 @@ from ackproof.experiment.case import Case
 from ackproof.judge import demands as place
 from ackproof.judge.demands import demands
 from ackproof.plan.cases import cases, load
-from ackproof.rundir.prediction import PredictionFile
+from ackproof.rundir.model import PredictionFile
 from ackproof_model.predict.answers import USUAL_STATES
 
 EXPERIMENT = """\

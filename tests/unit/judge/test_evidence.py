@@ -11,9 +11,9 @@ from ackproof.judge import judge_case
 from ackproof.rundir.anomalies import REMOVED, TABLE
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
-from ackproof.rundir.recovery import RecoveryFile
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import EXPERIMENT, HEALTHY, WHOLE, MakeRun, Predicted, attempt, life

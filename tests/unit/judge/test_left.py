@@ -10,9 +10,9 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.observe.replica_logs import LogDir, collect
-from ackproof.rundir.conformance import ConformanceFile, Truncation
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile, Truncation
 from ackproof.rundir.outcome import Verdict
 from broker_files import batch
 

@@ -15,10 +15,9 @@ from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.metadata import LogEnded, write_metadata
+from ackproof.rundir.observed import Pulse, RecoveryFile, Unrecovered
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.pulse import Pulse
-from ackproof.rundir.recovery import RecoveryFile, Unrecovered
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.unrecovered import tell_unrecovered
 

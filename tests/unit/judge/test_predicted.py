@@ -9,10 +9,18 @@ from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.forbidden import ruling
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.model import (
+    Chance,
+    ClassExplained,
+    ConformanceFile,
+    Deletion,
+    ForbiddenStep,
+    PredictedClass,
+    PredictionFile,
+    Unexplained,
+)
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
 
 from .conftest import MakeRun, Predicted, Replayed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.model import Chance, ClassExplained, ConformanceFile, PredictedClass
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import Chance, PredictedClass
 
 from .conftest import MakeRun, Predicted, Replayed, finding
 

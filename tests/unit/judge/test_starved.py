@@ -13,7 +13,7 @@ import pytest
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import calm, quiet
 from ackproof.judge.verdict import judge
-from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.observed import Pulse
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.timeline import Event, FaultAsked, FaultMissed, FaultRecovered, Happening, PhaseBegan
 

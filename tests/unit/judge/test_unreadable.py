@@ -11,8 +11,8 @@ import pytest
 from ackproof.judge import judge_case, judge_unwritten
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.metadata import write_metadata
+from ackproof.rundir.observed import Pulse
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
 
 from .conftest import MakeRun, decided

@@ -12,10 +12,9 @@ from ackproof.experiment.promises import Ruling
 from ackproof.judge import checks, coherence, judge_case, verdict
 from ackproof.judge.checks import logs
 from ackproof.judge.checks.classes import strictest
-from ackproof.rundir.conformance import ConformanceFile, ForbiddenStep
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
+from ackproof.rundir.model import Chance, ConformanceFile, ForbiddenStep
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import HEALTHY, MakeRun, Replayed

@@ -13,9 +13,9 @@ from ackproof.judge import judge_case
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.documents import FinalReadFile, PartitionRead, VerdictFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.payload import encoder
-from ackproof.rundir.samples import Sample
 from broker_files import as_control, batch
 
 from .conftest import EXPERIMENT

@@ -18,8 +18,8 @@ from ackproof.cluster.wire import KRAFT, ZOOKEEPER, Question, Unreachable
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe import brokers
 from ackproof.observe.brokers import BrokerAsker, ask_records, ask_to_append
-from ackproof.rundir.brokers import ZNODES, read_rounds
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.observed import ZNODES, read_rounds
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 

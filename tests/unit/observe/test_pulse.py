@@ -11,7 +11,7 @@ import pytest
 from ackproof.observe import pulse as watching
 from ackproof.observe.pulse import Counts, PulseTaker, _look, _Machine, _pulse
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.pulse import Pulse, read_pulses
+from ackproof.rundir.observed import Pulse, read_pulses
 from ackproof.rundir.timeline import Timeline, read_timeline
 
 

@@ -14,7 +14,7 @@ from ackproof.experiment.setting_effects import NAMES as LISTED
 from ackproof.experiment.setting_effects import Effect, kafka_settings, markdown, row_of, rows, unjudged
 from ackproof.experiment.settings import TOPIC_SETTINGS, Scope, refusal
 from ackproof.plan.cases import cases, load
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.model import Chance
 from ackproof_model.predict.cases import code_for, counted_for
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"

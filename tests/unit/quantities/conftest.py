@@ -14,8 +14,8 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionDecided, write_metadata
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
 

@@ -16,9 +16,9 @@ from ackproof.quantities.rows import rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
-from ackproof.rundir.brokers import ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered
+from ackproof.rundir.observed import ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.partition import TopicPartition
 
 from .conftest import SECOND, Make, ended, life, look, read

@@ -14,9 +14,8 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
-from ackproof.rundir.brokers import PartitionTold, Round, Told
-from ackproof.rundir.commits import Commit
 from ackproof.rundir.documents import CaseFile, Client
+from ackproof.rundir.observed import Commit, PartitionTold, Round, Told
 
 from .conftest import SECOND, Make, attempt, life, look, read
 

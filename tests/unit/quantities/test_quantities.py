@@ -19,8 +19,8 @@ from ackproof.quantities.rows import Row, rows
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
-from ackproof.rundir.end import mark_deleted
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
+from ackproof.rundir.parts import mark_deleted
 
 from .conftest import SECOND, Make, attempt, decided, ended, life, looks, read
 

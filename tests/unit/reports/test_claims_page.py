@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof_reports.claims import render_claims
 
 EVIL = "<script>alert(1)</script>"

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.rundir.comparison import Side
-from ackproof.rundir.conformance import ConformanceFile, Truncation
-from ackproof.rundir.simulation import Spread
+from ackproof.rundir.lab import ComparedSide
+from ackproof.rundir.model import ConformanceFile, Spread, Truncation
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports import causes, course, findings, mechanics, ranges, reference, trend, views
 from derived import QUICK, Numbers
@@ -155,7 +154,7 @@ def spread(least: float, middle: float, most: float) -> Spread:
 @given(st.lists(st.lists(st.integers(1, 500), min_size=3, max_size=3), min_size=2, max_size=6))
 def marks(told: list[list[int]]) -> None:
     """The interval of each batch and its middle, the greatest of all at the upper edge."""
-    sides = [Side(repeats=3, low=a, middle=b, high=c) for a, b, c in map(sorted, told)]
+    sides = [ComparedSide(repeats=3, low=a, middle=b, high=c) for a, b, c in map(sorted, told)]
     point = SimpleNamespace(batch="b", verdicts="3 PASS", worst="PASS", changed=())
     case: Any = SimpleNamespace(points=[point] * len(sides))
     found = trend._line("title", "s", case, sides)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ackproof.quantities.value import Value
 from ackproof.repeats.intervals import Spread, spread_of
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.comparison import ComparedCount
+from ackproof.rundir.lab import ComparedCount
 from ackproof_reports import alerts, answer, over_repeats, recovery, views
 from ackproof_reports.cells import Cell
 from ackproof_reports.loading import State

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from ackproof.rundir.conformance import ConformanceFile, Truncation
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile, Truncation
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.replicas import EpochStart, Replica, ReplicasFile
-from ackproof.rundir.samples import Sample
 from ackproof_reports import render_batch
 from ackproof_reports.facts import gather
 from ackproof_reports.loading import load_batch

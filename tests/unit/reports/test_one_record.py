@@ -17,10 +17,10 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.cli import main as cli
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.conformance import ConformanceFile, Deletion, Interval, Truncation, Unexplained
 from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
+from ackproof.rundir.model import ConformanceFile, Deletion, Interval, Truncation, Unexplained
 from ackproof.rundir.outcome import Outcome, ReadPhase, Verdict
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import FINDINGS

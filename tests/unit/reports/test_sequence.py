@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ackproof.rundir.prediction import StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_reports.sequence import MAX_STEPS, WIDTH, sequence
 from ackproof_reports.story import Tale, explored_title, story_page
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.schema import SERIES
 from ackproof_reports.observed import Stretch, read_strips, thinned
 from ackproof_reports.series import read_series, weighted_median

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.rundir.end import has_end, mark_end, read_end
 from ackproof.rundir.ledger import (
     ConsumedRows,
     ProducedRows,
@@ -23,6 +22,7 @@ from ackproof.rundir.ledger import (
     write_consumed,
     write_produced,
 )
+from ackproof.rundir.parts import has_end, mark_end, read_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 PLACES = (("b", 1), ("a", 10), ("b", 0), ("a", 9))

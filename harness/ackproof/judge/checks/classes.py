@@ -19,8 +19,8 @@ from ackproof.judge.unappended import unappended
 from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
+from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.prediction import GRAVEST_FIRST, Chance, PredictedClass
 
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 

@@ -25,7 +25,7 @@ from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.bounds import Bound, Unit
 from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.guarantees import Excuse
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.model import Chance
 
 
 def check(facts: Facts) -> Iterator[Opinion]:

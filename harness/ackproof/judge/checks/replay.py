@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 LOSSES = ("lost", "displaced")
 

@@ -16,10 +16,10 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Client
-from ackproof.rundir.footer import Footer, column_span
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.parts import Footer, column_span
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Event, EventKind, seconds
 
 KILLED: Final = frozenset({-9, "SIGKILL", 137})

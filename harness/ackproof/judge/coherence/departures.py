@@ -14,8 +14,8 @@ from ackproof.judge.coherence.clients import KILLED
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.documents import Client
-from ackproof.rundir.end import has_end
 from ackproof.rundir.layout import client_folder
+from ackproof.rundir.parts import has_end
 from ackproof.rundir.timeline import (
     ClientDied,
     ClientEnded,

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.metadata import TopicCreated
+from ackproof.rundir.payload import UNKNOWN
 from ackproof.rundir.replicas import Replica
 
 _PLACE = ["node", "topic", "partition"]

@@ -12,8 +12,8 @@ from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 
 
 def check(facts: Facts) -> Iterator[Opinion]:

@@ -10,8 +10,8 @@ from typing import Final
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, seconds
 
 _AGE_NS: Final = 11_000_000_000

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir import storage
-from ackproof.rundir.footer import Footer
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import Footer
 
 _COLUMNS: Final = ["topic", "partition", "offset", "leader_epoch"]
 _KEY: Final = ["topic", "partition", "leader_epoch"]

@@ -11,8 +11,7 @@ from ackproof.judge.coherence.scrapes import alive
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.quantities.scrapes import lives
-from ackproof.rundir.brokers import ZNODES, Round
-from ackproof.rundir.commits import Commit
+from ackproof.rundir.observed import ZNODES, Commit, Round
 from ackproof.rundir.timeline import seconds
 
 

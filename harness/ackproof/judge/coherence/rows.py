@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir import storage
-from ackproof.rundir.footer import Footer
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.parts import Footer
 from ackproof.rundir.schema import PRODUCED
 
 if TYPE_CHECKING:

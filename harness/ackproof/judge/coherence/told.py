@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import EventKind, IsrChanged, LeaderChanged, seconds
 
 

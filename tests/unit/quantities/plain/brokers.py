@@ -6,7 +6,7 @@ import itertools
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.brokers import PartitionTold, Round, Served
+from ackproof.rundir.observed import PartitionTold, Round, Served
 
 from .facts import SECOND, TOPIC, Bounds, Count, Facts, Look, Looks, asked_for, inside, spans
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Span, Unit, Window
-from ackproof.rundir.brokers import Fetching
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -20,7 +19,7 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicRemoved,
 )
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Fetching, Sample
 
 from .facts import MS, SECOND, TOPIC, Attempt, Facts, Fault, Read, Try
 from .written import WALL_NS

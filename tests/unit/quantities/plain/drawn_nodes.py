@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.brokers import PartitionTold, Round, Served, Told
 from ackproof.rundir.metrics import METRICS
+from ackproof.rundir.observed import PartitionTold, Round, Served, Told
 from ackproof.rundir.replicas import Replica, ReplicasFile
 
 from .drawn import faults, nodes

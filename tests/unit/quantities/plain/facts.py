@@ -11,11 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Span, Window
-from ackproof.rundir.brokers import Fetching, Round
 from ackproof.rundir.metadata import MetadataRecord
+from ackproof.rundir.observed import Fetching, Round, Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import ReplicasFile
-from ackproof.rundir.samples import Sample
 
 MS = 1_000_000
 SECOND = 1000 * MS

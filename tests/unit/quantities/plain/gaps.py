@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Span, Window
-from ackproof.rundir.brokers import Round
+from ackproof.rundir.observed import Round
 
 from .facts import MS, Bounds, Count, Facts, asked_for, spans
 

@@ -8,7 +8,7 @@ import math
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Window
 from ackproof.rundir.metadata import BrokerRegistered
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.observed import Sample
 
 from .facts import SECOND, Bounds, Count, Facts, Fault, Look, Looks, asked_for, fault_of, least, most, since
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.rundir.commits import Commit
 from ackproof.rundir.documents import AuditFile, CaseFile, Client, Document, RecordCounts
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.metadata import LogEnded, write_metadata
+from ackproof.rundir.observed import Commit
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED, TRANSACTIONS

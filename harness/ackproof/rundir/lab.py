@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
 from pydantic import Field
 
-from ackproof.rundir.documents import Document
+from ackproof.rundir.documents import Document, OverRepeats
 
 
-class Side(Document):
+class ComparedSide(Document):
     """A quantity of one case in one batch. `low`, `high`: the interval; None: not bounded, or none (`why`).
 
     `middle`: of what the statistic was seen to be between; None: that is open.
@@ -44,7 +47,7 @@ class ComparedQuantity(Document):
     quantity: str
     window: str
     unit: str
-    sides: tuple[Side | None, ...]
+    sides: tuple[ComparedSide | None, ...]
     beyond: tuple[Beyond | None, ...]
     expected: bool = False
     """An experiment expects something of it."""
@@ -126,3 +129,106 @@ class ComparisonFile(Document):
     """Why nothing is compared: no other batch has a case of the first."""
     told: int = 0
     """How many were held against `fail_on`, those that cannot be told among them not counted."""
+
+
+class TrendPoint(Document):
+    """A case in one batch. `verdicts` in words, `worst` of them; `lost` of all its repeats, None: not counted.
+
+    `changed`: what differs from the point before it, in words; `apart`: what is so for certain of its numbers.
+    """
+
+    batch: str
+    wall_ns: int
+    version: str
+    verdicts: str
+    worst: str
+    lost: int | None
+    recovery: ComparedSide
+    throughput: ComparedSide
+    changed: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+class TrendCase(Document):
+    """One case over time, oldest first."""
+
+    case: str
+    points: tuple[TrendPoint, ...]
+
+
+class TrendFile(Document):
+    """All of it. `unread`: folders that hold no batch that can be read, with why."""
+
+    directory: str
+    cases: tuple[TrendCase, ...]
+    unread: tuple[str, ...] = ()
+
+
+ClaimSide: TypeAlias = Literal["holds", "fails", "measured"]
+
+
+class ClaimVerdict(StrEnum):
+    """What live brokers answered."""
+
+    CONFIRMED = "CONFIRMED"
+    QUALIFIED = "QUALIFIED"
+    """It is true under a condition: both sides of that were seen."""
+    REFUTED = "REFUTED"
+    MEASURED = "MEASURED"
+    """It asks how much: the effect, with its interval."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Shown(Document):
+    """One bound of a showing in one run, or over the repeats of cases. `holds` None: it cannot be told, and `why` says
+    why not."""
+
+    case: str
+    run: str
+    """The run's folder, relative to that of `claims.json`; '' for a case that did not run."""
+    side: ClaimSide
+    quantity: str = ""
+    bound: str = ""
+    seen: str = ""
+    holds: bool | None
+    why: str = ""
+    over: OverRepeats | None = None
+    """What each repeat came to, where it is of repeats; then there is no one run."""
+
+
+class LeftOpen(Document):
+    """An asking that left a claim open."""
+
+    why: str
+    experiment: str
+    """Of its batch's folder, relative to that of `claims.json`."""
+    seconds: float
+
+
+class ClaimJudged(Document):
+    """One claim, with all that was looked at."""
+
+    claim: str
+    says: str
+    sources: tuple[str, ...] = ()
+    verdict: ClaimVerdict
+    why: str
+    """The condition that qualifies it, or what is not known; '' where the claim is plainly so, or plainly not."""
+    experiment: str
+    """Of the batch's folder, relative to that of `claims.json`."""
+    seconds: float
+    """How long the experiment ran, all its cases, with audit and report."""
+    shown: tuple[Shown, ...]
+    """Of this asking; and what an asking before it saw against the claim, which counts along."""
+    before: tuple[LeftOpen, ...] = ()
+    """The askings that left it open, the first one first."""
+
+    @property
+    def answered(self) -> bool:
+        return self.verdict is not ClaimVerdict.INCONCLUSIVE
+
+
+class ClaimsFile(Document):
+    """`claims.json`; rewritten after every experiment."""
+
+    claims: tuple[ClaimJudged, ...] = ()

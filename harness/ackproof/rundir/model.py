@@ -5,9 +5,13 @@ Written by `ackproof_model.replay`; the judge and the reports read it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
 from pydantic import Field
 
-from ackproof.rundir.documents import Document
+from ackproof.rundir.documents import Document, Scalar
 
 
 class ForbiddenStep(Document):
@@ -170,3 +174,155 @@ class ConformanceFile(Document):
     def unexplained_records(self) -> int:
         """Lost and explained by no observed step: FAIL under any settings."""
         return sum(explained.unexplained for explained in self.classes)
+
+
+class Chance(StrEnum):
+    """Answer to "may this class of anomaly happen?", of a prediction, of settings and of a ruling."""
+
+    IMPOSSIBLE = "impossible"
+    """No interleaving within the scope leads to it, or the settings promise that none does."""
+    POSSIBLE = "possible"
+    UNKNOWN = "unknown"
+
+
+GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
+
+
+class StoryStep(Document):
+    """One step of a story: who acts, on whom ("" nobody), what happens, and what it changed (cell, value after)."""
+
+    actor: str
+    target: str = ""
+    text: str
+    changed: tuple[tuple[str, str], ...] = ()
+
+
+class PredictedClass(Document):
+    """What is predicted of one anomaly class. `topics`: for these only; empty: for all of the case."""
+
+    anomaly: str
+    chance: Chance
+    why: str
+    story: tuple[str, ...] = ()
+    """The shortest way to it in readable lines, where it is possible and the exploration reached it."""
+    steps: tuple[StoryStep, ...] = ()
+    """The same for a sequence diagram."""
+    explored: bool = True
+    """Whether the exploration answered; else a rule did, and `why` says which."""
+    topics: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    """For these only (as `orders/0`), whatever is predicted of their topics; empty: for all of them."""
+
+
+class PredictionFile(Document):
+    """`prediction.json`. Times in seconds."""
+
+    classes: tuple[PredictedClass, ...] = ()
+    rules: str = ""
+    """The protocol variant, as `ackproof explore --rules` takes it."""
+    scope: str = ""
+    """How large a world was looked at."""
+    faults: tuple[str, ...] = ()
+    """What was counted, each with where it is from."""
+    observed: bool = False
+    """Whether the faults are those of a run, not those that a case plans."""
+    states: int = 0
+    seconds: float = 0.0
+    clamped: tuple[str, ...] = ()
+    """What was made smaller to be looked at."""
+    not_predicted: tuple[str, ...] = ()
+    """Why there is no prediction, or none for some topics."""
+
+    def of(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
+        """The answer for a class on a topic (None: the gravest of all topics); None when there is none."""
+        found = sorted(self._of(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
+        return found[0] if found else None
+
+    def _of(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
+        for one in self.classes:
+            of_topic = not one.partitions and (not one.topics or topic in one.topics)
+            if one.anomaly == anomaly and (topic is None or of_topic):
+                yield one
+
+    def apart(self, anomaly: str) -> tuple[PredictedClass, ...]:
+        """What is said of a class on single partitions, apart from their topics."""
+        return tuple(one for one in self.classes if one.anomaly == anomaly and one.partitions)
+
+
+class Spread(Document):
+    """One quantity over all simulated runs: records, or ms where the name ends so. -1: in no run.
+
+    `runs`: in how many it was known; `seen`: in how many it was above 0. `mean_low`, `mean_high`: 95 % interval of the
+    mean (percentile bootstrap); `share_low`, `share_high`: 95 % interval of the share `seen` / `runs` (Wilson).
+    """
+
+    name: str
+    runs: int
+    seen: int
+    least: float
+    p05: float
+    p50: float
+    p95: float
+    most: float
+    mean: float
+    mean_low: float
+    mean_high: float
+    share_low: float
+    share_high: float
+
+
+class Elected(Document):
+    """How often a broker was the first to lead after the first fault."""
+
+    leader: int
+    runs: int
+
+
+class WorstSeed(Document):
+    """A seed with much of what must not be, and the one command that repeats it."""
+
+    seed: int
+    what: str
+    value: float
+    command: str
+
+
+class Shrunk(Document):
+    """The fewest faults that still show a finding at one seed; `runs`: how many schedules were tried."""
+
+    seed: int
+    what: str
+    value: float
+    faults: tuple[str, ...]
+    before: int
+    runs: int
+
+
+class SimulationFile(Document):
+    """Simulated runs of one case. `linger_ms`: how long a batch takes together; counts are as coarse as a batch."""
+
+    case: str
+    settings: dict[str, Scalar] = Field(default_factory=dict)
+    runs: int = 0
+    incomplete: int = 0
+    """Runs whose final read was not complete, or in which a fault did not bite; they are in no number here."""
+    first_seed: int = 0
+    linger_ms: float = 0.0
+    coarseness: float = 0.0
+    """Records that all producers together gather in `linger_ms`: counts are known to so many."""
+    seconds: float = 0.0
+    spreads: tuple[Spread, ...] = ()
+    elected: tuple[Elected, ...] = ()
+    worst: tuple[WorstSeed, ...] = ()
+    shrunk: Shrunk | None = None
+
+    def spread(self, name: str) -> Spread | None:
+        """One of them by its name."""
+        return next((one for one in self.spreads if one.name == name), None)
+
+
+class SweepFile(Document):
+    """`ackproof simulate --json`: all cases."""
+
+    cases: tuple[SimulationFile, ...]
+    exit_code: int = 0
