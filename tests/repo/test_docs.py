@@ -171,7 +171,7 @@ def _rows(page: str, heading: str) -> set[str]:
 
 
 def test_every_role_room_and_exit_code_has_its_row() -> None:
-    assert {kind.value for kind in RoleKind} <= _rows("docs/experiments.md", "## Whom: roles")
+    assert {kind.value for kind in RoleKind} <= _rows("docs/experiments.md", "## Roles")
     text = (DOCS / "experiments.md").read_text("utf-8")
     assert [gauge for gauge in GAUGES if f"`{gauge}" not in text] == []
     assert _rows("docs/architecture.md", "## Exit codes") == {str(int(code)) for code in ExitCode}
