@@ -129,7 +129,7 @@ def ends_at(
         ]
     )
     start, high, stable, end = (queries.read_offsets(answer) for answer in (starts, highs, stables, log_ends))
-    states = queries.read_partitions(view)
+    states = queries.read_pages(connection, {place.topic for place in wanted}, view)
     return {
         place: PartitionEnds(
             leader=leader,

@@ -187,14 +187,23 @@ def partitions(
 ) -> dict[TopicPartition, PartitionState]:
     """All partitions of these topics, page by page. Raises `WireError`."""
     wanted = tuple(topics)
-    found: dict[TopicPartition, PartitionState] = {}
-    cursor = None
-    while True:
-        response = connection.ask(ask_partitions(wanted, connection.access, cursor), timeout_s=timeout_s)
+    return read_pages(
+        connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)
+    )
+
+
+def read_pages(
+    connection: Connection,
+    topics: Iterable[str],
+    response: Any,  # noqa: ANN401 — kafka-python's messages are untyped
+) -> dict[TopicPartition, PartitionState]:
+    """Read the first answer to `ask_partitions`, and ask for the pages behind it: a broker lists 2,000 partitions at
+    a time (max.request.partition.size.limit). Raises `WireError`."""
+    found = read_partitions(response)
+    while (cursor := getattr(response, "next_cursor", None)) is not None:
+        response = connection.ask(ask_partitions(topics, connection.access, cursor))
         found |= read_partitions(response)
-        cursor = getattr(response, "next_cursor", None)
-        if cursor is None:
-            return found
+    return found
 
 
 def topic_id(connection: Connection, topic: str) -> str:

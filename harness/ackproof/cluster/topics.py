@@ -14,6 +14,10 @@ from ackproof.cluster.wire import Connection, Refused, WireError
 from ackproof.experiment.spec import TopicSpec
 from ackproof.rundir.partition import TopicPartition
 
+_PARTITION_S: Final = 0.05
+"""Time for each partition beyond the time-out: on a loaded machine brokers open thousands of logs for minutes."""
+_LOOK_S: Final = 0.0005
+"""Pause between two looks, for each partition: looks must not take the processor from brokers that open logs."""
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"
 """ZooKeeper mode says of a topic whose deletion goes on that it exists (ZkAdminManager.createTopics)."""
@@ -24,7 +28,8 @@ INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help.""
 
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
     """See `Cluster.create_topics`."""
-    deadline = time.monotonic() + timeout_s
+    count = len(_places(topics))
+    deadline = time.monotonic() + timeout_s + count * _PARTITION_S
     _create(cluster, topics, timeout_s)
     lacking: list[str] = []
 
@@ -37,7 +42,7 @@ def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: 
         usable,
         what=f"leaders and full ISRs of {', '.join(topics)}",
         timeout_s=max(1.0, deadline - time.monotonic()),
-        interval_s=0.01,
+        interval_s=max(0.01, count * _LOOK_S),
         state=lambda: "; ".join(lacking[:5]) or "unknown",
     )
 

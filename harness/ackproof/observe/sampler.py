@@ -150,7 +150,7 @@ class Sampler(Asker[Reply]):
             ]
         )
         return Reply(
-            queries.read_partitions(view),
+            queries.read_pages(link, self._topics, view),
             queries.read_offsets(log_ends),
             queries.read_offsets(high_watermarks),
             queries.read_offsets(last_stable),
