@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import AuditFile, CaseFile, Document, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.outcome import Verdict

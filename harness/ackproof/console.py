@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ackproof.base.units import rough_duration
 from ackproof.rundir.anomalies import gravity
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import (
     ClientDied,

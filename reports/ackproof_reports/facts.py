@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ackproof.rundir.circumstances import Timing, shared
+from ackproof.rundir.documents import Timing, shared
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from ackproof.rundir.documents import OverRepeats
+from ackproof.rundir.batch import OverRepeats
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State

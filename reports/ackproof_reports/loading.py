@@ -11,21 +11,19 @@ from typing import Final, TypeVar
 from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.circumstances import Timing
+from ackproof.rundir.batch import BatchCase, BatchFile, PairsFile
 from ackproof.rundir.documents import (
     AuditFile,
-    BatchCase,
-    BatchFile,
     CaseFile,
     Document,
     FinalReadFile,
     Scalar,
+    Timing,
     VerdictFile,
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile, SimulationFile
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
-from ackproof.rundir.pairs import PairsFile
 from ackproof.rundir.replicas import ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.wording import scalar, setting_names

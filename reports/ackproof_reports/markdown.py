@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ackproof.rundir.pairs import PairOutcome
+from ackproof.rundir.batch import PairOutcome
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts, timing_names, timings
 from ackproof_reports.loading import BatchView, State, exit_meaning

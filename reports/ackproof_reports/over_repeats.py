@@ -14,8 +14,8 @@ from typing import Final
 from ackproof.quantities.value import Value, number_text
 from ackproof.repeats.intervals import spread_of
 from ackproof.repeats.wording import span_text, value_text
+from ackproof.rundir.batch import OverRepeats, RepeatValue
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.documents import OverRepeats, RepeatValue
 from ackproof_reports.loading import BatchView, State
 from ackproof_reports.wording import ABSENT, plural
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.cli.main import main_code
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.batch import BatchCase, BatchFile
 
 from .ledgers import produced_table, write_case, write_ledger
 from .rows import read, sent

@@ -15,7 +15,7 @@ import pytest
 from ackproof import api
 from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.cli.main import main_code
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.timeline import Event
 from ackproof_lab.sql import views as room

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.batch import BatchCase, BatchFile
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 EXPERIMENT = """\

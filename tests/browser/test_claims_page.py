@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from selenium.webdriver import Chrome
 
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
 from ackproof_reports.claims import render_claims
 from report_page import Page, screen

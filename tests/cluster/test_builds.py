@@ -14,7 +14,8 @@ from ackproof.experiment.spec import TopicSpec
 from ackproof.provision import releases
 from ackproof.provision.cache import sha256
 from ackproof.provision.jars import kafka_jars
-from ackproof.rundir.documents import BatchFile, CaseFile, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 

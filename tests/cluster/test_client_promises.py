@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.documents import BatchFile, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 
 from .helpers import run_experiment

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile, PairOutcome, PairsFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.pairs import PairOutcome, PairsFile
 from ackproof.rundir.timeline import FaultAsked, FaultRecovered, read_timeline
 
 from .helpers import run_experiment

@@ -20,7 +20,8 @@ from ackproof.clients.settings import ReaderSettings
 from ackproof.cluster.install import Installation
 from ackproof.faults import processes as faults
 from ackproof.run.phases import Phase
-from ackproof.rundir.documents import BatchCase, BatchFile, FinalReadFile, VerdictFile
+from ackproof.rundir.batch import BatchCase, BatchFile
+from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.timeline import EventKind

@@ -13,7 +13,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries

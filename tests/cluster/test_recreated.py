@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, PartitionDecided, read_metadata, write_metadata
 from ackproof.rundir.model import ConformanceFile

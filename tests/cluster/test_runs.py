@@ -15,7 +15,8 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.cli.main import main_code
-from ackproof.rundir.documents import BatchFile, CaseFile, FinalReadFile, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict

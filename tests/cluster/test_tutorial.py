@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.outcome import Verdict
 from pages import ROOT, Page
 

@@ -15,7 +15,8 @@ from ackproof.run import conclude as concluding
 from ackproof.run.batch import run_batch, same_names
 from ackproof.run.conclude import conclude_again
 from ackproof.run.options import BatchOptions, command_of, plan_batch, plan_cases
-from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code
 from ackproof.rundir.timeline import Event

@@ -16,7 +16,8 @@ from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.value import Value
 from ackproof.repeats.demand import Statistic
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import Beyond, ComparedBatch, ComparedCase, ComparedQuantity, ComparisonFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict

@@ -16,10 +16,9 @@ from ackproof.console import Console, Narrator, visible
 from ackproof.faults.registry import fault_kinds
 from ackproof.provision.progress import Progress, in_words
 from ackproof.run.conclude import CaseResult
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.documents import (
     AuditFile,
-    BatchCase,
-    BatchFile,
     ClassJudgement,
     FinalReadFile,
     PartitionRead,

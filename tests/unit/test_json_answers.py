@@ -12,7 +12,8 @@ from ackproof.audit.results import AuditResult
 from ackproof.cli.options import batch_with_paths
 from ackproof.cli.results import _result_with_paths
 from ackproof.run.conclude import CaseResult, entry_with
-from ackproof.rundir.documents import AuditFile, BatchCase, ExpectationJudged, VerdictFile
+from ackproof.rundir.batch import BatchCase
+from ackproof.rundir.documents import AuditFile, ExpectationJudged, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from repeated import Go, repeated

@@ -10,7 +10,7 @@ from ackproof.judge import judge_over_repeats
 from ackproof.plan import load
 from ackproof.run.batch import Batch
 from ackproof.run.conclude import conclude_again
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.lab import ClaimJudged, ClaimVerdict
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.claims.judging import judge_claims

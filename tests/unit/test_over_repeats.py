@@ -12,7 +12,7 @@ from ackproof.judge import judge_over_repeats
 from ackproof.repeats.demand import Statistic
 from ackproof.run.conclude import conclude_again, merged
 from ackproof.run.options import BatchOptions, command_of
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ackproof.rundir.documents import BatchCase
+from ackproof.rundir.batch import BatchCase
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import (
     ClassExplained,

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.documents import (
-    AuditFile,
-    BatchCase,
-    FinalReadFile,
-    PartitionRead,
-    RecordCounts,
-    VerdictFile,
-)
+from ackproof.rundir.batch import BatchCase
+from ackproof.rundir.documents import AuditFile, FinalReadFile, PartitionRead, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import (
     Chance,

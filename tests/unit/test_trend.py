@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import DEFAULT
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import TrendFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict

@@ -10,7 +10,7 @@ import click
 from ackproof.cli.options import PLACES, examples
 
 if TYPE_CHECKING:
-    from ackproof.rundir.documents import BatchCase
+    from ackproof.rundir.batch import BatchCase
     from ackproof.rundir.layout import CaseDir
 
 
@@ -71,7 +71,7 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
     from ackproof.base.errors import BadInput
     from ackproof.experiment.case import find_cases
     from ackproof.rundir.anomalies import Anomaly
-    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import Verdict
 

@@ -15,7 +15,7 @@ from ackproof.rundir.storage import located
 
 if TYPE_CHECKING:
     from ackproof.plan.soaking import Soak
-    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir
 
 FILES: Final = click.Path(path_type=Path)

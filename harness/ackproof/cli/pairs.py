@@ -19,8 +19,8 @@ def pairs(directories: tuple[Path, ...], machine: bool) -> int:
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
+    from ackproof.rundir.batch import PairOutcome, PairsFile, merge_pairs
     from ackproof.rundir.layout import BatchDir
-    from ackproof.rundir.pairs import PairOutcome, PairsFile, merge_pairs
 
     there = [BatchDir(directory).pairs_json for directory in directories]
     for path in there:

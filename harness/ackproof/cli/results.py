@@ -96,7 +96,7 @@ def _result_with_paths(result: AuditResult) -> object:
 
 def _ledgers(directory: Path) -> Iterator[Path]:
     """The folders that are meant: of a batch those of its cases that came to a ledger. Raises `BadInput` for none."""
-    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
     if not BatchDir(directory).batch_json.exists():
@@ -163,7 +163,7 @@ def _no_batch(directory: Path, command: str) -> str:
 def report(directories: tuple[Path, ...]) -> int:
     """Write report.html, junit.xml and summary.md of batches anew."""
     from ackproof.console import Console
-    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir
     from ackproof_reports import render_batch
 

@@ -26,7 +26,7 @@ from ackproof.experiment.setting_effects import kafka_default, kafka_settings
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.circumstances import ChangedSetting, Timing
+from ackproof.rundir.documents import ChangedSetting, Timing
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {

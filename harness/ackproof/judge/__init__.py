@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import BatchFile, CaseFile, ExpectationJudged, VerdictFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import CaseFile, ExpectationJudged, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 

@@ -24,8 +24,9 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
 from ackproof.repeats.demand import Demand
 from ackproof.repeats.wording import span_text, value_text
+from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats, RepeatValue
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 

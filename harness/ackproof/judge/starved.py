@@ -20,7 +20,7 @@ from ackproof.judge.facts import Facts
 from ackproof.quantities.quantity import Quantity
 from ackproof.quantities.value import Value
 from ackproof.rundir import storage
-from ackproof.rundir.circumstances import Calm
+from ackproof.rundir.documents import Calm
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.timeline import EventKind
 

@@ -30,7 +30,8 @@ from ackproof.plan.expectations import Expecting
 from ackproof.plan.paths import label_of, override, value_at
 from ackproof.plan.reader import read_experiment
 from ackproof.plan.repeats import Spanning
-from ackproof.rundir.documents import OverRepeats, Scalar
+from ackproof.rundir.batch import OverRepeats
+from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
 
 MAX_CASES: Final = 10_000

@@ -23,7 +23,8 @@ from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import USUAL, repeats_needed
 from ackproof.repeats.demand import Demand
-from ackproof.rundir.documents import OverRepeats, Scalar
+from ackproof.rundir.batch import OverRepeats
+from ackproof.rundir.documents import Scalar
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,15}\Z")
 _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": None}

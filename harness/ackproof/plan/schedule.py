@@ -18,7 +18,7 @@ from ackproof.faults.storm import Storm
 from ackproof.plan.cases import pairs_of
 from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
-from ackproof.rundir.circumstances import shared
+from ackproof.rundir.documents import shared
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0

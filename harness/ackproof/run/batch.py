@@ -31,7 +31,7 @@ from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
 from ackproof.run.space import require_room
 from ackproof.run.upload import upload
-from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats
+from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.timeline import Event

@@ -17,7 +17,8 @@ from ackproof import audit
 from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
 from ackproof.run.pairs import write_pairs
-from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, FinalReadFile, VerdictFile
+from ackproof.rundir.batch import BatchCase, BatchFile
+from ackproof.rundir.documents import AuditFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof_model.predict.prediction import predict

@@ -22,7 +22,8 @@ from ackproof.cluster.disks.node_disk import COPY
 from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
 from ackproof.network import packets
 from ackproof.network.mesh import LinkError
-from ackproof.rundir.documents import AttachedFile, BatchFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.registry import entries
 

@@ -19,7 +19,8 @@ from ackproof.plan.matrix import Plan
 from ackproof.plan.repeats import in_rounds
 from ackproof.plan.schedule import describe_pairs
 from ackproof.plan.source import lines_of, parse, read
-from ackproof.rundir.documents import BatchFile, CaseFile, OverRepeats
+from ackproof.rundir.batch import BatchFile, OverRepeats
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.storage import is_stored
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name

@@ -13,9 +13,9 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.checks_backend import able_on
 from ackproof.quantities.evidence import Evidence, Life
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.batch import BatchFile, PairEntry, PairOutcome, PairsFile, PairTable
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
-from ackproof.rundir.pairs import PairEntry, PairOutcome, PairsFile, PairTable
 from ackproof.rundir.timeline import FaultFailed, FaultMissed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self, TypeAlias, TypeVar
 
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly
-from ackproof.rundir.circumstances import Calm, Timing
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -264,129 +263,68 @@ class VerdictFile(Document):
         return "; ".join(told) if self.verdict is Verdict.PASS else ""
 
 
-class BatchCase(Document):
-    """A case in `batch.json`."""
+class ChangedSetting(BaseModel, frozen=True):
+    """A broker setting that is not at Kafka's default. `default` None: the release has no such setting. `brokers` ():
+    all of them have this value."""
 
-    case: str
-    experiment: str = ""
-    """Whose it is, where the batch is of several files: the experiment's name, with its file's if others have it."""
-    settings: dict[str, Scalar]
-    cell: str = ""
-    """The part of the case's name that stands for settings which go together."""
-    repeat: int
-    verdict: Verdict | None = None
-    error: str | None = None
-    reasons: tuple[str, ...] = ()
-    counts: dict[str, int] = Field(default_factory=dict)
-    permitted: str = ""
-    """Why what is gone in a PASS is right."""
-    expected: tuple[ExpectationJudged, ...] = ()
-    starved: tuple[str, ...] = ()
-    """Why what takes time in it says nothing of Kafka."""
-    timing: str = ""
-    """Whose time-outs its brokers had (`Timing.name`); '' in files of older versions."""
-    deleted_windows: int = 0
-    """Of a soak, windows that were deleted when nothing was found in them."""
-    run: str
-    order: int = 0
-    """Position in the run order of its batch, from 1; 0: unknown."""
+    name: str
+    value: str
+    default: str | None = None
+    brokers: tuple[int, ...] = ()
 
     @property
-    def cell_name(self) -> str:
-        """What all its repeats are called: `acks=all`."""
-        return self.case.rpartition("#")[0]
+    def usual(self) -> str:
+        """Kafka's default in words."""
+        return "not a setting of this release" if self.default is None else self.default or "no default"
 
-    @property
-    def title(self) -> str:
-        """What it is called beside the others: `acks=all#1`, and where several files are run `kills: acks=all#1`."""
-        return f"{self.experiment}: {self.case}" if self.experiment else self.case
-
-
-class RepeatValue(Document):
-    """What one repeat came to: a number between two. `high` None: open above; `low` None: unknown, and `why` says
-    why. `never`: it was watched for, and did not come."""
-
-    case: str
-    low: float | None = None
-    high: float | None = None
-    why: str = ""
-    never: bool = False
+    def __str__(self) -> str:
+        where = f" on broker {', '.join(map(str, self.brokers))}" if self.brokers else ""
+        return f"{self.name}={self.value}{where} ({self.usual})"
 
 
-class OverRepeats(Document):
-    """What is expected of a quantity over the repeats of a case, or of one case beside another; and what came of it.
+class Timing(BaseModel, frozen=True):
+    """Whose time-outs were in force: `chaos`, `Kafka's own + server.properties + cluster.config`, …
 
-    `cells`: the names of the one or the two, without repeats; `values`: what each of their repeats came to. `repeats`:
-    so many of each count, the first ones. `confidence`: of the interval. `verdict` None: not judged yet; `why`: what
-    makes it INCONCLUSIVE.
+    `ignored`: settings of the broker file that ackproof sets itself or does not keep, by the reason.
     """
 
-    experiment: str = ""
-    quantity: str
-    demand: str
-    """As the file has it: `p95 < 6s`."""
-    unit: str
-    """Of the quantity; of the interval too, unless that is a ratio."""
-    cells: tuple[str, ...]
-    repeats: int
-    needed: int = 0
-    """So many bound the interval on each side that the demand needs; 0: it is not said."""
-    timing: str = ""
-    """Whose time-outs it was measured under; '' of what is no time."""
-    claim: str = ""
-    """The name of the claim that it shows; '' for what the experiment expects."""
-    side: str = ""
-    """Of that claim: `holds`, `fails` or `measured`."""
-    confidence: float = 0.95
-    verdict: Verdict | None = None
-    why: str = ""
-    seen: str = ""
-    """The statistic of these repeats, in words, as `interval` is."""
-    interval: str = ""
-    low: float | None = None
-    high: float | None = None
-    """The interval, in the unit of the quantity or as a ratio; None: not bounded."""
-    enough: int | None = None
-    """How many repeats of each case would likely decide it; None: none would, or it is decided."""
-    values: tuple[tuple[RepeatValue, ...], ...] = ()
+    name: str
+    changed: tuple[ChangedSetting, ...] = ()
+    ignored: dict[str, tuple[str, ...]] = {}
 
-    @property
-    def title(self) -> str:
-        """`p95 of time_to(first ack, fault 1), acks=all`."""
-        whose = f"{self.experiment}: " if self.experiment else ""
-        cells = "" if self.cells == ("case",) else f", {' and '.join(self.cells)}"
-        return f"{whose}{self.quantity} {self.demand}{cells}"
-
-    @property
-    def open(self) -> bool:
-        """Whether further repeats could decide it: it is not decided, and no repeat lacks its number."""
-        unknown = any(value.low is None for group in self.values for value in group)
-        return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
-
-    @property
-    def told(self) -> str:
-        """What came of it, in a sentence."""
-        if self.verdict is None:
-            return self.why or "not judged"
-        sure = f"{self.confidence * 100:.4g} % interval {self.interval}, " if self.interval else ""
-        under = f", timing {self.timing}" if self.timing else ""
-        seen = f"{self.seen} ({sure}{self.repeats} repeats{under})" if self.seen else ""
-        return "; ".join(text for text in (seen, self.why) if text)
+    def lines(self) -> Iterator[str]:
+        """All of it in sentences."""
+        yield f"timing: {self.name}; every time is measured under it"
+        if self.changed:
+            yield f"not at Kafka's default (in brackets): {', '.join(map(str, self.changed))}"
+        for why, names in self.ignored.items():
+            yield f"ignored: {', '.join(names)}: {why}"
 
 
-class BatchFile(Document):
-    """`batch.json`; rewritten after every case. `verdict` is None while a case has none and nothing failed."""
+def shared(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
+    """Each timing, with the names of those that have it; '' where all have the same."""
+    found: dict[str, tuple[Timing, list[str]]] = {}
+    for name, timing in timings:
+        found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)
+    return [(timing, "; ".join(names) if len(found) > 1 else "") for timing, names in found.values()]
 
-    verdict: Verdict | None
-    exit_code: int
-    seed: int
-    name: str = ""
-    command: str = ""
-    interrupted: bool = False
-    cases: tuple[BatchCase, ...]
-    over_repeats: tuple[OverRepeats, ...] = ()
-    """What is expected over repeats, and what came of it."""
-    claimed: tuple[OverRepeats, ...] = ()
-    """The same of what shows claims, or is measured for them: nothing that the batch is judged by."""
-    at_most: int | None = None
-    """How many repeats of a case there might have been: it was to go on until all of these were decided."""
+
+class Calm(BaseModel, frozen=True):
+    """How a run went in the seconds of its load in which no fault was at work. Shares are 0 … 1; -1 is unknown."""
+
+    seconds: float
+    asked_rate: float | None
+    """Records per second of all producers together; None: as fast as they can."""
+    sent_rate: float
+    median_ms: float
+    """Of acknowledgement times."""
+    late_ms: float
+    """How late the harness itself was at most."""
+    looks_per_s: float
+    busy: float
+    stolen: float
+    cpu_pressure: float
+    io_pressure: float
+    memory_pressure: float
+    starved: tuple[str, ...] = ()
+    """What was beyond its bound, a sentence each: then nothing that takes time is told of Kafka by this run."""

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from ackproof.rundir.documents import Document, OverRepeats
+from ackproof.rundir.batch import OverRepeats
+from ackproof.rundir.documents import Document
 
 
 class ComparedSide(Document):

@@ -24,8 +24,9 @@ from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.demand import Beside, Demand
+from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ClaimJudged, ClaimSide, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict

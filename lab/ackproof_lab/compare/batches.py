@@ -16,8 +16,8 @@ from ackproof.repeats.beside import beside
 from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import TABLE, gravity
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.lab import (
     Beyond,
     ComparedBatch,

@@ -26,8 +26,9 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import Estimate, estimate
 from ackproof.repeats.wording import span_text, value_text
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ComparedSide
 from ackproof.rundir.layout import CaseDir
 

@@ -17,8 +17,8 @@ from ackproof.repeats.beside import beside
 from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.bounds import WHOLE
-from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.lab import TrendCase, TrendFile, TrendPoint
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict

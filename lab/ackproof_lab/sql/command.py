@@ -77,7 +77,7 @@ def sql(
 
 def _runs(directory: Path) -> Mapping[str, Path]:
     """Run directories by name. Raises `BadInput` where there is none."""
-    from ackproof.rundir.documents import BatchFile
+    from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
     batch = BatchDir(directory).batch_json

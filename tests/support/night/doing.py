@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir
 from night.jobs import Job
 from night.results import CaseResult, JobResult, expected_verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
 from ackproof.experiment.kafka import NEWEST
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 
 WATCHED = tuple(f"{name}-on-{NEWEST[-1]}-process" for name in ("baseline", "acks-matrix", "rolling-restart"))

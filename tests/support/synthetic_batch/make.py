@@ -13,10 +13,9 @@ from typing import cast
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.documents import (
     AuditFile,
-    BatchCase,
-    BatchFile,
     CaseFile,
     ClassJudgement,
     Client,

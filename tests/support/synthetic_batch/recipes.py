@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ackproof.rundir.circumstances import Calm, Timing
-from ackproof.rundir.documents import Scalar
+from ackproof.rundir.documents import Calm, Scalar, Timing
 from ackproof.rundir.outcome import Verdict
 
 ACKS = "workload.producers.acks"

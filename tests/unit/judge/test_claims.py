@@ -14,8 +14,9 @@ from ackproof.judge.repeats import judged, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
+from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ClaimJudged, ClaimVerdict, LeftOpen, Shown
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict

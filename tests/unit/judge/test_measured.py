@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
-from ackproof.rundir.circumstances import Calm
+from ackproof.rundir.documents import Calm
 from ackproof.rundir.outcome import Verdict
 
 from .conftest import MakeRun, attempt

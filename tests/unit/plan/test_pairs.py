@@ -16,10 +16,10 @@ from ackproof.plan.cases import case_from_json, case_to_json, pairs_of
 from ackproof.plan.schedule import describe, describe_pairs
 from ackproof.run.options import BatchOptions, plan_batch
 from ackproof.run.pairs import write_pairs
+from ackproof.rundir.batch import BatchCase, BatchFile, PairOutcome, PairsFile, merge_pairs
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
-from ackproof.rundir.pairs import PairOutcome, PairsFile, merge_pairs
 from ackproof.rundir.timeline import (
     FaultAsked,
     FaultConfirmed,

@@ -16,8 +16,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli import main as cli
+from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
+from ackproof.rundir.documents import ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.model import ConformanceFile, Deletion, Interval, Truncation, Unexplained

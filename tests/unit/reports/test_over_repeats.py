@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from ackproof.rundir.documents import BatchFile, OverRepeats, RepeatValue
+from ackproof.rundir.batch import BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from ackproof.cli import main as cli
+from ackproof.rundir.batch import PairEntry, PairOutcome, PairsFile, PairTable
 from ackproof.rundir.layout import BatchDir
-from ackproof.rundir.pairs import PairEntry, PairOutcome, PairsFile, PairTable
 from ackproof_reports import render_batch
 
 NOT_BITTEN = PairEntry(

@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 from ackproof.console import Console
-from ackproof.rundir.circumstances import ChangedSetting, Timing
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import ChangedSetting, Timing
 from ackproof.rundir.layout import BatchDir
 from ackproof_reports import render_batch
 

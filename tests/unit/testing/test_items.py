@@ -11,14 +11,8 @@ import pytest
 from ackproof.base.errors import MissingTool, NodeDied
 from ackproof.run import batch as room
 from ackproof.run.conclude import CaseResult
-from ackproof.rundir.documents import (
-    AuditFile,
-    BatchFile,
-    FinalReadFile,
-    PartitionRead,
-    RecordCounts,
-    VerdictFile,
-)
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.documents import AuditFile, FinalReadFile, PartitionRead, RecordCounts, VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing import items, ledger, session  # noqa: F401  - inner runs must not import them anew
 
