@@ -25,7 +25,7 @@ from typing import Final
 
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
-from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.requests.links import RequestProxy
 from ackproof.network.requests.rules import Kind, Rule, Side
 from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.tools import toxiproxy_server

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from ackproof.network.proxied import ProxiedMesh
+from ackproof.network.meshes import ProxiedMesh
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 

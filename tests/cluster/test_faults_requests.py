@@ -13,8 +13,8 @@ from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import LINKS, REQUESTS
 from ackproof.experiment.links import APIS, Flow
 from ackproof.network.mesh import CLIENTS, Link
-from ackproof.network.requests.asking import Asking
-from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.requests.links import RequestProxy
+from ackproof.network.requests.questions import Asking
 from ackproof.rundir.timeline import EventKind, ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud

@@ -28,10 +28,10 @@ from ackproof.faults.links.breaking import BITES_WITHIN_S
 from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
 from ackproof.network import mesh as links
-from ackproof.network.kernel import KernelMesh, Spaces, inside
+from ackproof.network.kernel import Spaces, inside
 from ackproof.network.mesh import Link
+from ackproof.network.meshes import KernelMesh, Wiring
 from ackproof.network.probe import KAFKA, Speech
-from ackproof.network.proxied import Wiring
 from ackproof.network.toxiproxy import ProxyServer
 from ackproof.provision.tools import toxiproxy_server
 

@@ -11,7 +11,7 @@ from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import APIS
 from ackproof.network.mesh import Delay, Link
-from ackproof.network.requests.asking import Asking
+from ackproof.network.requests.questions import Asking
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud

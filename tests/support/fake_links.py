@@ -30,8 +30,7 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.probe import Answer
-from ackproof.network.sockets import Flow, Traffic
+from ackproof.network.probe import Answer, TcpFlow, Traffic
 from ackproof.plan.cases import load
 
 
@@ -112,7 +111,7 @@ class FakeMesh:
         return 0.001 + sum(effect.delay for effect in effects if isinstance(effect, SlowClose))
 
     def traffic(self, link: Link) -> Traffic:
-        flow = Flow(("", 0), 1, self.came.get(link, 0))
+        flow = TcpFlow(("", 0), 1, self.came.get(link, 0))
         return Traffic(0.0, {1: flow})
 
 

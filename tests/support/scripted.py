@@ -101,7 +101,7 @@ class Lie:
 
 LIES: Final = (
     Lie(
-        "cluster.network.requests.links.RequestLinks.lay",
+        "network.requests.links.RequestLinks.lay",
         of_another_api,
         0,
         "the fetches of broker 2 to be held",

@@ -36,7 +36,7 @@ from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore

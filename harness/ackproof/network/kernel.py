@@ -1,31 +1,201 @@
-"""The mesh of nodes that have network namespaces of their own (containers): packet rules in the namespace of a link's
-source, laid from outside (root); nothing is needed within, and nothing goes through a proxy until it must.
+"""Packet rules (nft) and network namespaces of the kernel. Both need root.
 
-What holds traffic back (throttle, delay, slow close) needs a queue. This is Toxiproxy's, on a host that all nodes
-reach: new connections of the link are redirected there while such an effect lies on it. Links from clients, who are
-on this machine, go through proxies always.
+The rules of a run are in a table of its own, which is removed by its name; the ruleset of others is never touched.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import re
+import subprocess
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import is_alive, started
 from ackproof.cluster.addresses import Address
-from ackproof.network.mesh import CLIENTS, Delay, Effect, Link, LinkError, SlowClose, Throttle
-from ackproof.network.packets import PacketRules
-from ackproof.network.proxied import ProxiedMesh, Wiring
-
-HELD_BACK: Final = (Throttle, Delay, SlowClose)
-"""Effects for which traffic must be held back."""
-_CLONE_NEWNET: Final = 0x40000000
+from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, LinkError, Loss, Reset
+from ackproof.provision.tools import find_nft
 
 T = TypeVar("T")
+TIMEOUT_S: Final = 10.0
+_CLONE_NEWNET: Final = 0x40000000
+PREFIX: Final = "ackproof_"
+INPUT: Final = "incoming"
+OUTPUT: Final = "outgoing"
+_REDIRECTED: Final = "redirected"
+_DIRECT: Final = "direct"
+_PRIORITIES: Final = ((OUTPUT, "output", -150), (INPUT, "input", 150), (_DIRECT, "output", 0))
+"""Where destinations are translated at -100 and answers back at 100: packets are seen as their sender sees them, in
+the last chain as they leave."""
+_REJECT: Final = "tcp flags & rst == 0x0 counter reject with tcp reset"
+"""But for resets, our own among them: they shall arrive."""
+_TO_BE_RESET: Final = 60
+"""Bytes of the largest packet of a TCP connection that carries nothing: a SYN with its options."""
+_NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
+
+
+def table_of(run_id: str) -> str:
+    """The name of the table of a run that the present process drives: its owner stands in it."""
+    owner = os.getpid()
+    return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
+
+
+def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
+    """Call nft (`enter`: a command in front of it that enters a namespace). Raises `LinkError` with its words."""
+    argv = [*enter, str(find_nft()), *words]
+    try:
+        done = subprocess.run(
+            argv, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LinkError(f"nft: {error}") from error
+    if done.returncode != 0:
+        raise LinkError(f"nft {' '.join(words)}: {' '.join(done.stderr.split())[:300]}")
+    return done.stdout
+
+
+@dataclass
+class PacketRules:
+    """The rules of one run in one network namespace.
+
+    `enter`: a command that enters it ("nsenter", …); without one it is this machine's own, all of whose connections
+    begin and end here.
+    """
+
+    table: str
+    enter: tuple[str, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: bool = False
+
+    def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
+        """Add rules for connections to these addresses, which carry `mark` as their comment. Raises `LinkError`."""
+        action = _action(effect)
+        back = (
+            INPUT if self.enter else OUTPUT
+        )  # every packet is seen once: where both ends are here, as it is sent
+        rules: list[str] = []
+        for host, port in addresses:
+            rules.append(f'{OUTPUT} ip daddr {host} tcp dport {port} {action} comment "{mark}"')
+            rules.append(f'{back} ip saddr {host} tcp sport {port} {action} comment "{mark}"')
+        self._add(rules)
+
+    def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
+        """Send new connections elsewhere, whatever was said of them before; the present ones, which go there or
+        `through` another way, are reset when they carry something. Raises `LinkError`."""
+        self._add([f'{_REDIRECTED} {_to(address)} dnat ip to {to} comment "{mark}"'], first=True)
+        present = [address] if through is None else [address, through]
+        self._add([f'{_DIRECT} {_to(one)} {_REJECT} comment "{mark}"' for one in present])
+
+    def _add(self, rules: list[str], *, first: bool = False) -> None:
+        lines = [f"{'insert' if first else 'add'} rule inet {self.table} {rule}" for rule in rules]
+        with self._lock:
+            if not self._made:
+                lines = [*self._frame(), *lines]
+            self._run(["-f", "-"], "\n".join(lines) + "\n")
+            self._made = True
+
+    def remove(self, mark: str) -> None:
+        with self._lock:
+            lines = [
+                f"delete rule inet {self.table} {chain} handle {handle}"
+                for chain, handle, comment in self._rules()
+                if comment == mark
+            ]
+            if lines:
+                self._run(["-f", "-"], "\n".join(lines) + "\n")
+
+    def marks(self) -> Counter[str]:
+        """The marks that the kernel has rules for, and how many."""
+        with self._lock:
+            return Counter(comment for _, _, comment in self._rules())
+
+    def end(self) -> None:
+        """Remove the table, if it was made."""
+        with self._lock:
+            if self._made:
+                remove_table(self.table, self.enter)
+                self._made = False
+
+    def _frame(self) -> list[str]:
+        frame = [
+            f"add table inet {self.table}",
+            *(
+                f"add chain inet {self.table} {name} {{ type filter hook {hook} priority {priority}; policy accept; }}"
+                for name, hook, priority in _PRIORITIES
+            ),
+        ]
+        if self.enter:
+            nat = "type nat hook output priority -100; policy accept;"
+            frame.append(f"add chain inet {self.table} {_REDIRECTED} {{ {nat} }}")
+        return frame
+
+    def _rules(self) -> list[tuple[str, int, str]]:
+        """Chain, handle and comment of each rule."""
+        if not self._made:
+            return []
+        listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
+        rules = [entry["rule"] for entry in listed["nftables"] if "rule" in entry]
+        return [(rule["chain"], rule["handle"], rule.get("comment", "")) for rule in rules]
+
+    def _run(self, words: Sequence[str], stdin: str | None = None) -> str:
+        return run_nft(words, enter=self.enter, stdin=stdin)
+
+
+def tables(enter: Sequence[str] = ()) -> list[str]:
+    """The tables of ackproof's runs that the kernel has now; empty where nft cannot be used."""
+    try:
+        listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
+    except (BadInput, LinkError):
+        return []
+    return [
+        entry["table"]["name"]
+        for entry in listed["nftables"]
+        if "table" in entry and entry["table"]["name"].startswith(PREFIX)
+    ]
+
+
+def left_behind() -> list[str]:
+    """The tables of runs whose harness is dead."""
+    return [
+        name
+        for name in tables()
+        if (match := _NAME.match(name)) and not is_alive(int(match[1]), int(match[2]))
+    ]
+
+
+def remove_table(table: str, enter: Sequence[str] = ()) -> None:
+    """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
+    if table in tables(enter):
+        run_nft(["delete", "table", "inet", table], enter=enter)
+
+
+def _to(address: Address) -> str:
+    return f"ip daddr {address.host} tcp dport {address.port}"
+
+
+def _action(effect: Effect) -> str:
+    match effect:
+        case Loss(share) if share > 0.9995:
+            return "counter drop"
+        case Loss(share):
+            return f"numgen random mod 1000 < {max(1, round(share * 1000))} counter drop"
+        case DropLarge(above):
+            return f"meta length > {above} counter drop"
+        case BlackHole():
+            return "counter drop"
+        case Cut():
+            return _REJECT
+        case Reset():
+            return f"meta length > {_TO_BE_RESET} {_REJECT}"
+        case _:
+            raise LinkError(f"no packet rule does this: {effect}")
 
 
 class Spaces:
@@ -63,94 +233,6 @@ class Spaces:
                 if self._pid(node) == pid:
                     rules.end()
             self._known.clear()
-
-
-class KernelMesh(ProxiedMesh):
-    """Links among nodes, and those from clients. `relay_host`: where the server's relays listen for nodes.
-
-    A relay is a way that a link has for a while. `behind`: where it leads, if not to where the node listens.
-    """
-
-    def __init__(
-        self,
-        wiring: Wiring,
-        spaces: Spaces,
-        relay_host: str,
-        behind: Callable[[Link, Address], Address | None] = lambda link, address: None,
-    ) -> None:
-        of_clients = {link: ways for link, ways in wiring.ways.items() if link.source == CLIENTS}
-        super().__init__(replace(wiring, ways=of_clients))
-        self._relay_host = relay_host
-        self._behind = behind
-        self._spaces = spaces
-
-    def links(self) -> frozenset[Link]:
-        return super().links() | self._sight.links()
-
-    def end(self) -> None:
-        """Mend everything, and end what `start` began."""
-        try:
-            self._spaces.end()
-        finally:
-            super().end()
-
-    def renew(self, node: int) -> None:
-        """A node that was started again has a namespace without rules: lay those that are still in force."""
-        with self._lock:
-            for (owner, link), effect in self._laid.items():
-                if link.source == node and self._by_packets(link, effect):
-                    self._lay(owner, link, effect)
-            for link in self._ways:
-                if link.source == node:
-                    self._redirect(link)
-
-    # -- breaking and mending ---------------------------------------------------------------------------------------
-
-    def _rules(self, link: Link) -> PacketRules | None:
-        """Those of the namespace that the source has now; None while it has no process."""
-        return super()._rules(link) if link.source == CLIENTS else self._spaces.rules(link.source)
-
-    def _by_packets(self, link: Link, effect: Effect) -> bool:
-        return super()._by_packets(link, effect) or (
-            link.source != CLIENTS and not isinstance(effect, HELD_BACK)
-        )
-
-    def _packet_addresses(self, link: Link) -> tuple[Address, ...]:
-        return super()._packet_addresses(link) if link.source == CLIENTS else self._sight.listens(link)
-
-    def _lay(self, owner: str, link: Link, effect: Effect) -> None:
-        is_new = link not in self._ways and not self._by_packets(link, effect)
-        if is_new:
-            names = [(f"{link.source}-{link.target}-{at.port}", at) for at in self._sight.listens(link)]
-            self._ways[link] = tuple(
-                self._server.api.add_at(name, self._relay_host, self._behind(link, at) or at)
-                for name, at in names
-            )
-        super()._lay(owner, link, effect)
-        if is_new:
-            self._redirect(link)
-
-    def _take(self, owner: str, link: Link, effect: Effect) -> None:
-        super()._take(owner, link, effect)
-        if link.source == CLIENTS or self._by_packets(link, effect):
-            return
-        if not any(of == link and isinstance(other, HELD_BACK) for (_, of), other in self._laid.items()):
-            if (rules := self._rules(link)) is not None:
-                rules.remove(f"relay {link}")
-            for way in self._ways.pop(link, ()):
-                self._server.api.remove(way.name)
-
-    def _redirect(self, link: Link) -> None:
-        rules = self._rules(link)
-        if rules is None:
-            raise LinkError(f"node {link.source} has no process, and so no namespace")
-        for at, way in zip(self._sight.listens(link), self._ways[link], strict=True):
-            rules.redirect(f"relay {link}", at, way.listen, through=self._behind(link, at))
-
-    # -- witnesses --------------------------------------------------------------------------------------------------
-
-    def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        return act() if link.source == CLIENTS else self._spaces.within(link.source, act)
 
 
 def inside(pid: int, act: Callable[[], T]) -> T:

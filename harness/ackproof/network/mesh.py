@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ackproof.base.errors import AckproofError
-from ackproof.network.probe import Answer
-from ackproof.network.sockets import Traffic
+from ackproof.network.probe import Answer, Traffic
 
 CLIENTS: Final = 0
 """The end of a link at which the clients are, all of them together. Nodes count from 1."""

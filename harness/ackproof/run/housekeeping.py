@@ -20,7 +20,7 @@ from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
 from ackproof.cluster.disks.node_disk import COPY
 from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
-from ackproof.network import packets
+from ackproof.network import kernel
 from ackproof.network.mesh import LinkError
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import AttachedFile
@@ -182,9 +182,9 @@ def _remove_containers(swept: Swept) -> set[str]:
 
 
 def _remove_rules(swept: Swept) -> None:
-    for table in packets.left_behind():
+    for table in kernel.left_behind():
         with contextlib.suppress(LinkError):  # another sweep was faster
-            packets.remove_table(table)
+            kernel.remove_table(table)
             swept.rules.append(table)
 
 

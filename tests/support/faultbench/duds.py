@@ -112,7 +112,7 @@ def without_broker_4(bench: Bench) -> Iterator[None]:
 
 _NODE: Final = "ackproof.cluster.backends.process.node.ProcessNode"
 _FILE_SYSTEM: Final = "ackproof.cluster.disks.file_systems.FileSystem"
-_PACKETS: Final = "ackproof.network.packets.PacketRules"
+_PACKETS: Final = "ackproof.network.kernel.PacketRules"
 _ADMIN: Final = "ackproof.cluster.admin"
 _WORKLOAD: Final = "ackproof.clients.workload.Workload"
 _LINK: Final = "link: follower(t/0) -> leader(t/0)"
@@ -254,7 +254,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "detach": Dud(
             "detach: {target: follower(t/0)}",
             "to show on",
-            {"ackproof.network.proxied.ProxiedMesh.impose": nothing},
+            {"ackproof.network.meshes.ProxiedMesh.impose": nothing},
         ),
     },
     "requests": REQUEST_DUDS,

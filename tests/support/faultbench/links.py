@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.network import packets
+from ackproof.network import kernel
 
 LINK_FAULTS = (
     "cut: {link: follower(t/0) -> leader(t/0)}",
@@ -29,4 +29,4 @@ PACKET_FAULTS = (
 
 def tables_of(pid: int) -> list[str]:
     """The tables of rules of the runs that this process drives; others may be at work beside it."""
-    return [name for name in packets.tables() if name.startswith(f"{packets.PREFIX}{pid}_")]
+    return [name for name in kernel.tables() if name.startswith(f"{kernel.PREFIX}{pid}_")]

@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.cluster.addresses import Address
 from ackproof.network.mesh import Cut, Link
-from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.toxiproxy import Way
 
 LINK = Link(2, 1)

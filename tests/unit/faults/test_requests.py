@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.faults.requests.witnesses import Closed, Late, Look, Told, Twice, Unanswered, Witness
-from ackproof.network.requests.asking import Asked, How
+from ackproof.network.requests.questions import Asked, How
 
 ANSWERED = Asked("answered", 0.003, 1)
 HELD = Unanswered("holds", arrives=False)

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.network import packets
+from ackproof.network import kernel
+from ackproof.network.kernel import PacketRules
 from ackproof.network.mesh import Cut, Delay, LinkError, Loss
-from ackproof.network.packets import PacketRules
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         lines.extend((stdin or " ".join(words)).splitlines())
         return '{"nftables": []}'
 
-    monkeypatch.setattr(packets, "run_nft", run)
+    monkeypatch.setattr(kernel, "run_nft", run)
     return lines
 
 
@@ -57,8 +57,8 @@ def test_what_needs_a_queue_is_no_rule(told: list[str]) -> None:
 
 
 def test_a_table_is_that_of_a_living_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = packets.table_of("20261121T1-x")
+    mine = kernel.table_of("20261121T1-x")
     dead = mine.replace(str(os.getpid()), str(2**22 + 5))
-    monkeypatch.setattr(packets, "tables", lambda: [mine, dead, "ackproof_somebody"])
-    assert packets.left_behind() == [dead]
+    monkeypatch.setattr(kernel, "tables", lambda: [mine, dead, "ackproof_somebody"])
+    assert kernel.left_behind() == [dead]
     assert mine.endswith("_20261121T1_x")

@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from ackproof.cluster.messages import kafka_python, message
-from ackproof.network.requests.answers import ANSWERABLE, ERRORS, answers
-from ackproof.network.requests.contents import error_of
+from ackproof.network.requests.contents import ANSWERABLE, ERRORS, answers, error_of
 
 CODE = ERRORS["NOT_CONTROLLER"]
 

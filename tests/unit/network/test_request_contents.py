@@ -11,8 +11,7 @@ import pytest
 from ackproof.cluster.messages import message
 from ackproof.experiment.links import APIS
 from ackproof.network.requests import contents
-from ackproof.network.requests.answers import ERRORS
-from ackproof.network.requests.contents import NAMING, Undecodable
+from ackproof.network.requests.contents import ERRORS, NAMING, Undecodable
 from ackproof.network.requests.rules import Kind, Side
 from request_ground import Ground
 

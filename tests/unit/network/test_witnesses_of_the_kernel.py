@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from ackproof.cluster.addresses import Address
-from ackproof.network import probe, proxied
+from ackproof.network import meshes, probe
 from ackproof.network.mesh import CLIENTS, Link
-from ackproof.network.proxied import ProxiedMesh, Wiring
-from ackproof.network.sockets import Flow, Traffic, flows, inodes_of
+from ackproof.network.meshes import ProxiedMesh, Wiring
+from ackproof.network.probe import TcpFlow, Traffic, flows, inodes_of
 
 Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 
@@ -85,12 +85,12 @@ def test_what_closes_during_the_look_is_still_its_process_s(
     for link, connections in ((Link(CLIENTS, 2), 0), (Link(1, 2), 1)):
         line = socket.create_connection(address)
 
-        def closed_behind(line: socket.socket = line) -> list[Flow]:
+        def closed_behind(line: socket.socket = line) -> list[TcpFlow]:
             found = flows()
             line.close()
             return found
 
-        monkeypatch.setattr(proxied, "flows", closed_behind)
+        monkeypatch.setattr(meshes, "flows", closed_behind)
         assert len(mesh.traffic(link).flows) == connections
 
 

@@ -17,12 +17,11 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import Flow
+from ackproof.network.kernel import table_of
 from ackproof.network.mesh import CLIENTS, Link
-from ackproof.network.packets import table_of
+from ackproof.network.meshes import Wiring
 from ackproof.network.probe import Speech
-from ackproof.network.proxied import Wiring
-from ackproof.network.requests.links import RequestWay, RequestWiring
-from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.requests.links import RequestProxy, RequestWay, RequestWiring
 from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import find_nft, toxiproxy_server

@@ -12,7 +12,7 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.network.mesh import LinkError
-from ackproof.network.proxied import ProxiedMesh, Wiring
+from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.rundir.timeline import ProxyDied
 

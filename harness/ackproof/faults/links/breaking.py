@@ -21,7 +21,7 @@ from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.of_links import SILENT, OfLinks, names
 from ackproof.faults.links.witnesses import Look, Unreachable
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
-from ackproof.network.sockets import Traffic
+from ackproof.network.probe import Traffic
 from ackproof.rundir.timeline import fault_name
 
 BITES_WITHIN_S: Final = 10.0

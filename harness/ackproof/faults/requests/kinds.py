@@ -36,8 +36,7 @@ from ackproof.faults.requests.witnesses import (
     Unanswered,
     Witness,
 )
-from ackproof.network.requests.answers import ANSWERABLE, ERRORS, answers
-from ackproof.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
+from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, answers
 from ackproof.network.requests.rules import Kind, Rule
 
 _PLACED_S: Final = 0.2

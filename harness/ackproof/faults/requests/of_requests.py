@@ -34,9 +34,8 @@ from ackproof.faults.links.of_links import names
 from ackproof.faults.requests.on_link import OnLink
 from ackproof.faults.requests.witnesses import Look, Witness
 from ackproof.network.mesh import CLIENTS, Link, LinkError
-from ackproof.network.requests.asking import Asking
 from ackproof.network.requests.contents import NAMING
-from ackproof.network.requests.questions import NOWHERE, Named
+from ackproof.network.requests.questions import NOWHERE, Asking, Named
 from ackproof.network.requests.rules import Counted, Rule
 
 if TYPE_CHECKING:  # files are checked without what runs proxies

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ackproof.network.requests.asking import Asked
+    from ackproof.network.requests.questions import Asked
 
 SILENT_FOR_S: Final = 0.8
 """How long an answer is waited for before it is called none: a node in good health takes 5 ms."""

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ackproof.network.requests import contents
-from ackproof.network.requests.answers import ERRORS, answers
-from ackproof.network.requests.contents import Undecodable
+from ackproof.network.requests.contents import ERRORS, Undecodable, answers
 from ackproof.network.requests.frames import (
     Fate,
     RequestHead,

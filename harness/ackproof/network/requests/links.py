@@ -1,19 +1,34 @@
-"""The links of a cluster whose requests can be touched: their ways, rules on them, and the witness's questions."""
+"""Links whose requests can be touched, and the proxy process that they go through, as the harness sees it.
+
+In containers the proxy listens on a host that all nodes reach. In the namespace of a link's source new connections to
+the target are redirected there; packet rules of the mesh see them as before, and a relay of the mesh leads there too.
+Links from clients, which run on this machine, go through the proxy as they do on processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
+from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.lease import is_free
 from ackproof.experiment.links import APIS, Api, Flow
-from ackproof.network.mesh import Link, LinkError
-from ackproof.network.proxied import Sight
-from ackproof.network.requests.asking import Asked, Asking, Here, ask
-from ackproof.network.requests.proxy import RequestProxy
+from ackproof.network.kernel import Spaces
+from ackproof.network.mesh import CLIENTS, Link, LinkError
+from ackproof.network.meshes import Sight
+from ackproof.network.probe import TcpFlow, flows
+from ackproof.network.requests.questions import Asked, Asking, Here, ask
 from ackproof.network.requests.rules import Counted, Rule
-from ackproof.network.toxiproxy import Way
+from ackproof.network.toxiproxy import LinkServer, Way
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
 """Other APIs, of which there is one on every kind of connection, whatever the first is."""
@@ -115,3 +130,211 @@ class RequestLinks:
         if not found:
             raise LinkError(f"{link} was not laid so that {api.name} can be touched on it")
         return found
+
+
+TIMEOUT_S: Final = 5.0
+_LOOKS_EVERY_S: Final = 0.05
+_MODULE: Final = "ackproof.network.requests.relay"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The proxy's answer to an order: what is so now."""
+
+    ways: Mapping[str, tuple[str, int]]
+    rules: Mapping[str, Mapping[str, object]]
+    trouble: str
+    """What was no protocol of Kafka's; '' nothing was."""
+    error: str = ""
+    lifted: Counted = field(default_factory=Counted)
+    released: int = 0
+
+
+_SAID: Final = TypeAdapter(Said)
+_COUNTED: Final = TypeAdapter(Counted)
+_HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
+
+
+class RequestProxy(LinkServer):
+    """A proxy that takes orders at `address`: `start`, then orders, at last `end`. Safe to use from several threads.
+
+    With `keep` one that ends by itself is told, and replaced: whoever is connected through it connects anew.
+
+    Each order raises `LinkError` when it did not do as it was told, and when it has ended.
+    """
+
+    NAME = "the proxy of requests"
+    ROLE = "request-proxy"
+
+    def __init__(self, address: Address, *, folder: Path, tag: RunTag) -> None:
+        argv = [sys.executable, "-P", "-m", _MODULE, address.host, str(address.port)]
+        super().__init__(argv, log=folder / "requests.log", tag=tag)
+        self.address = address
+        self._lock = threading.Lock()
+        self._ways: dict[str, Way] = {}
+        self._over = threading.Event()
+        self._ends = threading.Lock()
+        self.died = ""
+        """Why the first that ended by itself did; another is in its place, with all ways and without rules."""
+
+    def keep(self, on_death: Callable[[str], None]) -> None:
+        """From now on put another in the place of one that ends by itself, and tell why it did, on another thread."""
+        threading.Thread(target=self._keep, args=(on_death,), name=self.ROLE, daemon=True).start()
+
+    def _keep(self, on_death: Callable[[str], None]) -> None:
+        while not self._over.wait(_LOOKS_EVERY_S):
+            try:
+                self.check()
+            except LinkError as error:
+                with self._ends:
+                    if self._over.is_set():
+                        return  # it was ended
+                    self.died = self.died or str(error)
+                    on_death(str(error))
+                    try:
+                        self.start(lease_descriptor=self._lease_descriptor)
+                        self.add(self._ways.values())
+                    except LinkError as lost:
+                        on_death(f"{self.NAME} could not be started again: {lost}")
+                        return
+
+    def end(self) -> None:
+        with self._ends:
+            self._over.set()
+            super().end()
+
+    def _answers(self) -> bool:
+        return self._order({"do": "state"}) is not None
+
+    def add(self, ways: Iterable[Way]) -> None:
+        """Take connections there, and lead them on."""
+        wanted = {way.name: way for way in ways}
+        self._ways |= wanted
+        rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
+        there = self._order({"do": "add", "ways": rows}).ways
+        if missing := [name for name, way in wanted.items() if there.get(name) != tuple(way.upstream)]:
+            raise LinkError(f"the proxy of requests has no way {', '.join(missing)}")
+
+    def lay(self, rule: Rule) -> None:
+        """Do so from the next frame on."""
+        there = self._order({"do": "lay", "rule": rule.as_json()}).rules
+        if rule.name not in there:
+            raise LinkError(f"the proxy of requests was told to lay {rule.name}, and has {', '.join(there)}")
+
+    def lift(self, name: str) -> Counted:
+        """Do so no more; what it had counted."""
+        said = self._order({"do": "lift", "name": name})
+        if name in said.rules:
+            raise LinkError(f"the proxy of requests did not lift {name}")
+        return said.lifted
+
+    def release(self, name: str, way: str) -> bool:
+        """Let one frame go that this rule holds on this way; whether there was one."""
+        return self.release_first(name, [way], 1) > 0
+
+    def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
+        """Let so many frames go that this rule has held longest on these ways; how many there were."""
+        return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
+
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """How many frames each rule holds on each way."""
+        return {
+            name: _HELD.validate_python(rule["held"])
+            for name, rule in self._order({"do": "state"}).rules.items()
+        }
+
+    def counted(self, name: str) -> Counted | None:
+        """What a rule has counted so far; None: it is not laid."""
+        rule = self._order({"do": "state"}).rules.get(name)
+        return None if rule is None else _COUNTED.validate_python(rule["counted"])
+
+    def trouble(self) -> str:
+        """What came over its ways that was no protocol of Kafka's; '' nothing did."""
+        return self._order({"do": "state"}).trouble
+
+    def _order(self, order: Mapping[str, object]) -> Said:
+        try:
+            with self._lock, socket.create_connection(self.address, TIMEOUT_S) as line:
+                line.sendall(json.dumps(order).encode() + b"\n")
+                answer = b""
+                while not answer.endswith(b"\n"):
+                    data = line.recv(1 << 16)
+                    if not data:
+                        raise LinkError("the proxy of requests closed its control connection")
+                    answer += data
+            said = _SAID.validate_json(answer)
+        except (OSError, ValueError) as error:
+            self.check()
+            raise LinkError(f"the proxy of requests at {self.address}: {error}") from error
+        if said.error:
+            raise LinkError(f"the proxy of requests, {order['do']}: {said.error}")
+        return said
+
+
+_PORTS: Final = range(9_000, 10_240)
+
+
+class InSpaces(Here):
+    """Who asks is in one namespace, who is asked in another."""
+
+    def __init__(self, pid: int, spaces: Spaces, link: Link) -> None:
+        super().__init__(pid)
+        self._spaces = spaces
+        self._link = link
+
+    def connect(self, address: Address, timeout_s: float) -> socket.socket:
+        connect = super().connect
+        if self._link.source == CLIENTS:
+            return connect(address, timeout_s)
+        return self._spaces.within(self._link.source, lambda: connect(address, timeout_s))
+
+    def flows(self) -> list[TcpFlow]:
+        return self._spaces.within(self._link.target, flows)
+
+
+class SpacesRequestLinks(RequestLinks):
+    """`host`: where the proxy listens for nodes."""
+
+    def __init__(self, wiring: RequestWiring, spaces: Spaces, host: str) -> None:
+        free = _free(host)
+        ways = {
+            link: of_link
+            if link.source == CLIENTS
+            else tuple(replace(one, way=one.way._replace(listen=next(free))) for one in of_link)
+            for link, of_link in wiring.ways.items()
+        }
+        super().__init__(replace(wiring, ways=ways))
+        self._spaces = spaces
+
+    def route(self, viewer: int, peer: int) -> str | None:
+        """Nodes find their peers where these are."""
+        return super().route(viewer, peer) if viewer == CLIENTS else None
+
+    def renew(self, node: int) -> None:
+        for link, ways in self._ways.items():
+            if link.source != node:
+                continue
+            if (rules := self._spaces.rules(node)) is None:
+                raise LinkError(f"node {node} has no process, and so no namespace")
+            for one in ways:
+                rules.redirect(f"requests {link}", one.way.upstream, one.way.listen)
+
+    def taken(self, link: Link, address: Address) -> Address | None:
+        """Where the proxy takes connections of this link that are meant for `address`; None: it does not."""
+        ways = (one.way for one in self._ways.get(link, ()))
+        return next((way.listen for way in ways if way.upstream == address), None)
+
+    def end(self) -> None:
+        try:
+            self._spaces.end()
+        finally:
+            super().end()
+
+    def _where(self, link: Link, pid: int) -> Here:
+        return InSpaces(pid, self._spaces, link)
+
+
+def _free(host: str) -> Iterator[Address]:
+    """Addresses at which nobody listens. Raises `LinkError` when there is none left."""
+    yield from (at for port in _PORTS if is_free(at := Address(host, port)))
+    raise LinkError(f"too few ports of {host} are free between {_PORTS[0]} and {_PORTS[-1]}")

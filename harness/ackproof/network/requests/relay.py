@@ -1,18 +1,34 @@
-"""The loop of the proxy of requests: one for all of its connections, over epoll(7)."""
+"""The proxy process: one epoll(7) loop for all connections, and its control socket.
+
+Started as `python -m ackproof.network.requests.relay HOST PORT`. It takes orders at that address, one JSON object per
+line, each answered by a line:
+
+    {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
+    {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
+    {"do": "release", "name": "…", "ways": ["…", …], "most": 1}
+
+An answer has `error`, or the present state: `ways`, and for each rule its counts and how many frames it holds on each
+way. `lifted` has the counts of a rule that was lifted, `released` the number of frames that were released.
+"""
 
 from __future__ import annotations
 
 import errno
 import heapq
 import itertools
+import json
 import select
 import socket
 import struct
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
+from ackproof.network.requests.contents import prepare
 from ackproof.network.requests.line import Half, Line, Way
 from ackproof.network.requests.rules import Acting, Counted, Rule
 
@@ -247,3 +263,86 @@ class Relay:
         for one in line.sockets:
             self.serve(one.fileno(), 0, lambda events: None)
             self._gone.append(one)
+
+
+class Control:
+    """Those who give orders."""
+
+    def __init__(self, relay: Relay, address: tuple[str, int]) -> None:
+        self._relay = relay
+        self._listening = socket.create_server(address)
+        relay.serve(self._listening.fileno(), select.EPOLLIN, lambda events: self._take())
+
+    def _take(self) -> None:
+        line, _ = self._listening.accept()
+        line.setblocking(False)
+        kept = bytearray()
+
+        def serve(events: int) -> None:
+            del events
+            try:
+                data = line.recv(1 << 20)
+                if not data:
+                    raise ConnectionResetError
+                kept.extend(data)
+                while (end := kept.find(b"\n")) >= 0:
+                    order = bytes(kept[:end])
+                    del kept[: end + 1]
+                    # Orders and answers are some kilobytes: a socket's buffer takes them at once.
+                    line.sendall(self._answer(order))
+            except BlockingIOError:
+                return
+            except OSError:
+                self._relay.serve(line.fileno(), 0, serve)
+                line.close()
+
+        self._relay.serve(line.fileno(), select.EPOLLIN, serve)
+
+    def _answer(self, order: bytes) -> bytes:
+        said: dict[str, object] = {}
+        try:
+            self._obey(json.loads(order), said)
+        except (Refused, OSError, ValueError, TypeError, KeyError) as error:
+            said["error"] = f"{type(error).__name__}: {error}"
+        said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
+        held = self._relay.held()
+        said["rules"] = {
+            name: {**acting.rule.as_json(), "counted": asdict(acting.counted), "held": held[name]}
+            for name, acting in self._relay.rules().items()
+        }
+        said["trouble"] = self._relay.trouble
+        return json.dumps(said).encode() + b"\n"
+
+    def _obey(self, order: dict[str, object], said: dict[str, object]) -> None:
+        match order:
+            case {"do": "add", "ways": [*ways]}:
+                for name, *ends in map(_words, ways):
+                    self._relay.add(name, (ends[0], int(ends[1])), (ends[2], int(ends[3])))
+            case {"do": "lay", "rule": dict(rule)}:
+                self._relay.lay(Rule.of_json(rule))
+            case {"do": "lift", "name": str(name)}:
+                said["lifted"] = asdict(self._relay.lift(name))
+            case {"do": "release", "name": str(name), "ways": [*ways], "most": int(most)}:
+                said["released"] = self._relay.release(name, list(map(str, ways)), most)
+            case {"do": "state"}:
+                pass
+            case _:
+                raise Refused("no such order")
+
+
+def _words(row: object) -> list[str]:
+    if not isinstance(row, list) or len(row) != 5:
+        raise Refused("a way is a name, where it listens, and where it leads")
+    return list(map(str, row))
+
+
+def main(host: str, port: str) -> None:
+    """Serve until somebody ends the process."""
+    relay = Relay()
+    Control(relay, (host, int(port)))
+    threading.Thread(target=prepare, daemon=True).start()
+    relay.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -30,11 +30,9 @@ from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.network.kernel import KernelMesh, Spaces
-from ackproof.network.packets import table_of
-from ackproof.network.proxied import Wiring
-from ackproof.network.requests.links import RequestWiring
-from ackproof.network.requests.spaces import SpacesRequestLinks
+from ackproof.network.kernel import Spaces, table_of
+from ackproof.network.meshes import KernelMesh, Wiring
+from ackproof.network.requests.links import RequestWiring, SpacesRequestLinks
 from ackproof.provision.jvm import SERVER, archive_in_use, configuration, logging_by
 from ackproof.provision.tools import clock_library, exporter_jar, exporter_settings, java_agent
 

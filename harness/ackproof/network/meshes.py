@@ -1,4 +1,10 @@
-"""The mesh of a cluster of our own: links go through Toxiproxy, one proxy per listening address of a link."""
+"""Meshes of our own clusters: links that can be broken.
+
+On processes each link goes through Toxiproxy, one proxy per listening address. In containers packet rules in the
+network namespace of its source break it, laid from outside; nothing goes through a proxy until traffic is held back
+(throttle, delay, slow close): then new connections are redirected to a Toxiproxy on a host that all nodes reach.
+Links from clients, which run on this machine, always go through proxies.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 from ackproof.cluster.addresses import Address
 from ackproof.network import probe
+from ackproof.network.kernel import PacketRules, Spaces
 from ackproof.network.mesh import (
     CLIENTS,
     OF_PACKETS,
@@ -24,13 +31,13 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.packets import PacketRules
-from ackproof.network.probe import Answer, Speech
-from ackproof.network.sockets import Traffic, flows, inodes_of
+from ackproof.network.probe import Answer, Speech, Traffic, flows, inodes_of
 from ackproof.network.toxiproxy import STREAMS, ProxyServer, Toxic, Way
 
 KILOBYTE: Final = 1000
 """What Toxiproxy's bandwidth counts in."""
+HELD_BACK: Final = (Throttle, Delay, SlowClose)
+"""Effects for which traffic must be held back."""
 
 T = TypeVar("T")
 
@@ -219,6 +226,94 @@ class ProxiedMesh:
         if not addresses:
             raise LinkError(f"nobody knows where {link} leads")
         return addresses[0]
+
+
+class KernelMesh(ProxiedMesh):
+    """Links among nodes, and those from clients. `relay_host`: where the server's relays listen for nodes.
+
+    A relay is a way that a link has for a while. `behind`: where it leads, if not to where the node listens.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        spaces: Spaces,
+        relay_host: str,
+        behind: Callable[[Link, Address], Address | None] = lambda link, address: None,
+    ) -> None:
+        of_clients = {link: ways for link, ways in wiring.ways.items() if link.source == CLIENTS}
+        super().__init__(replace(wiring, ways=of_clients))
+        self._relay_host = relay_host
+        self._behind = behind
+        self._spaces = spaces
+
+    def links(self) -> frozenset[Link]:
+        return super().links() | self._sight.links()
+
+    def end(self) -> None:
+        """Mend everything, and end what `start` began."""
+        try:
+            self._spaces.end()
+        finally:
+            super().end()
+
+    def renew(self, node: int) -> None:
+        """A node that was started again has a namespace without rules: lay those that are still in force."""
+        with self._lock:
+            for (owner, link), effect in self._laid.items():
+                if link.source == node and self._by_packets(link, effect):
+                    self._lay(owner, link, effect)
+            for link in self._ways:
+                if link.source == node:
+                    self._redirect(link)
+
+    # -- breaking and mending ---------------------------------------------------------------------------------------
+
+    def _rules(self, link: Link) -> PacketRules | None:
+        """Those of the namespace that the source has now; None while it has no process."""
+        return super()._rules(link) if link.source == CLIENTS else self._spaces.rules(link.source)
+
+    def _by_packets(self, link: Link, effect: Effect) -> bool:
+        return super()._by_packets(link, effect) or (
+            link.source != CLIENTS and not isinstance(effect, HELD_BACK)
+        )
+
+    def _packet_addresses(self, link: Link) -> tuple[Address, ...]:
+        return super()._packet_addresses(link) if link.source == CLIENTS else self._sight.listens(link)
+
+    def _lay(self, owner: str, link: Link, effect: Effect) -> None:
+        is_new = link not in self._ways and not self._by_packets(link, effect)
+        if is_new:
+            names = [(f"{link.source}-{link.target}-{at.port}", at) for at in self._sight.listens(link)]
+            self._ways[link] = tuple(
+                self._server.api.add_at(name, self._relay_host, self._behind(link, at) or at)
+                for name, at in names
+            )
+        super()._lay(owner, link, effect)
+        if is_new:
+            self._redirect(link)
+
+    def _take(self, owner: str, link: Link, effect: Effect) -> None:
+        super()._take(owner, link, effect)
+        if link.source == CLIENTS or self._by_packets(link, effect):
+            return
+        if not any(of == link and isinstance(other, HELD_BACK) for (_, of), other in self._laid.items()):
+            if (rules := self._rules(link)) is not None:
+                rules.remove(f"relay {link}")
+            for way in self._ways.pop(link, ()):
+                self._server.api.remove(way.name)
+
+    def _redirect(self, link: Link) -> None:
+        rules = self._rules(link)
+        if rules is None:
+            raise LinkError(f"node {link.source} has no process, and so no namespace")
+        for at, way in zip(self._sight.listens(link), self._ways[link], strict=True):
+            rules.redirect(f"relay {link}", at, way.listen, through=self._behind(link, at))
+
+    # -- witnesses --------------------------------------------------------------------------------------------------
+
+    def _at_source(self, link: Link, act: Callable[[], T]) -> T:
+        return act() if link.source == CLIENTS else self._spaces.within(link.source, act)
 
 
 def _mark(owner: str, link: Link) -> str:
