@@ -15,9 +15,8 @@ from ackproof_model.predict.cases import ACKS
 from ackproof_model.words import known, pairs, whole
 from ackproof_reference.explore.invariants import CLASSES
 from ackproof_reference.explore.model import Model, Told
-from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.search import Search, load, save
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without

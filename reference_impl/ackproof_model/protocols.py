@@ -8,12 +8,14 @@ from typing import Final
 
 from ackproof_model.explore import World, named
 from ackproof_model.words import counts_in_words, known
-from ackproof_reference.explore.ensembles import controllers
 from ackproof_reference.explore.model import Model
-from ackproof_reference.explore.primaries import Bounds as PacificaBounds
-from ackproof_reference.explore.primaries import pacifica
-from ackproof_reference.explore.quorums import Bounds as QuorumBounds
-from ackproof_reference.explore.quorums import quorum
+from ackproof_reference.explore.protocol_worlds import (
+    PacificaBounds,
+    QuorumBounds,
+    controllers,
+    pacifica,
+    quorum,
+)
 from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
 from ackproof_reference.explore.transactional import Bounds as TransactionBounds
 from ackproof_reference.explore.transactional import transactions

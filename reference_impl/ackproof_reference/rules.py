@@ -100,6 +100,11 @@ class Rules:
         """min.insync.replicas, but never more than there are replicas (Partition.effectiveMinIsr)."""
         return min(self.min_insync, replicas)
 
+    @property
+    def leads_once(self) -> bool:
+        """A leader that died never leads in its epoch again: no fenced broker is elected."""
+        return self.last_known_leader_unfenced or not self.elr
+
 
 PROTECTIONS: Mapping[str, Mapping[str, object]] = {
     "eligible leader replicas": {"elr": False},

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackproof_reference.explore.primaries import Bounds, pacifica
+from ackproof_reference.explore.protocol_worlds import PacificaBounds, pacifica
 from ackproof_reference.explore.search import Search
 from ackproof_reference.log import Batch, Log
 from ackproof_reference.pacifica import (
@@ -28,14 +28,14 @@ RULES = PacificaRules()
 FIRST = Configuration(0, 0, (0, 1, 2))
 
 
-def search(rules: PacificaRules, bounds: Bounds, *wanted: str) -> Search:
+def search(rules: PacificaRules, bounds: PacificaBounds, *wanted: str) -> Search:
     made = Search(pacifica(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
     made.run(max_states=400_000)
     return made
 
 
-@pytest.mark.parametrize("bounds", [Bounds(1, 2), Bounds(2, 1)], ids=str)
-def test_nothing_is_lost_to_exhaustion(bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [PacificaBounds(1, 2), PacificaBounds(2, 1)], ids=str)
+def test_nothing_is_lost_to_exhaustion(bounds: PacificaBounds) -> None:
     made = search(RULES, bounds)
     assert made.exhausted
     assert made.findings == {}
@@ -45,12 +45,12 @@ def test_nothing_is_lost_to_exhaustion(bounds: Bounds) -> None:
 @pytest.mark.parametrize(
     ("off", "bounds", "kinds"),
     [
-        ("leases", Bounds(1, 1), {"stale read"}),
-        ("version_check", Bounds(2, 1), {"lost", "conflict"}),
-        ("reconciliation", Bounds(2, 2), {"lost", "conflict"}),
+        ("leases", PacificaBounds(1, 1), {"stale read"}),
+        ("version_check", PacificaBounds(2, 1), {"lost", "conflict"}),
+        ("reconciliation", PacificaBounds(2, 2), {"lost", "conflict"}),
     ],
 )
-def test_each_protection_is_needed(off: str, bounds: Bounds, kinds: set[str]) -> None:
+def test_each_protection_is_needed(off: str, bounds: PacificaBounds, kinds: set[str]) -> None:
     without = replace(RULES, **{off: False})
     assert any(search(without, bounds, kind).findings.keys() & {kind} for kind in kinds)
     assert not search(RULES, bounds, *kinds).findings

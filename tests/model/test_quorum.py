@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackproof_reference.explore.quorums import Bounds, quorum
+from ackproof_reference.explore.protocol_worlds import QuorumBounds, quorum
 from ackproof_reference.explore.search import Search
 from ackproof_reference.log import Batch, EpochEntry, Log, begin_epoch
 from ackproof_reference.quorum import (
@@ -26,16 +26,16 @@ from partition import log
 RAFT = QuorumRules()
 
 
-def search(rules: QuorumRules, bounds: Bounds, *wanted: str, max_states: int = 600_000) -> Search:
+def search(rules: QuorumRules, bounds: QuorumBounds, *wanted: str, max_states: int = 600_000) -> Search:
     made = Search(quorum(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
     made.run(max_states=max_states)
     return made
 
 
 @pytest.mark.parametrize(
-    "bounds", [Bounds(elections=3, entries=2), Bounds(elections=2, crashes=2, entries=2)], ids=str
+    "bounds", [QuorumBounds(elections=3, entries=2), QuorumBounds(elections=2, crashes=2, entries=2)], ids=str
 )
-def test_nothing_is_lost_to_exhaustion(bounds: Bounds) -> None:
+def test_nothing_is_lost_to_exhaustion(bounds: QuorumBounds) -> None:
     made = search(RAFT, bounds)
     assert made.exhausted
     assert made.findings == {}
@@ -45,13 +45,13 @@ def test_nothing_is_lost_to_exhaustion(bounds: Bounds) -> None:
 @pytest.mark.parametrize(
     ("off", "bounds", "kind"),
     [
-        ("votes_for_newer_logs", Bounds(elections=2, entries=1), "lost"),
-        ("commits_own_epoch", Bounds(elections=4, entries=2), "lost"),
-        ("durable_votes", Bounds(elections=2, crashes=1), "two leaders"),
-        ("durable_log", Bounds(elections=2, crashes=1), "lost"),
+        ("votes_for_newer_logs", QuorumBounds(elections=2, entries=1), "lost"),
+        ("commits_own_epoch", QuorumBounds(elections=4, entries=2), "lost"),
+        ("durable_votes", QuorumBounds(elections=2, crashes=1), "two leaders"),
+        ("durable_log", QuorumBounds(elections=2, crashes=1), "lost"),
     ],
 )
-def test_each_protection_is_needed(off: str, bounds: Bounds, kind: str) -> None:
+def test_each_protection_is_needed(off: str, bounds: QuorumBounds, kind: str) -> None:
     without = search(replace(RAFT, **{off: False}), bounds, kind)
     assert kind in without.findings
     assert kind not in search(RAFT, bounds, kind, max_states=min(len(without.seen) * 2, 50_000)).findings
@@ -59,7 +59,7 @@ def test_each_protection_is_needed(off: str, bounds: Bounds, kind: str) -> None:
 
 @pytest.mark.nightly
 def test_nothing_is_lost_in_four_elections() -> None:
-    made = search(RAFT, Bounds(elections=4, entries=2), max_states=20_000_000)
+    made = search(RAFT, QuorumBounds(elections=4, entries=2), max_states=20_000_000)
     assert made.exhausted
     assert made.findings == {}
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from ackproof_reference.broker import Broker, Leader
-from ackproof_reference.explore import admitting, ending, forgetting, fusing, moves, ranking
+from ackproof_reference.explore import ending, fetching, forgetting, moves, ranking
 from ackproof_reference.explore.scope import ALL, NOTHING, WHOLE, Budget, Scope
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Fetched
@@ -90,7 +90,7 @@ def knows_no_incarnation(renaming: object, broker: int, epoch: int) -> int:
     return min(epoch, 0)
 
 
-def any_other(counters: admitting.Spare, left: int) -> tuple[int, ...]:
+def any_other(counters: ranking.Spare, left: int) -> tuple[int, ...]:
     """What is left of kills counts for what is left of cuts."""
     return tuple(other - left for other in range(counters.mask + 1) if other != left)
 
@@ -112,7 +112,7 @@ whole = ending._whole
 
 DUDS = {
     "incarnations": (ranking._Renaming, "_broker", knows_no_incarnation, WITHOUT["broker epochs"]),
-    "budgets": (admitting.Spare, "__missing__", any_other, replace(KILL, budget=Budget(kills=1, cuts=1))),
+    "budgets": (ranking.Spare, "__missing__", any_other, replace(KILL, budget=Budget(kills=1, cuts=1))),
     "power": (
         ending,
         "_whole",
@@ -142,12 +142,12 @@ DUDS = {
     ),
     "starts": (forgetting, "_leading", knows_no_start, LARGER["expansion from the epoch's start"][0]),
     "answers": (
-        fusing,
+        fetching,
         "without_effect",
         drops_what_changes_nothing_now,
         off(PAIRS["matched responses"][0], "matched responses"),
     ),
-    "requests": (fusing, "_left", is_never_late, KILL),
+    "requests": (fetching, "_left", is_never_late, KILL),
 }
 
 
@@ -155,7 +155,7 @@ def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.Mon
     """So it is not forgotten, seldom as anything comes of it."""
     scope = off(Scope(Rules(), brokers=2, settled=True, budget=Budget(power_losses=1)), "broker epochs")
     assert difference(scope) == ""
-    monkeypatch.setattr(fusing, "_left", is_never_late)
+    monkeypatch.setattr(fetching, "_left", is_never_late)
     assert "invalid ISR" in (difference(scope) or "")
 
 

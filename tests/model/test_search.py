@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from ackproof_reference.explore.model import Group, Happening, Model, Move
-from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Progress, Search
+from ackproof_reference.explore.search import Progress, Search, load, save
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import Rules, without

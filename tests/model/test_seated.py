@@ -15,8 +15,8 @@ from types import ModuleType
 import pytest
 
 from ackproof_reference.broker import Follower, Leader, Process, Progress
-from ackproof_reference.explore import kept, seated
-from ackproof_reference.explore.fusing import Late
+from ackproof_reference.explore import ending, seated
+from ackproof_reference.explore.fetching import Late
 from ackproof_reference.explore.scope import ALL, NOTHING, Budget, Client, Scope
 from ackproof_reference.log import UNKNOWN, Batch, Log, append
 from ackproof_reference.messages import Fetch
@@ -133,12 +133,12 @@ def test_an_answer_that_would_be_taken_late_may_cut_who_leads() -> None:
 def test_who_holds_all_may_be_cut(without: str) -> None:
     """By a stale leader that answers what was meant for its next epoch, or late."""
     where = scope("4.0", brokers=3, hand_overs=3)
-    assert list(kept.keeps(where))
-    assert not list(kept.keeps(off(where, without)))
+    assert list(ending.keeps(where))
+    assert not list(ending.keeps(off(where, without)))
 
 
 def test_a_record_that_is_sent_twice_has_two_places() -> None:
-    assert not list(kept.keeps(scope("4.0", brokers=3, hand_overs=3, retries=1)))
+    assert not list(ending.keeps(scope("4.0", brokers=3, hand_overs=3, retries=1)))
 
 
 def always(*cells: object) -> bool:
@@ -178,17 +178,17 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
         off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR"),
     ),
     (seated, "_takes_nothing"): (always, UNMATCHED),
-    (kept, "_all_is_sent"): (always, MOVED),
-    (kept, "_is_whole_if_it_counts"): (always, MOVED),
-    (kept, "_follows_whole"): (always, MOVED),
-    (kept, "_keeps_what_it_holds"): (always, TOLD_APART),
-    (kept, "brings_nothing"): (always, TOLD_APART),
-    (kept, "_is_known_rightly"): (
+    (ending, "_all_is_sent"): (always, MOVED),
+    (ending, "_is_whole_if_it_counts"): (always, MOVED),
+    (ending, "_follows_whole"): (always, MOVED),
+    (ending, "_keeps_what_it_holds"): (always, TOLD_APART),
+    (ending, "brings_nothing"): (always, TOLD_APART),
+    (ending, "_is_known_rightly"): (
         always,
         LARGER["a proposal of one that died"],
     ),
-    (kept, "refused"): (always, scope("4.0", acks=1, clean_stops=1, hand_overs=1)),
-    (kept, "stay"): (
+    (ending, "refused"): (always, scope("4.0", acks=1, clean_stops=1, hand_overs=1)),
+    (ending, "stay"): (
         always,
         off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "truncation by epoch"),
     ),

@@ -9,10 +9,10 @@ from operator import le
 
 import pytest
 
-from ackproof_reference.explore.cells import Cells, TooNarrowError
 from ackproof_reference.explore.model import Group, Happening, Model, Move
 from ackproof_reference.explore.scope import ALL, BUDGET, CLIENT, WHOLE, Budget, Scope
 from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.tables import Cells, TooNarrowError
 from ackproof_reference.explore.transactional import Bounds, transactions
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import VERSIONS, Rules, rules_of, without

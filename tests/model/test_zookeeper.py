@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackproof_reference.explore.ensembles import controllers
+from ackproof_reference.explore.protocol_worlds import controllers
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import tell
 from ackproof_reference.zookeeper import (

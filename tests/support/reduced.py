@@ -11,13 +11,12 @@ from dataclasses import replace
 from itertools import combinations
 
 from ackproof_reference.broker import Process
-from ackproof_reference.explore.fusing import starts_unnoticed
+from ackproof_reference.explore.fetching import starts_unnoticed
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import Model, Row
-from ackproof_reference.explore.retelling import Retelling
 from ackproof_reference.explore.scope import CONTROLLER, TOLD, Budget, Scope, process_cell
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.world import world
+from ackproof_reference.explore.world import Retelling, world
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 

@@ -14,28 +14,57 @@ record be sent again, or the partition be moved. While power may be lost it must
 must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
 `match_responses`).
 
-For searches that ask for lost and vanished records alone there are more such states (`kept.py`, `seated.py`).
+Searches for lost and vanished records alone end at more states: here below, and in `seated.py`.
+
+Where a search for lost and vanished records need not go on: whoever may lead holds all that was ever sent.
+
+Unlike the ends of `seated.py` these do not ask how many leaders may still die, be fenced, stop or be asked to go.
+Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader that
+took it put it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these were
+written. A broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections
+everybody) or believes to lead in the newest epoch; before KIP-497, in any.
+
+**Who counts is whole.** What a stale leader acknowledges or shows is some of it, whatever it holds.
+
+**Who is whole stays so.** Power is not lost any more, and the partition is not moved. It is cut where it parts from the
+log of whom it follows: nowhere, if that one is whole (see above). It follows no stale leader that is not,
+and none of another epoch answers it (`fetch_fencing`); nothing is under way to it that cuts, and what a late fetch of
+its brings it drops (`match_responses`). Who learns later follows who leads then, and that one counts.
+
+**Who comes to count is whole.** A leader takes into the ISR who has fetched from where its epoch began, or where its
+high watermark is (`expand_from_epoch_start`): of who counts that is behind the last record. So who joins was there: no
+request is under way from further than the log of who sent it, nobody counts another one as further than that one's
+log goes, and neither a proposal nor what a leader takes the ISR to be, if it is not refused for its epoch, names one
+that is not whole. That rests on a record's counting as held by the next fetch only (`replicated_by_next_fetch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
+from itertools import permutations
 
-from ackproof_reference.explore.invariants import holds_promised, records
-from ackproof_reference.explore.kept import brings_nothing, is_whole, keeps, stay
+from ackproof_reference.broker import Follower, Leader, Process, Progress
+from ackproof_reference.explore.fetching import Late, Reply
+from ackproof_reference.explore.invariants import LOST, VANISHED, holds_promised, records
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (
     BUDGET,
     CLIENT,
+    CONTROLLER,
     Budget,
     Client,
     Scope,
     fetch_cell,
     log_cell,
+    process_cell,
+    proposal_cell,
 )
-from ackproof_reference.explore.seated import seats
+from ackproof_reference.explore.seated import may_lead_next, moves, refused, seats
 from ackproof_reference.log import UNKNOWN, EpochEntry, Log
+from ackproof_reference.messages import Altered, AlterPartition, Error, Fetch, Fetched
+from ackproof_reference.metadata import Metadata
+from ackproof_reference.rules import Rules, Truncation
 
 
 def ends(scope: Scope) -> Sequence[End]:
@@ -83,3 +112,110 @@ def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
         [entry for entry in log.epochs if entry.epoch <= last],
         [entry for entry in log.epochs if entry.epoch > last],
     )
+
+
+_TAKES = ("power_losses", "unclean", "reassignments")
+"""Budgets by which a log may lose something that it holds."""
+
+
+def keeps(scope: Scope) -> Iterator[End]:
+    """Where a search for these two classes does not go on."""
+    rules, ids = scope.rules, scope.ids
+    told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
+    if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
+        return
+    conditions = [Condition((BUDGET, CLIENT), partial(_all_is_sent, scope), _TAKES)]
+    for one in ids:
+        own, under_way = (log_cell(one), process_cell(one)), fetch_cell(one)
+        conditions.append(Condition((CLIENT, CONTROLLER, *own), partial(_is_whole_if_it_counts, rules, one)))
+        conditions.append(Condition((CLIENT, own[0], under_way), _keeps_what_it_holds))
+    for one, other in permutations(ids, 2):
+        own, their = (log_cell(one), process_cell(one)), (log_cell(other), process_cell(other))
+        knows = (CLIENT, CONTROLLER, own[0], their[1], proposal_cell(other))
+        conditions.append(Condition(knows, partial(_is_known_rightly, rules, one)))
+        conditions.append(Condition((CLIENT, *own, *their), partial(_follows_whole, other)))
+    yield End(conditions, frozenset((LOST, VANISHED)))
+
+
+def _all_is_sent(scope: Scope, budget: Budget, client: Client) -> bool:
+    return not any(getattr(budget, name) for name in _TAKES) and client.sent == scope.records
+
+
+def is_whole(client: Client, log: Log) -> bool:
+    """Whether a log holds all that was sent, each record once."""
+    return sorted(records(log.batches)) == [*range(client.sent)]
+
+
+def _is_whole_if_it_counts(
+    rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
+) -> bool:
+    """And nobody joins the ISR of who leads that has not all of it."""
+    partition, role = metadata.partition, process.role
+    if moves(partition):
+        return False
+    if isinstance(role, Leader) and not refused(rules, metadata, role.epoch):
+        if max(role.start, log.high_watermark) < log.end:
+            return False
+    elif not may_lead_next(rules, own, partition):
+        return True
+    return is_whole(client, log) and holds_promised(client, records(log.batches))
+
+
+def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
+    """Whether nothing under way cuts a log that is whole, nor says more than there is of one that is not."""
+    if is_whole(client, log):
+        return brings_nothing(under_way)
+    request = under_way.request if isinstance(under_way, Late) else under_way
+    return not isinstance(request, Fetch) or request.offset <= log.end
+
+
+def _follows_whole(
+    leader: int, client: Client, log: Log, process: Process, leaders: Log, leads: Process
+) -> bool:
+    """Whether who is whole does not follow a leader that is not."""
+    role, its = process.role, leads.role
+    if not isinstance(role, Follower) or not isinstance(its, Leader):
+        return True
+    if (role.leader, role.epoch) != (leader, its.epoch):
+        return True
+    return is_whole(client, leaders) or not is_whole(client, log)
+
+
+def _is_known_rightly(
+    rules: Rules,
+    own: int,
+    client: Client,
+    metadata: Metadata,
+    log: Log,
+    process: Process,
+    proposal: Hashable,
+) -> bool:
+    """Whether one that is not whole is counted by another broker for what it holds, and in no ISR of its."""
+    if is_whole(client, log):
+        return True
+    role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()
+    if isinstance(role, Leader):
+        known = role.progress
+        named += [(role.epoch, process.partition.isr), (role.epoch, role.pending or ())]
+    elif isinstance(role, Follower):
+        known = role.remembered
+    if isinstance(proposal, AlterPartition):
+        named.append((proposal.leader_epoch, proposal.isr))
+    elif isinstance(proposal, Altered) and proposal.partition is not None:
+        named.append((proposal.leader_epoch, proposal.partition.isr))
+    if any(own in isr and not refused(rules, metadata, epoch) for epoch, isr in named):
+        return False
+    return all(one.end <= log.end for one in known if one.replica == own)
+
+
+def stay(rules: Rules) -> bool:
+    """Whether logs that are the same stay so."""
+    matched = rules.fetch_fencing or rules.match_responses
+    return rules.truncation is Truncation.ON_FETCH and rules.leads_once and matched
+
+
+def brings_nothing(under_way: Hashable) -> bool:
+    """Whether what a follower has under way cannot change its log."""
+    if isinstance(under_way, Fetched):
+        return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
+    return not isinstance(under_way, Reply)

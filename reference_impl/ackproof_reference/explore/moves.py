@@ -17,8 +17,7 @@ from ackproof_reference.broker import (
     with_checkpoint,
 )
 from ackproof_reference.election import Election
-from ackproof_reference.explore.fetching import connection, one_by_one
-from ackproof_reference.explore.fusing import asking, fused, starts_unnoticed
+from ackproof_reference.explore.fetching import asking, connection, fused, one_by_one
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
@@ -77,7 +76,13 @@ def moves(scope: Scope) -> tuple[Group, ...]:
                 for group in own
             ]
         groups += [group if group.at_once else group._replace(row=memory_row(broker)) for group in own]
-        groups += fused(scope, broker) if scope.reductions.fusing else one_by_one(scope, broker)
+        if not scope.reductions.fusing:
+            groups += one_by_one(scope, broker)
+            continue
+        cells, row = (CONTROLLER, log, process), memory_row(broker)
+        starting = Group("starting", cells, partial(_starting, scope, broker), row=row, steps=2)
+        taking, *others = fused(scope, broker)
+        groups += [taking, asking(starting, broker, scope.rules), *others]
     return tuple(groups)
 
 
@@ -151,7 +156,7 @@ def _session(
                 (budget, fenced, log, process),
             )
             return
-        if starts_unnoticed(scope, own, metadata):
+        if _starts_unnoticed(scope, own, metadata):
             return
         clean = process.epoch if process.clean else -1
         changed, new = controller.register(metadata, own, clean, rules)
@@ -179,6 +184,31 @@ def _session(
         stopped = stop_cleanly(Broker(own, log, process))
         gone = controller.fence(metadata, own, rules)
         yield Happening(name, "stops in good order"), (budget, gone, stopped.log, stopped.process)
+
+
+def _starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
+    """Return True if no state tells when a fenced broker registers again.
+
+    The broker is in neither ISR nor ELR. Before it has learned its role it can do nothing but die again, and might as
+    well not have started. So registration is put off until it learns, whatever the controller decides in between; the
+    side effects of registering (the broker is no longer stopping, its clean-shutdown file goes) happen then.
+    """
+    rules, partition = scope.rules, metadata.partition
+    # Fenced brokers join no ISR, checkpoints are not older a second time, and no leader is elected while it is fenced.
+    if not (scope.reductions.fusing and rules.fencing and rules.checkpointed_at_once and rules.leads_once):
+        return False
+    member = own in (*partition.isr, *partition.elr, partition.leader)
+    return own in partition.replicas and not member
+
+
+def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
+    """A broker registers as a new incarnation, and learns whom it follows."""
+    if process.up or not metadata.registration(own).fenced or not _starts_unnoticed(scope, own, metadata):
+        return
+    clean = process.epoch if process.clean else -1
+    changed, new = controller.register(metadata, own, clean, scope.rules)
+    learned = step(start(Broker(own, log, process), new), changed, scope.rules)[0]
+    yield Happening(f"broker {own}", "starts, and learns what is"), (changed, learned.log, learned.process)
 
 
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:

@@ -49,7 +49,7 @@ class Reductions(NamedTuple):
     memory: bool = True
     """Of a broker's disk and memory counts what it may look at again (`forgetting.py`)."""
     fusing: bool = True
-    """A follower's asking, being answered and taking the answer are one step where nobody can tell (`fusing.py`)."""
+    """A follower's asking, being answered and taking the answer are one step where nobody can tell (`fetching.py`)."""
     ranking: bool = True
     """Epochs count by their order, and of what may still go wrong the more (`ranking.py`)."""
     ending: bool = True

@@ -1,27 +1,39 @@
-"""Breadth-first search through all states of a model, bounded, resumable, with the shortest way to each finding.
+"""Breadth-first search through all states of a model: bounded, resumable, with the shortest way to each finding.
 
-A model's state is a row of cells (a broker's log, its memory, a message under way …), its steps are *groups* that
-read a few cells and may change them. The search numbers the values of each cell as they appear and packs a state into
-one integer, the numbers side by side. What a group does depends on its cells alone, so it is worked out once for each
-combination of their numbers, as differences to be added to the packed state: the rules stay plain functions over
-readable values, and most steps cost one look-up and one addition. States are kept exactly, not as hashes.
+States are packed into integers and kept exactly, not as hashes (`tables.py`): the rules stay plain functions over
+readable values, and most steps cost one look-up and one addition.
+
+`save` and `load` keep a search on disk: a pickled header (values, widths, findings, progress), every packed state in
+the order in which it was found, and the position of each state's parent in that order. Load only files of your own:
+the header is a pickle.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import pickle
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
-from ackproof_reference.explore.admitting import Admission
-from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
 from ackproof_reference.explore.model import Happening, Model, Told
-from ackproof_reference.explore.tables import AtOnce, Longer, Tables, Unsettled
+from ackproof_reference.explore.ranking import Admission
+from ackproof_reference.explore.tables import (
+    AtOnce,
+    Cells,
+    Longer,
+    Tables,
+    TooNarrowError,
+    Unsettled,
+    places_of_parents,
+)
 
 _SLICE = 8192
 """States between two looks at the clock and the limits."""
@@ -55,7 +67,7 @@ class Progress:
 
 @dataclass
 class Search:
-    """A search that can be run in parts, saved (`saved.py`) and gone on with.
+    """A search that can be run in parts, saved (`save`) and gone on with.
 
     `wanted` names the classes of findings after which it stops; empty: the first of any class. Findings of other
     classes are kept, the shortest of each, and the search goes on behind them.
@@ -332,3 +344,57 @@ def _no_collector() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+_FORMAT = 5
+
+
+def save(search: Search, path: Path, of: str) -> None:
+    """Write a search; the file is replaced only when it is whole. `of` says of which world and which rules it is."""
+    cells = search.cells
+    width = (sum(cells.widths) + 7) // 8
+    parents = places_of_parents(search.seen)
+    header = {
+        "format": _FORMAT,
+        "of": of,
+        "values": cells.values,
+        "widths": cells.widths,
+        "states": len(search.seen),
+        "waiting": len(search.level) - search.place,
+        "next": len(search.next_level),
+        "ahead": search.ahead,
+        "findings": search.findings,
+        "progress": search.progress,
+        "wanted": search.wanted,
+    }
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("wb") as file:
+        pickle.dump(header, file)
+        for state in search.seen:
+            file.write(state.to_bytes(width, "little"))
+        parents.tofile(file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def load(model: Model, path: Path, of: str) -> Search:
+    """A saved search of the same model, ready to go on. Raises ValueError if it is of another one: with other rules
+    the same states would have other ways out of them."""
+    with path.open("rb") as file:
+        header = pickle.load(file)
+        if header["format"] != _FORMAT or header["of"] != of:
+            raise ValueError("it holds a search of another world, or one that another version began")
+        cells = Cells(model, header["widths"])
+        for cell, values in enumerate(header["values"]):
+            for value in values:
+                cells.number(cell, value)
+        width, count = (sum(cells.widths) + 7) // 8, header["states"]
+        states = [int.from_bytes(file.read(width), "little") for _ in range(count)]
+        parents = array("Q")
+        parents.fromfile(file, count)
+    search = Search(model, header["wanted"])
+    search.cells = cells
+    search.findings, search.progress = header["findings"], header["progress"]
+    search.restore(states, parents, header["waiting"], header["next"], header["ahead"])
+    return search

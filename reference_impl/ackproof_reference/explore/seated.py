@@ -38,8 +38,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 
 from ackproof_reference.broker import Broker, Follower, Leader, Process
-from ackproof_reference.explore.fetching import Reply
-from ackproof_reference.explore.fusing import Late
+from ackproof_reference.explore.fetching import Late, Reply
 from ackproof_reference.explore.invariants import LOST, VANISHED, holds_promised, records
 from ackproof_reference.explore.model import Condition, End
 from ackproof_reference.explore.scope import (

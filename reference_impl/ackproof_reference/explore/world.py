@@ -1,19 +1,36 @@
-"""A scope as a model for the search: its cells, their first values, and all that can happen and must hold in it."""
+"""A scope as a model for the search: its cells, their first values, and all that can happen and must hold in it.
+
+A way through a reduced search, told in the steps of the model that takes less together, each for itself.
+
+Its way is walked once more, state by state, in the told model (`Scope.told`): between two of its states lies one step,
+or several, all of which but the last leave the reduced state as it is; or none, where an answer under way may as well
+have been taken. So no finding is believed that the told model does not reach: what is possible is possible there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import partial
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import pairwise, product
 
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.ending import ends
+from ackproof_reference.explore.fetching import Late, left
 from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
-from ackproof_reference.explore.model import Model
+from ackproof_reference.explore.model import Epochs, Group, Model, Row, Told
 from ackproof_reference.explore.moves import moves
 from ackproof_reference.explore.ranking import WorldsEpochs
-from ackproof_reference.explore.retelling import Retelling
-from ackproof_reference.explore.scope import BUDGET, TOLD, WHOLE, Client, Scope
+from ackproof_reference.explore.scope import (
+    BUDGET,
+    TOLD,
+    WHOLE,
+    Client,
+    Scope,
+    fetch_cell,
+    log_cell,
+    process_cell,
+)
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
@@ -60,3 +77,145 @@ def world(scope: Scope) -> Model:
         frugal=scope.reductions.ranking,
         ends=ends(scope),
     )
+
+
+_MOST_BETWEEN = 8
+"""Steps of the told model that one of the reduced one may take."""
+
+
+class Retelling:
+    """Walks ways of a scope's reduced model through the told one."""
+
+    def __init__(self, scope: Scope, reduced: Callable[[], Model], full: Callable[[], Model]) -> None:
+        self._scope, self._reduced, self._full = scope, reduced, full
+
+    @cached_property
+    def reduced(self) -> Model:
+        """The model that was searched."""
+        return self._reduced()
+
+    @cached_property
+    def full(self) -> Model:
+        """The model in which it is told."""
+        return self._full()
+
+    def __call__(self, way: Sequence[Row]) -> list[Told]:
+        """The steps of a way, given as the reduced model's states from the first one on.
+
+        Where its last one breaks an invariant, so does the last one of the steps. Raises AssertionError if the told
+        model does not go that way.
+        """
+        told: list[Told] = []
+        here = tuple(self.full.initial)
+        for before, after in pairwise(way):
+            here = self._walk(told, here, before, after, set())
+        broken = _broken(self.reduced, way[-1])
+        if not broken <= _broken(self.full, here):
+            self._walk(told, here, way[-1], way[-1], broken)
+        return told
+
+    def _walk(self, told: list[Told], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
+        """Go on to the nearest state that is `after` (and breaks what it breaks); the steps are told."""
+        if after in self.images(here) and broken <= _broken(self.full, here):
+            return here
+        known: dict[Row, list[Told]] = {here: []}
+        level = [here]
+        for _ in range(_MOST_BETWEEN):
+            following = []
+            for state in level:
+                for line, new in self._steps(state):
+                    if new in known:
+                        continue
+                    images = self.images(new)
+                    if after in images and broken <= _broken(self.full, new):
+                        told += [*known[state], line]
+                        return new
+                    if before in images or self._starting(here, new):
+                        known[new] = [*known[state], line]
+                        following.append(new)
+            level = following
+        changes = zip(self.full.names, before, after, strict=True)
+        raise AssertionError(f"the told model has no way to {[one for one in changes if one[1] != one[2]]}")
+
+    def _steps(self, row: Row) -> Iterator[tuple[Told, Row]]:
+        for group in self.full.groups:
+            if group.moves is None or group.at_once is not None:
+                continue
+            for happening, new in group.moves(*(row[cell] for cell in group.cells)):
+                after = settled(self.full, _replaced(row, group, new))
+                changed = zip(self.full.names, row, after, strict=True)
+                if after != row:
+                    yield Told(happening, tuple(one for one in changed if one[1] != one[2])), after
+
+    def images(self, row: Row) -> set[Row]:
+        """The reduced states that a state of the told model may be: each answer as it is under way, or taken."""
+        choices = [self._choices(row, one) for one in self._scope.ids]
+        found = set()
+        for chosen in product(*choices):
+            cells = list(row)
+            for one, (log, process, fetch) in zip(self._scope.ids, chosen, strict=True):
+                cells[log_cell(one)], cells[process_cell(one)], cells[fetch_cell(one)] = log, process, fetch
+            image = settled(self.reduced, tuple(cells))
+            found.add(image if self.reduced.epochs is None else ranked(self.reduced.epochs, image))
+        return found
+
+    def _choices(self, row: Row, one: int) -> Iterator[tuple[Log, Process, Hashable]]:
+        log, process, fetch = row[log_cell(one)], row[process_cell(one)], row[fetch_cell(one)]
+        assert isinstance(log, Log) and isinstance(process, Process)
+        broker, reductions = Broker(one, log, process), self._scope.reductions
+        for was, under_way in (
+            left(self._scope.rules, broker, fetch) if reductions.fusing else ((broker, fetch),)
+        ):
+            kept = remembered(was, self._scope) if reductions.memory else was
+            yield kept.log, kept.process, under_way
+            if isinstance(under_way, Late) and self._starts(row, under_way.request.leader):
+                # Its leader may have died since, and it was forgotten then.
+                yield kept.log, kept.process, next_request(was)
+
+    def _starting(self, before: Row, now: Row) -> bool:
+        """Whether a broker has started on the way, and not learned yet: the reduced model has no such state."""
+        return self._scope.reductions.fusing and any(
+            self._starts(now, one) and not self._starts(before, one) for one in self._scope.ids
+        )
+
+    @staticmethod
+    def _starts(row: Row, broker: int) -> bool:
+        process = row[process_cell(broker)]
+        return isinstance(process, Process) and process.up and process.role is None
+
+
+def settled(model: Model, row: Row) -> Row:
+    """A state after what is done at once in it."""
+    for group in model.groups:
+        if group.at_once is not None and group.moves is not None:
+            for _, new in group.moves(*(row[cell] for cell in group.cells)):
+                row = _replaced(row, group, new)
+    return row
+
+
+def ranked(epochs: Epochs, row: Row) -> Row:
+    """A state with ranks in the place of epochs."""
+    bits = 0
+    for cell, value in enumerate(row):
+        bits |= epochs.occurring(cell, value)
+    ranks = epochs.ranks(bits)
+    if ranks is None:
+        return row
+    return tuple(epochs.ranked(cell, value, ranks) for cell, value in enumerate(row))
+
+
+def _replaced(row: Row, group: Group, new: Row) -> Row:
+    after = list(row)
+    for cell, value in zip(group.cells, new, strict=True):
+        after[cell] = value
+    return tuple(after)
+
+
+def _broken(model: Model, row: Row) -> set[str]:
+    """The invariants that a state breaks."""
+    return {
+        kind
+        for group in model.groups
+        if group.check is not None
+        for kind, _ in group.check(*(row[cell] for cell in group.cells))
+    }

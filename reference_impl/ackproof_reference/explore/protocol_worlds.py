@@ -1,0 +1,307 @@
+"""Small worlds of other protocols: a majority quorum, PacificA, and the race for the controller in ZooKeeper.
+
+* Quorum: elections at any time, crashes, entries that leaders write.
+* PacificA: suspicions at any time, expiring leases, entries, reads from each replica that acts as primary.
+* ZooKeeper: expiring sessions, brokers that race for the controller's place and decide on leaders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ackproof_reference.explore.invariants import records
+from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.log import Log
+from ackproof_reference.pacifica import (
+    Configuration,
+    PacificaRules,
+    Replica,
+    in_its_place,
+    learn,
+    reconfigure,
+    replicate,
+    serves,
+    without_backup,
+    write,
+)
+from ackproof_reference.quorum import QuorumRules, Server, count_vote, crash, fetch, stand, vote
+from ackproof_reference.quorum import write as write_entry
+from ackproof_reference.zookeeper import (
+    NOBODY,
+    Ensemble,
+    Member,
+    ZooKeeperRules,
+    expire,
+    reconnect,
+    try_to_become_controller,
+    watch,
+    write_state,
+)
+
+
+class Observed(NamedTuple):
+    """The longest prefix that anybody committed; and what broke it."""
+
+    committed: tuple[int, ...] = ()
+    wrong: tuple[tuple[str, str], ...] = ()
+
+    def commits(self, who: str, log: Log) -> Observed:
+        """What anybody commits must agree with what was committed."""
+        shown = records(log.below(log.high_watermark))
+        same = min(len(shown), len(self.committed))
+        if shown[:same] != self.committed[:same]:
+            text = f"{who} commits {shown}, committed was {self.committed}"
+            return self._replace(wrong=(("conflict", text),))
+        return self._replace(committed=max(shown, self.committed, key=len))
+
+    def leads(self, who: str, log: Log) -> Observed:
+        """Who comes to lead must hold all that was committed. `who`: with how it came to that."""
+        held = records(log.batches)
+        if held[: len(self.committed)] != self.committed:
+            return self._replace(wrong=(("lost", f"{who} with {held}, committed was {self.committed}"),))
+        return self
+
+
+def wrong(observed: Observed) -> Iterator[tuple[str, str]]:
+    """As an invariant for the search."""
+    yield from observed.wrong
+
+
+class QuorumBounds(NamedTuple):
+    """What may still happen: elections, crashes, entries; each counts down."""
+
+    elections: int = 2
+    crashes: int = 0
+    entries: int = 1
+
+
+def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
+    """The world as a model for the search: empty logs, nobody leads."""
+    groups = [Group("observed", (1,), check=wrong)]
+    for one in range(servers):
+        groups.append(Group("own", (0, 2 + one), partial(_own_server_moves, rules, one)))
+        for other in range(servers):
+            if other != one:
+                pair = (1, 2 + one, 2 + other)
+                groups.append(Group("pair", pair, partial(_server_pair_moves, rules, one, other, servers)))
+            if other > one:
+                groups.append(Group("leaders", (2 + one, 2 + other), check=_one_leader))
+    names = ("bounds", "observed", *(f"server {n}" for n in range(servers)))
+    return Model(names, (bounds, Observed(), *(Server() for _ in range(servers))), groups)
+
+
+def _one_leader(one: Server, other: Server) -> Iterator[tuple[str, str]]:
+    if one.leads and other.leads and one.epoch == other.epoch:
+        yield "two leaders", f"two servers lead in epoch {one.epoch}"
+
+
+def _own_server_moves(
+    rules: QuorumRules, number: int, bounds: QuorumBounds, server: Server
+) -> Iterator[Move]:
+    name = f"server {number}"
+    if bounds.elections and not server.leads:
+        stands = stand(server, number)
+        less = bounds._replace(elections=bounds.elections - 1)
+        yield Happening(name, f"stands for epoch {stands.epoch}"), (less, stands)
+    if bounds.crashes:
+        less = bounds._replace(crashes=bounds.crashes - 1)
+        yield Happening(name, "crashes and comes back"), (less, crash(server, rules))
+    if bounds.entries and server.leads:
+        less = bounds._replace(entries=bounds.entries - 1)
+        yield (
+            Happening(name, f"writes entry {bounds.entries}"),
+            (less, write_entry(server, bounds.entries, rules)),
+        )
+
+
+def _server_pair_moves(
+    rules: QuorumRules, own: int, its: int, servers: int, observed: Observed, one: Server, other: Server
+) -> Iterator[Move]:
+    """What `one` asks `other`: for its vote, or, if `other` leads, for entries."""
+    name, to = f"server {own}", f"server {its}"
+    if one.votes and its not in one.votes:
+        voter, granted = vote(other, one, own, rules)
+        if granted:
+            counted = count_vote(one, its, servers)
+            text = f"gets its vote for epoch {one.epoch}" + (" and leads" if counted.leads else "")
+            who = f"{name} leads in epoch {counted.epoch}"
+            seen = observed.leads(who, counted.log) if counted.leads else observed
+            yield Happening(name, text, to), (seen, counted, voter)
+        elif voter != other:
+            yield (
+                Happening(name, f"is refused, but makes epoch {one.epoch} known", to),
+                (observed, one, voter),
+            )
+    if other.leads:
+        follower, leader = fetch(one, other, own, servers, rules)
+        text = (
+            f"fetches: its log ends at {follower.log.end}, the high watermark is {leader.log.high_watermark}"
+        )
+        yield Happening(name, text, to), (observed.commits(to, leader.log), follower, leader)
+
+
+class PacificaBounds(NamedTuple):
+    """What may still happen: suspicions and entries; each counts down."""
+
+    suspicions: int = 1
+    entries: int = 1
+
+
+def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
+    """The world as a model for the search. Replica 0 is the first primary; all are members, with empty logs."""
+    first = Configuration(0, 0, tuple(range(replicas)))
+    groups = [Group("seen", (1,), check=wrong)]
+    for one in range(replicas):
+        groups.append(Group("own", (0, 1, 2, 3 + one), partial(_own_replica_moves, one)))
+        groups.append(Group("reads", (1, 2, 3 + one), check=partial(_reads, one)))
+        groups += [
+            Group("pair", (0, 1, 2, 3 + one, 3 + other), partial(_replica_pair_moves, rules, one, other))
+            for other in range(replicas)
+            if other != one
+        ]
+    names = ("bounds", "seen", "manager", *(f"replica {n}" for n in range(replicas)))
+    return Model(
+        names, (bounds, Observed(), first, *(Replica(first, Log()) for _ in range(replicas))), groups
+    )
+
+
+def _own_replica_moves(
+    number: int, bounds: PacificaBounds, seen: Observed, manager: Configuration, replica: Replica
+) -> Iterator[Move]:
+    name = f"replica {number}"
+    if bounds.entries and serves(replica, number):
+        wrote = write(replica, number, bounds.entries)
+        less = bounds._replace(entries=bounds.entries - 1)
+        done = seen.commits(name, wrote.log)
+        yield Happening(name, f"prepares entry {bounds.entries}"), (less, done, manager, wrote)
+    if replica.config.version < manager.version:
+        learnt = learn(replica, manager, number)
+        text = f"learns configuration {manager.version}: primary {manager.primary} of {manager.members}"
+        done = seen
+        if learnt.config.primary == number:
+            done = seen.leads(f"{name} takes over", learnt.log).commits(name, learnt.log)
+        yield Happening(name, text), (bounds, done, manager, learnt)
+    if replica.config.primary == number and replica.leased and len(replica.config.members) > 1:
+        stopped = replica._replace(leased=False)
+        yield Happening(name, "loses a lease and stops"), (bounds, seen, manager, stopped)
+
+
+def _replica_pair_moves(
+    rules: PacificaRules,
+    own: int,
+    its: int,
+    bounds: PacificaBounds,
+    seen: Observed,
+    manager: Configuration,
+    one: Replica,
+    other: Replica,
+) -> Iterator[Move]:
+    """What `one` does about `other`: replicates from it, or suspects it."""
+    name, to = f"replica {own}", f"replica {its}"
+    backs_up = one.config.primary == its and own in one.config.members
+    if backs_up and one.config == other.config and other.config.primary == its:
+        backup, primary = replicate(one, other, own, its, rules)
+        text = f"backs it up to {backup.log.end}; committed up to {primary.log.high_watermark}"
+        done = seen.commits(to, primary.log)
+        yield Happening(name, text, to), (bounds, done, manager, backup, primary)
+    if not bounds.suspicions or own not in one.config.members:
+        return
+    less = bounds._replace(suspicions=bounds.suspicions - 1)
+    # The grace period is longer than the lease: when a backup gives up, the primary has stopped already.
+    if backs_up and (not rules.leases or not serves(other, its)):
+        decided, taken = reconfigure(manager, in_its_place(one, own), rules)
+        if taken:
+            text = f"suspects its primary and takes its place in configuration {decided.version}"
+            yield Happening(name, text, to), (less, seen, decided, one, other)
+    if one.config.primary == own and its in one.config.members:
+        decided, taken = reconfigure(manager, without_backup(one, its), rules)
+        if taken:
+            text = f"suspects a backup and goes on without it in configuration {decided.version}"
+            yield Happening(name, text, to), (less, seen, decided, one, other)
+
+
+def _reads(
+    number: int, seen: Observed, manager: Configuration, replica: Replica
+) -> Iterator[tuple[str, str]]:
+    """Who acts as primary answers readers alone: when another has its place it must not answer with less."""
+    if serves(replica, number) and manager.primary != number:
+        shown = records(replica.log.below(replica.log.high_watermark))
+        if len(shown) < len(seen.committed):
+            yield "stale read", f"replica {number} still answers with {shown} of {seen.committed}"
+
+
+def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writes: int = 2) -> Model:
+    """The world as a model for the search: the ensemble with all brokers, of whom nobody is controller yet.
+
+    `expiries`: how many sessions may end; `writes`: how many decisions may be written.
+    """
+    everyone = tuple(range(brokers))
+    members = tuple(3 + n for n in everyone)
+    groups = [
+        Group("wrong", (2,), check=_wrong),
+        Group("sessions", (0, 1, *members), _expiries, check=_someone_will_be_told),
+    ]
+    groups += [Group("broker", (0, 1, 2, 3 + n), partial(_broker, rules, n)) for n in everyone]
+    names = ("left", "ensemble", "wrong", *(f"broker {n}" for n in everyone))
+    first = ((expiries, writes), Ensemble(everyone, everyone), "", *(Member() for _ in everyone))
+    return Model(names, first, groups)
+
+
+def _expiries(left: tuple[int, int], ensemble: Ensemble, *members: Member) -> Iterator[Move]:
+    if left[0]:
+        for broker in ensemble.sessions:
+            gone, told = expire(ensemble, broker)
+            after = [m._replace(fired=True) if n in told else m for n, m in enumerate(members)]
+            after[broker] = after[broker]._replace(expired=True)
+            text = f"ends the session of broker {broker}" + (f" and tells {told}" if told else "")
+            yield Happening("ensemble", text, f"broker {broker}"), ((left[0] - 1, left[1]), gone, *after)
+
+
+def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
+    if wrong:
+        yield "overwritten", wrong
+
+
+def _someone_will_be_told(
+    left: tuple[int, int], ensemble: Ensemble, *members: Member
+) -> Iterator[tuple[str, str]]:
+    """When nobody is controller, a broker with a live session knows, or will be told. Dead ones may never return."""
+    del left
+    told = [members[broker].fired for broker in ensemble.sessions]
+    if ensemble.controller == NOBODY and told and not any(told):
+        yield "nobody", "there is no controller and nobody alive will be told"
+
+
+def _broker(
+    rules: ZooKeeperRules, own: int, left: tuple[int, int], ensemble: Ensemble, wrong: str, member: Member
+) -> Iterator[Move]:
+    name = f"broker {own}"
+    connected = own in ensemble.sessions
+    if member.expired:
+        fresh, anew = reconnect(ensemble, own)
+        yield (
+            Happening(name, "reaches it again, with a new session", "ensemble"),
+            (left, fresh, wrong, anew),
+        )
+    elif member.fired and connected:
+        watched = watch(ensemble, own) if rules.watch_before_reading else ensemble
+        raced, after = try_to_become_controller(watched, member, own)
+        if after.acts:
+            text = f"becomes controller with epoch {after.acts}"
+        else:
+            text = f"finds broker {after.believes} to be controller"
+        yield Happening(name, text, "ensemble"), (left, raced, wrong, after)
+    elif not rules.watch_before_reading and connected and own not in ensemble.watches:
+        watched = watch(ensemble, own)
+        yield Happening(name, "sets its watch", "ensemble"), (left, watched, wrong, member)
+    if member.acts and left[1]:
+        written, taken = write_state(ensemble, member, own, rules)
+        if taken:
+            if written.state_epoch < ensemble.state_epoch:
+                wrong = (
+                    f"controller epoch {member.acts} overwrote what epoch {ensemble.state_epoch} had decided"
+                )
+            text = f"decides, as controller of epoch {member.acts}, who leads"
+            yield Happening(name, text, "ensemble"), ((left[0], left[1] - 1), written, wrong, member)
