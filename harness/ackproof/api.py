@@ -123,8 +123,8 @@ class Run:
         says why; of a state: the least and the greatest seen), and `timing` of a time."""
         import pandas
 
+        from ackproof.quantities.answer import Row, rows
         from ackproof.quantities.evidence import Evidence
-        from ackproof.quantities.rows import Row, rows
 
         found = list(rows(Evidence.of_run(self._files)))
         return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])

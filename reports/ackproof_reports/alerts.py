@@ -10,11 +10,10 @@ from typing import Final
 
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask
+from ackproof.quantities.quantity import Ask, Value
 from ackproof.quantities.scrapes import Scraped, scraped
-from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY
-from ackproof.repeats.wording import span_text
+from ackproof.repeats.demand import span_text
 from ackproof.rundir.bounds import WHOLE, Bound, Unit
 from ackproof.rundir.metrics import METRICS, Shape
 from ackproof_reports.course import Fault

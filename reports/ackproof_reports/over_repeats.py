@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.quantities.value import Value, number_text
+from ackproof.quantities.quantity import Value, number_text
+from ackproof.repeats.demand import span_text, value_text
 from ackproof.repeats.intervals import spread_of
-from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.batch import OverRepeats, RepeatValue
 from ackproof.rundir.bounds import Unit
 from ackproof_reports.loading import BatchView, State

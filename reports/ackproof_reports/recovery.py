@@ -11,8 +11,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness
 from ackproof.quantities.vocabulary import VOCABULARY
 from ackproof.repeats.intervals import spread_of
 from ackproof.rundir.bounds import WHOLE, Unit

@@ -14,7 +14,7 @@ from ackproof.cluster.protocol import Cluster
 from ackproof.observe.scraper import Scraper, _Exporter
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from ackproof import api
 from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.repeats.demand import Statistic
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import CaseFile

@@ -12,11 +12,11 @@ from typing import Final
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
-from ackproof.judge.coherence.clients import KILLED
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ClassJudgement
+from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.model import Chance
 from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition

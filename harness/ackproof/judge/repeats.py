@@ -18,12 +18,10 @@ from ackproof.experiment.spec import attached_topic
 from ackproof.judge.starved import STARVED, of_starved
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask, Quantity
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Ask, Quantity, Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
-from ackproof.repeats.demand import Demand
-from ackproof.repeats.wording import span_text, value_text
+from ackproof.repeats.demand import Demand, span_text, value_text
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import CaseFile

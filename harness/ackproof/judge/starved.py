@@ -17,8 +17,7 @@ from typing import Final
 import numpy as np
 
 from ackproof.judge.facts import Facts
-from ackproof.quantities.quantity import Quantity
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Quantity, Value
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Calm
 from ackproof.rundir.observed import Pulse

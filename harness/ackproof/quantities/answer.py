@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import over_time
-from ackproof.quantities.quantity import Ask
-from ackproof.quantities.value import Value
-from ackproof.quantities.vocabulary import is_count
-from ackproof.rundir.bounds import Bound, Window
+from ackproof.quantities.over_time import Looks, over_time
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness
+from ackproof.quantities.vocabulary import VOCABULARY, is_count
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import DELETED
 
 
@@ -52,3 +53,104 @@ def answered(
     holds = bound.within(value.low, value.high)
     why = (value.why or "it is not known more closely") if holds is None else ""
     return Answer(value.text(bound.unit), holds, bound.broken(value.low, value.high), why, value)
+
+
+ABOVE_S = 1.0
+"""Gaps are told above this, where nobody says another."""
+_ANY = Bound(">", 0, Unit.NUMBER)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number. `low` and `high`: between which it lies; of a state the least and the greatest that was seen.
+    `partition` '': of all together; `window` '': of the whole run."""
+
+    quantity: str
+    partition: str
+    window: str
+    unit: str
+    low: float
+    high: float
+    why: str
+    timing: str = ""
+    """Whose time-outs a time was measured under; '' of what is none, and in runs of older versions."""
+
+
+def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
+    """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
+    faults; of metrics where they were scraped, of all nodes together, and what an alert above 0 would have shown."""
+    places = sorted(evidence.samples_of) if partitions else []
+    nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
+    viewers = sorted({told.viewer for one in evidence.rounds for told in one.told})
+    for quantity in VOCABULARY.values():
+        if not _looked_for(quantity, evidence):
+            continue
+        for ask in _asks(quantity, [None, *places], sorted(evidence.faults), nodes, viewers):
+            for window in _windows(quantity):
+                yield _row(evidence, ask, window)
+
+
+def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
+    """Whether the run had what only some experiments ask for, if it is made of that."""
+    made_of: dict[Witness | None, Sized] = {
+        Witness.METRICS: evidence.scrapes,
+        Witness.BROKERS: evidence.rounds,
+        Witness.SOURCES: evidence.fetching,
+        Witness.COMMITS: evidence.commits,
+    }
+    return quantity.needs not in made_of or bool(made_of[quantity.needs])
+
+
+def _asks(
+    quantity: Quantity,
+    places: Sequence[TopicPartition | None],
+    faults: Sequence[int],
+    nodes: Sequence[int],
+    viewers: Sequence[int],
+) -> Iterator[Ask]:
+    above = ABOVE_S if Argument.ABOVE in quantity.required else None
+    shows = _ANY if Argument.SHOWS in quantity.required else None
+    if shows is not None and quantity.compared is Unit.SECONDS:
+        return  # every latency is above 0
+    for fault, node, viewer, place in product(
+        faults if Argument.FAULT in quantity.required else [None],
+        nodes if Argument.NODE in quantity.required else [None],
+        viewers if Argument.VIEWER in quantity.required else [None],
+        places if Argument.PLACE in quantity.optional else [None],
+    ):
+        if quantity.state is None or quantity.state.among is not None or place is not None:
+            yield Ask(quantity, fault, above, None, place, node, shows, viewer)
+
+
+def _windows(quantity: Quantity) -> Sequence[Window]:
+    if not quantity.windows:
+        return [WHOLE]
+    return [WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE)]
+
+
+def _row(evidence: Evidence, ask: Ask, window: Window) -> Row:
+    value = measured(evidence, ask, window) if ask.quantity.state is None else _range(evidence, ask, window)
+    name = str(replace(ask, place=None))
+    place = "" if ask.place is None else str(ask.place)
+    unit = ask.quantity.unit
+    timing = evidence.timing if unit is Unit.SECONDS else ""
+    return Row(name, place, str(window), unit.value, value.low, value.high, value.why, timing)
+
+
+def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    state = ask.quantity.state
+    assert state is not None
+    if state.among is not None:
+        found = state.among(evidence, ask)
+    else:
+        assert ask.place is not None
+        found = {"": Looks.of(evidence, state, ask.place)}
+    if isinstance(found, str):
+        return Value.unknown(found)
+    numbers = [
+        number for looks in found.values() for begin, end in spans for _, number in looks.inside(begin, end)
+    ]
+    return Value(min(numbers), max(numbers)) if numbers else Value.unknown("no look tells it")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ackproof.quantities.evidence import Evidence, Spans
-from ackproof.quantities.gaps import GAPS, Gap
-from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, Witness
-from ackproof.quantities.value import Value, longest, total
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, Value, Witness, longest, total
+from ackproof.quantities.viewers import NOT_ASKED
 from ackproof.rundir.bounds import Span, Unit, Window
+from ackproof.rundir.lifelines import Spans
+from ackproof.rundir.observed import ZNODES, Commit, Round, Told
+from ackproof.rundir.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ackproof.quantities.ledgers import Asked
+
 
 _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
@@ -154,3 +161,217 @@ def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constan
 
 
 QUANTITIES: Final = _family()
+
+
+class Gap(NamedTuple):
+    """From one success to the next, in ns; `end` infinite: it was cut, the load ended first, and somebody was still
+    waiting. `sure`: from when to when it was seen to be one, where that is not all of it; None: all."""
+
+    begin: float
+    end: float
+    sure: tuple[float, float] | None = None
+    because: str = ""
+
+    @property
+    def cut(self) -> bool:
+        """Whether nobody saw its end."""
+        return self.end == math.inf
+
+    def met(self, begin: float, end: float) -> bool:
+        """Whether it has a moment in common with these: one that was cut may go on."""
+        return self.begin < end and begin < self.end
+
+    def part(self, begin: float, end: float) -> Gap:
+        """What of it lies between these, which it meets."""
+        sure = None
+        if self.sure is not None:
+            since = max(self.sure[0], begin)
+            sure = since, max(since, min(self.sure[1], end))
+        return Gap(max(self.begin, begin), min(self.end, end), sure, self.because)
+
+    @property
+    def low_s(self) -> float:
+        """How long it is at least."""
+        begin, end = (self.begin, self.end) if self.sure is None else self.sure
+        return (end - begin) / 1e9
+
+    @property
+    def high_s(self) -> float:
+        """How long it is at most."""
+        return (self.end - self.begin) / 1e9
+
+    @property
+    def why(self) -> str:
+        """Why it is not one number; '' it is."""
+        if self.sure is None or self.low_s == self.high_s:
+            return ""
+        if self.because:
+            return self.because
+        if self.cut:
+            return f"the end cut a gap on {{where}} at {(self.sure[1] - self.begin) / 1e9:.3f} s"
+        return "between two rounds"
+
+
+def _cut(begin: float, until: float) -> Gap:
+    """One of which nobody saw the end, and that lasted until then."""
+    return Gap(begin, math.inf, sure=(begin, until))
+
+
+class Watched(NamedTuple):
+    """Something that had some successes or attempts: from its first to its last, in ns, and its gaps in order."""
+
+    since: float
+    until: float
+    gaps: Sequence[Gap]
+
+    def met(self, begin: float, end: float) -> bool:
+        """Whether it tells anything of the time between these: what was over before, or came later, does not."""
+        return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
+
+
+Found: TypeAlias = Mapping[str, Watched] | str
+"""By what it is called; why there is nothing, in words."""
+Gaps: TypeAlias = Callable[[Evidence, TopicPartition | None], Found]
+
+
+def _nothing(what: str, place: TopicPartition | None) -> str:
+    return f"{what} {place}" if place is not None else what.rpartition(" ")[0]
+
+
+def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
+    """Between acknowledgements of a partition."""
+    return {
+        str(one): Watched(
+            asked.begun_ns,
+            asked.begun_ns if asked.done.last is None else asked.done.last,
+            [*_between(asked), *_unanswered(evidence, asked)],
+        )
+        for one, asked in sorted(evidence.ledgers.produced.items())
+        if place in (None, one) and (asked.done.last is not None or asked.waiting_ns >= 0)
+    } or _nothing("nothing was sent to", place)
+
+
+def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
+    """Between records of a partition that live readers, all together, were handed."""
+    from ackproof.quantities.ledgers import Asked
+
+    ledgers = evidence.ledgers
+    if not ledgers.read and not any(client.kind == "reader" for client in evidence.clients):
+        return "there was no live reader"
+    found = {}
+    for one in sorted({**ledgers.produced, **ledgers.read}):
+        sent, handed = ledgers.produced.get(one, Asked()), ledgers.read.get(one, Asked())
+        ends = [each.done.bins for each in (sent, handed) if each.done.last is not None]
+        if ends and place in (None, one):
+            since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
+            gaps = [*_between(handed), *_not_handed(evidence, one, sent, handed)]
+            found[str(one)] = Watched(since, until, gaps)
+    return found or _nothing("nothing was acknowledged or read on", place)
+
+
+def _between(one: Asked) -> list[Gap]:
+    """Those longer than `LEAST_GAP_S`."""
+    first, last = one.done.bins
+    return [
+        Gap(int(end), int(begin))
+        for end, begin in zip(last[:-1], first[1:], strict=True)
+        if begin - end > LEAST_GAP_S * 1e9
+    ]
+
+
+def _unanswered(evidence: Evidence, one: Asked) -> list[Gap]:
+    """The gap behind the last acknowledgement, if something was sent or given up in it."""
+    last = one.done.last
+    if last is not None and one.waiting_ns <= last:
+        return []
+    begin = one.begun_ns if last is None else last
+    return [_cut(begin, max(evidence.load_ends, one.waiting_ns))]
+
+
+def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: Asked) -> list[Gap]:
+    """The gap behind the last read, if a record that live readers were not handed was acknowledged, or lay below the
+    high watermark where acknowledgements name no offset; if nobody saw that, there may be one."""
+    if sent.done.last is None:
+        return []
+    marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
+    end = max([sent.last_offset, *(mark - 1 for mark in marks if sent.nameless)])
+    ends = [
+        one.log_ends[one.leader] for one in evidence.samples_of.get(place, ()) if one.leader in one.log_ends
+    ]
+    if ends and ends[-1] < max(ends):  # the log was truncated: what was acknowledged above its end is gone
+        end = min(end, ends[-1] - 1)
+    begin = int(sent.done.bins[0][0]) if handed.done.last is None else handed.done.last
+    if end > handed.last_offset:
+        return [_cut(begin, max(evidence.load_ends, begin))]
+    if sent.nameless and not marks:
+        because = "nobody saw how many records of {where} live readers should have been handed"
+        return [Gap(begin, math.inf, (begin, begin), because)]
+    return []
+
+
+def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
+    """Between commits of a reader that the group coordinator took, as they were answered."""
+    found = {
+        reader: Watched(
+            mine[0].begun_ns, max(one.done_ns for one in mine), _between_commits(mine, evidence.load_ends)
+        )
+        for reader, told in evidence.commits.items()
+        if (mine := [one for one in told if place is None or _is_of(one, place)])
+    }
+    return found or _nothing("no reader committed an offset of", place)
+
+
+def _is_of(commit: Commit, place: TopicPartition) -> bool:
+    return any(place == (topic, partition) for topic, partition, _ in commit.offsets)
+
+
+def _between_commits(told: Sequence[Commit], load_ends: float) -> list[Gap]:
+    begin, found = told[0].begun_ns, []
+    for one in told:
+        if one.good:
+            found.append(Gap(begin, one.done_ns))
+            begin = one.done_ns
+    if not told[-1].good:
+        found.append(_cut(begin, max(load_ends, begin, told[-1].done_ns)))
+    return found
+
+
+def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
+    """Between rounds in which some broker answered a Metadata request; of a partition, and named a leader. Where rounds
+    begin after the load, or end before it, nobody knows what was then."""
+    if not evidence.rounds:
+        return NOT_ASKED
+    found, failed = list[Gap](), list[Round]()
+    before = min(evidence.load_begins, evidence.rounds[0].t_ns)
+    for number, one in enumerate(evidence.rounds):
+        if not any(_describes(told, place) for told in one.told):
+            failed.append(one)
+            continue
+        if number or before < one.t_ns:
+            found.append(Gap(before, one.done_ns, _sure(before, failed)))
+        before, failed = one.t_ns, []
+    if failed:
+        found.append(Gap(before, math.inf, _sure(before, failed)))
+    elif evidence.load_ends > evidence.rounds[-1].done_ns:
+        found.append(Gap(before, evidence.load_ends, _sure(before, [])))
+    return {str(place or "the cluster"): Watched(-math.inf, math.inf, found)}
+
+
+def _describes(told: Told, place: TopicPartition | None) -> bool:
+    return told.viewer != ZNODES and (
+        place is None
+        or any((row.topic, row.partition) == place and row.leader >= 0 for row in told.partitions)
+    )
+
+
+def _sure(before: float, failed: Sequence[Round]) -> tuple[float, float]:
+    """From when to when nobody answered; `before`: the round before these, with which nothing is sure without them."""
+    return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
+
+
+GAPS: Final[Mapping[str, Gaps]] = {
+    "produce": unproduced,
+    "read": unread,
+    "commit": uncommitted,
+    "metadata": undescribed,
+}

@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
 
-from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
+from ackproof.rundir.lifelines import ALWAYS, FaultLife, Lifelines, Spans
+from ackproof.rundir.metadata import (
+    BrokerRegistered,
+    EligibleCleared,
+    LogEnded,
+    MetadataRecord,
+    PartitionDecided,
+    TopicRemoved,
+    read_metadata,
+)
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.observed import (
     Commit,
@@ -27,42 +36,13 @@ from ackproof.rundir.observed import (
     read_samples,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import (
-    Event,
-    FaultAsked,
-    FaultConfirmed,
-    FaultFailed,
-    FaultHealed,
-    FaultMissed,
-    FaultRecovered,
-    PhaseBegan,
-    read_timeline,
-)
+from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ackproof.quantities.ledgers import Ledgers
     from ackproof.rundir.replicas import ReplicasFile
-
-Spans: TypeAlias = tuple[tuple[float, float], ...]
-"""From when to when, in ns since the run's start; ascending, the ends excluded."""
-EVER: Spans = ((-math.inf, math.inf),)
-
-
-@dataclass(frozen=True)
-class Life:
-    """When a fault began and ended, in ns. It bites somewhen between `asked` and `confirmed`; None: never came.
-
-    `healed`: its healing was asked for; `over`: that was confirmed, or the fault was given up.
-    """
-
-    asked: int
-    kind: str
-    nodes: tuple[int, ...]
-    confirmed: int | None = None
-    healed: int | None = None
-    over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,9 +94,14 @@ class Evidence:
         return "" if timing is None else timing.name
 
     @cached_property
-    def phases(self) -> dict[str, int]:
-        """Phase → when it began, in the order of the timeline; of one that begins twice the later time."""
-        return {event.what.phase: event.t_ns for event in self.events if isinstance(event.what, PhaseBegan)}
+    def lifelines(self) -> Lifelines:
+        """The lives of faults, nodes and clients."""
+        return Lifelines.of_events(self.events)
+
+    @property
+    def phases(self) -> Mapping[str, int]:
+        """Phase → begin in ns, in the order of the timeline."""
+        return self.lifelines.phases
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -219,23 +204,15 @@ class Evidence:
         last = max((event.t_ns for event in self.events), default=0)
         return self.phases.get("drain", last)
 
-    @cached_property
-    def faults(self) -> Mapping[int, Life]:
-        """The lives of all faults that were asked for, by their numbers."""
-        found: dict[int, Life] = {}
-        for event in self.events:
-            if event.fault is None:
-                continue
-            if isinstance(event.what, FaultAsked):
-                found[event.fault] = Life(event.t_ns, event.what.kind, event.what.nodes)
-            elif event.fault in found:
-                found[event.fault] = _later(found[event.fault], event)
-        return found
+    @property
+    def faults(self) -> Mapping[int, FaultLife]:
+        """The lives of all faults that were asked for, by number."""
+        return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans | str:
         """When a window was; why not, where it never was."""
         if window == WHOLE:
-            return EVER
+            return ALWAYS
         if window.fault is not None:
             return self._of_one(window)
         lives = [
@@ -295,17 +272,6 @@ def _resolved(file: CaseFile, *path: str) -> object:
     return data
 
 
-def _later(life: Life, event: Event) -> Life:
-    match event.what:
-        case FaultConfirmed():
-            return replace(life, confirmed=event.t_ns)
-        case FaultHealed(begun_ns=begun_ns):
-            return replace(life, healed=begun_ns or event.t_ns)
-        case FaultRecovered() | FaultMissed() | FaultFailed():
-            return replace(life, over=event.t_ns)
-    return life
-
-
 def _united(spans: Sequence[tuple[float, float]]) -> Spans:
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
@@ -314,3 +280,108 @@ def _united(spans: Sequence[tuple[float, float]]) -> Spans:
         else:
             found.append((begin, end))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class MetadataLog:
+    """`states`: what was decided of each partition, in order, those of an earlier incarnation too, each incarnation
+    beginning with its creation; without eligible replicas that were forgotten before the next. `hole`: what is missing,
+    in words; '' nothing."""
+
+    records: Sequence[MetadataRecord]
+    states: Mapping[TopicPartition, Sequence[Sequence[PartitionDecided]]]
+    hole: str
+
+    @classmethod
+    def of(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
+        """Of the records of `observed/metadata.jsonl`."""
+        lives: dict[TopicPartition, list[list[PartitionDecided]]] = defaultdict(list)
+        gone: set[TopicPartition] = set()
+        for record in records:
+            if isinstance(record, TopicRemoved):
+                gone |= {place for place in lives if place.topic == record.topic}
+            elif isinstance(record, EligibleCleared):
+                for place, each in lives.items():
+                    if record.topic in ("", place.topic):
+                        each[-1][-1] = each[-1][-1].model_copy(update={"elr": ()})
+            elif isinstance(record, PartitionDecided):
+                place = TopicPartition(record.topic, record.partition)
+                if place not in lives or place in gone:
+                    lives[place].append([])
+                    gone.discard(place)
+                lives[place][-1].append(record)
+        return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
+
+    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionDecided, bool | None]]:
+        """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
+        that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
+        it was."""
+        for life in self.states[place]:
+            for before, record in pairwise(life):
+                if record.leader >= 0 and record.leader_epoch > before.leader_epoch:
+                    known = not self.hole or record.partition_epoch == before.partition_epoch + 1
+                    yield record, record.leader in (*before.isr, *before.elr) if known else None
+
+
+def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> str:
+    if not records:
+        return "there is no metadata log"
+    last = records[-1]
+    known = records[:-1] if isinstance(last, LogEnded) else records
+    if isinstance(last, LogEnded):
+        if last.records != len(known):
+            return f"the metadata log has {len(known)} records, and {last.records} were written"
+    elif not simulated:
+        return "the metadata log has no end"
+    ends_at = last.offset if isinstance(last, LogEnded) else None
+    found = [*out_of_order(known, ends_at, gapless=kraft or simulated), *epochs_left_out(known)]
+    return next(iter(found), "")
+
+
+def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
+    """Offsets that are missing or go back. KRaft writes every offset once. What ZooKeeper keeps of others is not here,
+    and one zxid may mean several.
+
+    Older versions left out what the quorum writes for itself when a controller begins.
+    """
+    if ends_at is not None and gapless and records and records[0].offset > 0:
+        yield f"the metadata log begins at offset {records[0].offset}"
+    for one, two in pairwise(records):
+        if two.offset < one.offset + gapless:
+            yield f"the metadata log goes from offset {one.offset} to {two.offset}"
+        elif gapless and two.offset != one.offset + 1 and (ends_at is not None or two.epoch == one.epoch):
+            yield f"the metadata log has nothing between the offsets {one.offset} and {two.offset}"
+    if ends_at is not None and gapless and records and records[-1].offset + 1 != ends_at:
+        yield f"the metadata log ended at offset {ends_at}, and its last record has {records[-1].offset}"
+
+
+def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
+    """Changes of a partition that are missing: each takes the next partition epoch, and the same leader epoch or the
+    next.
+
+    That the eligible replicas are forgotten is a change without a record of its own (KIP-966).
+    """
+    before: dict[TopicPartition, PartitionDecided] = {}
+    silent: dict[TopicPartition, int] = {}
+    for record in records:
+        if isinstance(record, TopicRemoved):
+            before = {place: one for place, one in before.items() if place.topic != record.topic}
+        elif isinstance(record, EligibleCleared):
+            for place in before:
+                silent[place] = silent.get(place, 0) + (record.topic in ("", place.topic))
+        elif isinstance(record, PartitionDecided):
+            place = TopicPartition(record.topic, record.partition)
+            one = before.get(place)
+            if one is not None:
+                may_skip = silent.pop(place, 0)
+                if not 1 <= record.partition_epoch - one.partition_epoch <= 1 + may_skip:
+                    yield (
+                        f"{place}: the metadata log goes from partition epoch {one.partition_epoch} to "
+                        f"{record.partition_epoch}, and each change takes the next"
+                    )
+                if not 0 <= record.leader_epoch - one.leader_epoch <= 1:
+                    yield (
+                        f"{place}: the metadata log goes from leader epoch {one.leader_epoch} to "
+                        f"{record.leader_epoch}, and each election takes the next"
+                    )
+            before[place] = record

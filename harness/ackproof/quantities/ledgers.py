@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.quantities.evidence import Spans
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import TRANSACTIONS

@@ -10,8 +10,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
-from ackproof.quantities.value import Value, total
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness, total
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.partition import TopicPartition
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness, longest, total
 from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, looks, scraped
 from ackproof.quantities.times import between, not_until
-from ackproof.quantities.value import Value, longest, total
 from ackproof.rundir.bounds import Bound, Unit, Window
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.metrics import METRICS, Metric, Shape
 
 Measure = Callable[[Metric, Evidence, Ask, Window], Value]
@@ -27,7 +27,7 @@ def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
     return Value.unknown(found) if isinstance(found, str) else _first(metric, found, life, ask.shows)
 
 
-def _first(metric: Metric, found: Scraped, life: Life, shows: Bound) -> Value:
+def _first(metric: Metric, found: Scraped, life: FaultLife, shows: Bound) -> Value:
     """When the first round showed it: between that and the one before, or anywhere since a hole that came earlier."""
     before = [one for one in found.rounds if one.done_ns <= life.asked]
     hole = found.hole(life.asked, math.inf)

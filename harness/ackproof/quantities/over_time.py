@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from ackproof.quantities.evidence import Evidence, Spans
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, State
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Span
+from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.partition import TopicPartition
 
 HOLE_NS: Final = 1_000_000_000

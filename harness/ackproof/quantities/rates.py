@@ -6,10 +6,10 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ackproof.quantities.evidence import Evidence, Spans
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness, quantile_share
-from ackproof.quantities.value import Value
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness, quantile_share
 from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.outcome import Outcome
 
 if TYPE_CHECKING:

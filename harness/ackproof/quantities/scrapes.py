@@ -15,17 +15,14 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
+from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
-from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted
 
 HOLE_NS: Final = 5_000_000_000
 """Rounds are a second apart. One or two that a busy machine drops hide no more than what lies between any two."""
 _DIES_NS: Final = int(EVERY_S * 1e9)
 """A node that ends so soon after it was asked owes no answer."""
 _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
-
-Lives = Sequence[tuple[float, float]]
-"""From when to when a node's process lived, in ns."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class _Table:
 
     def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
         self._begin, self._end = evidence.load_begins, evidence.load_ends
-        self._lives = {node: lives(evidence, node) for node in scrapes}
+        self._lives = {node: evidence.lifelines.node(node).spans for node in scrapes}
         self._at = {(node, one.t_ns): one for node, each in scrapes.items() for one in each}
         self._metric = metric
         self._first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
@@ -195,30 +192,12 @@ class _Table:
         return [] if number is None else [number]
 
 
-def lives(evidence: Evidence, node: int) -> Lives:
-    """When a node's process lived, as the timeline says; ever, where it says nothing of that."""
-    found: list[tuple[float, float]] = []
-    began: float | None = None
-    for event in evidence.events:
-        if event.node != node:
-            continue
-        if isinstance(event.what, NodeStarted):
-            began = event.t_ns
-        elif isinstance(event.what, (NodeEnded, NodeDied)):
-            if began is not None or not found:
-                found.append((-math.inf if began is None else began, event.t_ns))
-            began = None
-    if began is not None or not found:
-        found.append((-math.inf if began is None else began, math.inf))
-    return found
-
-
-def _lives_at(spans: Lives, t_ns: int) -> bool:
+def _lives_at(spans: Spans, t_ns: int) -> bool:
     return any(begin <= t_ns and t_ns + _DIES_NS < end for begin, end in spans)
 
 
 def _added(
-    scrapes: Sequence[Scrape], spans: Lives, name: str, first_ns: int
+    scrapes: Sequence[Scrape], spans: Spans, name: str, first_ns: int
 ) -> tuple[list[int], list[float]]:
     """By when a node had told how much more than at the first round of all. One that starts anew counts from 0."""
     times: list[int] = []

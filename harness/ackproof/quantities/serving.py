@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.ledgers import live_reads
 from ackproof.quantities.over_time import Looks
-from ackproof.quantities.quantity import Argument, Ask, State, Witness
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Argument, Ask, State, Value, Witness
 from ackproof.quantities.viewers import NOT_ASKED, SILENT, each_place, of_brokers, of_rounds
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.observed import Round, Served
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.lifelines import Spans
+from ackproof.rundir.observed import Fetching, Round, Served
 from ackproof.rundir.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from ackproof.quantities.sources import Sources
 
 _CORRUPT_MESSAGE: Final = 2
 """So a leader refuses a batch whose checksum is broken: it has looked at it."""
@@ -92,7 +96,7 @@ def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
 
 
 def _reads(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    from ackproof.quantities.sources import Sources
+    from ackproof.quantities.serving import Sources
 
     spans = evidence.spans(window)
     if isinstance(spans, str):
@@ -179,3 +183,80 @@ QUANTITIES: Final = (
         measure=_reads,
     ),
 )
+
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+QUEUED_NS: Final = 1_000_000_000
+"""A record that is handed over may have been fetched so long before."""
+_NOBODY: Final = -1
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What one reader named of one partition: when, ascending, and whom."""
+
+    times: Ints
+    brokers: Ints
+
+    def of(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
+        """Whether each record is certainly of this broker; whether it may be."""
+        last = len(self.times) - 1
+        first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
+        end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
+        mine = self._some(self.brokers == node, first, end)
+        others = self._some((self.brokers != node) & (self.brokers != _NOBODY), first, end)
+        silent = self._some(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
+        silent |= read_ns - self.times[last] > QUEUED_NS
+        silent |= self.times[0] - read_ns > QUEUED_NS
+        return mine & ~others & ~silent, mine | silent | ~others
+
+    @staticmethod
+    def _some(what: Bools, first: Ints, last: Ints) -> Bools:
+        """Whether it is so of any from `first` to `last`, both included; none, where `first` is the one behind."""
+        sums = np.concatenate([[0], np.cumsum(what)])
+        found: Bools = sums[last + 1] > sums[first]
+        return found
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All readers that tell it, by their names."""
+
+    evidence: Evidence
+    named: Mapping[str, Mapping[TopicPartition, _Named]]
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        """Read from what readers told."""
+        return cls(evidence, {reader: _by_place(told) for reader, told in evidence.fetching.items()})
+
+    def reads(self, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
+        """How many records were certainly of this broker, and how many may have been. A reader that told nothing of a
+        partition may have had all of it from anybody."""
+        certain = possible = 0
+        for client in self.evidence.clients:
+            if client.kind != "reader":
+                continue
+            named = self.named.get(client.id, {})
+            folder = self.evidence.run.consumed / client_folder(client.id)
+            for where, times in live_reads(folder, spans):
+                if place not in (None, where):
+                    continue
+                if where not in named:
+                    possible += len(times)
+                    continue
+                surely, maybe = named[where].of(node, times)
+                certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
+        return certain, possible
+
+
+def _by_place(told: Sequence[Fetching]) -> dict[TopicPartition, _Named]:
+    found: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+    for line in told:
+        for topic, partition, broker in line.sources:
+            found[TopicPartition(topic, partition)].append((line.t_ns, broker))
+    return {
+        place: _Named(*(np.array(column, np.int64) for column in zip(*sorted(rows), strict=True)))
+        for place, rows in found.items()
+    }

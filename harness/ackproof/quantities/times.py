@@ -8,11 +8,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
-from ackproof.quantities.value import Value, longest, shortest
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness, longest, shortest
 from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.metadata import LogEnded
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
@@ -24,17 +24,17 @@ MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
 """The wall clock may move by so much against the monotonic one in a run; then times that brokers write are as wide."""
 
-Event: TypeAlias = Callable[[Evidence, Life, Ask], "Value | str"]
+Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], "Value | str"]
 """The time of an event in seconds after a fault; why not, where it cannot be told."""
 
 
-def between(life: Life, after_ns: float, until_ns: float) -> Value:
+def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
     """What happened between these two, in seconds since the fault began, which was between `asked` and `confirmed`."""
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
-def not_until(life: Life, last_ns: float, what: str, end: str = "the last look") -> Value:
+def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last look") -> Value:
     """What had not happened by `last_ns`, the `end` of watching for it."""
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
@@ -56,7 +56,7 @@ def _request(
     of_all: Callable[[list[Value]], Value],
     what: str,
     evidence: Evidence,
-    life: Life,
+    life: FaultLife,
     ask: Ask,
 ) -> Value | str:
     assert life.confirmed is not None
@@ -86,7 +86,7 @@ class _Looked(NamedTuple):
     looks: Sequence[Sample]
 
 
-def _looked_at(evidence: Evidence, life: Life, ask: Ask) -> tuple[Sequence[_Looked], Sequence[Value]]:
+def _looked_at(evidence: Evidence, life: FaultLife, ask: Ask) -> tuple[Sequence[_Looked], Sequence[Value]]:
     """The partitions that are asked about; where nobody knows how one was before the fault, any time may be its."""
     looked, unseen = [], []
     for place in sorted(evidence.samples_of):
@@ -103,7 +103,7 @@ def _looked_at(evidence: Evidence, life: Life, ask: Ask) -> tuple[Sequence[_Look
     return looked, unseen
 
 
-def _first(life: Life, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
+def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
     """When the first look showed it: between that and the one before."""
     for one, two in pairwise(looks):
         if is_it(two):
@@ -111,7 +111,7 @@ def _first(life: Life, looks: Sequence[Sample], is_it: Callable[[Sample], bool],
     return not_until(life, looks[-1].t_ns, what)
 
 
-def _new_leader(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     looked, unseen = _looked_at(evidence, life, ask)
     values = [
         _first(
@@ -137,7 +137,7 @@ def _leads_later(epoch: int, sample: Sample) -> bool:
     return sample.leader >= 0 and sample.leader_epoch > epoch
 
 
-def _shrunk(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+def _shrunk(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     looked, unseen = _looked_at(evidence, life, ask)
     values = [
         _first(life, looks, partial(_lacks, before.isr), f"the ISR of {place} lost nobody")
@@ -150,7 +150,7 @@ def _lacks(isr: Sequence[int], sample: Sample) -> bool:
     return not set(isr) <= set(sample.isr)
 
 
-def _full(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+def _full(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     looked, unseen = _looked_at(evidence, life, ask)
     values = []
     for place, before, looks in looked:
@@ -164,7 +164,7 @@ def _is_full(sample: Sample) -> bool:
     return set(sample.replicas) <= set(sample.isr)
 
 
-def _equal(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     looked, unseen = _looked_at(evidence, life, ask)
     values = []
     for place, _, samples in looked:
@@ -191,7 +191,7 @@ def _caught_up(one: Sample, two: Sample) -> bool:
 # -- what the controllers wrote -------------------------------------------------------------------------------------
 
 
-def _controller(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+def _controller(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     hole, slack = evidence.metadata_log.hole, _wall(evidence)
     if hole or isinstance(slack, str):
         return hole or str(slack)

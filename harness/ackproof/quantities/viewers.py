@@ -9,8 +9,7 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS, Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.observed import PartitionTold, Round, Told
 from ackproof.rundir.partition import TopicPartition

@@ -14,7 +14,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final
 
-from ackproof.quantities.value import Value, longest, shortest
+from ackproof.quantities.quantity import Value, longest, shortest
 from ackproof.repeats.demand import Statistic
 
 CONFIDENCE: Final = 0.95

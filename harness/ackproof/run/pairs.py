@@ -12,10 +12,11 @@ from ackproof.faults.pairs import Pair, deal, pair_storm_of
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.checks_backend import able_on
-from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.batch import BatchFile, PairEntry, PairOutcome, PairsFile, PairTable
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.timeline import FaultFailed, FaultMissed
 
 
@@ -64,7 +65,7 @@ def _table(runs: list[tuple[Case, CaseDir]]) -> PairTable:
     )
 
 
-def _together(lives: Mapping[int, Life]) -> Iterator[Pair]:
+def _together(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
     """The pairs of kinds of which both bit and were in force at one time."""
     spans = [(life.kind, span) for life in lives.values() if (span := _in_force(life)) is not None]
     for (one, mine), (other, its) in combinations(spans, 2):
@@ -72,7 +73,7 @@ def _together(lives: Mapping[int, Life]) -> Iterator[Pair]:
             yield (one, other) if one < other else (other, one)
 
 
-def _in_force(life: Life) -> tuple[int, int] | None:
+def _in_force(life: FaultLife) -> tuple[int, int] | None:
     """From its confirmation to its healing; what ends by itself is in force from when it was asked for to its end."""
     kind = fault_kinds().get(life.kind)
     if kind is None or life.confirmed is None or life.over is None:

@@ -17,15 +17,12 @@ from ackproof.experiment.problems import path_text
 from ackproof.judge.repeats import no_number, of_kafka
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.paths import leaves, value_at
-from ackproof.quantities.answer import measured
+from ackproof.quantities.answer import measured, rows
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask
-from ackproof.quantities.rows import rows
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Ask, Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.demand import Beside, Statistic, span_text, value_text
 from ackproof.repeats.intervals import Estimate, estimate
-from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.documents import CaseFile

@@ -11,9 +11,9 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.beside import beside
+from ackproof.repeats.decide import beside
 from ackproof.repeats.demand import Beside, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import Anomaly

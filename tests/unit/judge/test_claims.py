@@ -12,7 +12,7 @@ from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.spec import attached_topic
 from ackproof.judge.repeats import judged, of_kafka
 from ackproof.plan.cases import case_from_json
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Bound

@@ -24,10 +24,10 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.removal import removals
 from ackproof.judge.retention import Retention, may_remove, retention
 from ackproof.observe.replica_logs import LogDir, collect
-from ackproof.quantities.evidence import Life
 from ackproof.rundir.anomalies import REMOVED, TABLE
 from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.removals import EVER, Removal
 from broker_files import batch
 
@@ -185,7 +185,7 @@ def _faulty(case: Case, *faults: FaultSpec, **topic: str) -> Case:
 
 def _life(facts: Facts, asked: float, over: float | None, *nodes: int) -> Facts:
     """With one fault, number 1, at work in this time; the run ends at 100 s."""
-    life = Life(round(asked * SECOND), "", nodes, over=None if over is None else round(over * SECOND))
+    life = FaultLife(round(asked * SECOND), "", nodes, over=None if over is None else round(over * SECOND))
     end = (facts.events[-1].model_copy(update={"t_ns": 100 * SECOND}),)
     changed = replace(facts, events=end)
     changed.__dict__["faults"] = {1: life}

@@ -11,7 +11,7 @@ import pytest
 
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE
 from ackproof.rundir.metadata import EligibleCleared, LogEnded, MetadataRecord, PartitionDecided, TopicRemoved

@@ -11,7 +11,7 @@ import pytest
 from ackproof.experiment.spec import ConsumerSpec
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
 from ackproof.rundir.documents import CaseFile, Client

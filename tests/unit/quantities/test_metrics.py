@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.answer import Answer, answered, measured, rows
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.rows import rows
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.metrics import METRICS, UP, read_scrapes

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.answer import Answer, Row, answered, measured, rows
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.ledgers import Stamps, Tally, _bucket
-from ackproof.quantities.page import markdown
-from ackproof.quantities.rows import Row, rows
-from ackproof.quantities.value import Value
-from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
+from ackproof.quantities.quantity import Value
+from ackproof.quantities.vocabulary import VOCABULARY, markdown, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.parts import mark_deleted

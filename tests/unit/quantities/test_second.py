@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.quantities.answer import measured
+from ackproof.quantities.answer import _range, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import over_time
-from ackproof.quantities.quantity import Argument, Ask, Quantity
-from ackproof.quantities.rows import _range
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Value
 from ackproof.quantities.vocabulary import VOCABULARY
 from ackproof.rundir.bounds import WHOLE, Bound, Window
 from ackproof.rundir.partition import TopicPartition

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ackproof.quantities.value import Value
-from ackproof.repeats.beside import beside
-from ackproof.repeats.decide import decide, looks, repeats_needed
+from ackproof.quantities.quantity import Value
+from ackproof.repeats.decide import beside, decide, looks, repeats_needed
 from ackproof.repeats.demand import Beside, Demand, Statistic
 from ackproof.repeats.intervals import Estimate, estimate, ranks
 from ackproof.rundir.bounds import Unit

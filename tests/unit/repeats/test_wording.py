@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from ackproof.quantities.value import Value
-from ackproof.repeats.demand import Beside, Statistic
+from ackproof.quantities.quantity import Value
+from ackproof.repeats.demand import Beside, Statistic, span_text, value_text
 from ackproof.repeats.intervals import estimate
-from ackproof.repeats.wording import span_text, value_text
 from ackproof.rundir.bounds import Unit
 
 

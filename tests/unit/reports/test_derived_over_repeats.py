@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.quantities.value import Value
+from ackproof.quantities.quantity import Value
 from ackproof.repeats.intervals import Spread, spread_of
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.lab import ComparedCount

@@ -18,11 +18,11 @@ from ackproof.rundir import storage
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
+from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.parts import Footer, column_span
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Event, EventKind, seconds
 
-KILLED: Final = frozenset({-9, "SIGKILL", 137})
 _SLACK_NS: Final = 1_000_000_000
 """A client's end is seen after it has ended, and what it did last it did before that."""
 _Part: TypeAlias = tuple[Path, list[Footer]]

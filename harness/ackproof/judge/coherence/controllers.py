@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts, lacks
-from ackproof.quantities.decided import epochs_left_out, out_of_order
+from ackproof.quantities.evidence import epochs_left_out, out_of_order
 from ackproof.rundir.metadata import LogEnded
 
 

@@ -10,11 +10,11 @@ from typing import Final
 from ackproof.clients.settings import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
-from ackproof.judge.coherence.clients import KILLED
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import client_folder
+from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.parts import has_end
 from ackproof.rundir.timeline import (
     ClientDied,

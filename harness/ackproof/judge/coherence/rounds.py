@@ -10,7 +10,6 @@ from itertools import pairwise
 from ackproof.judge.coherence.scrapes import alive
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.quantities.scrapes import lives
 from ackproof.rundir.observed import ZNODES, Commit, Round
 from ackproof.rundir.timeline import seconds
 
@@ -45,7 +44,7 @@ def _asked(rounds: Sequence[Round]) -> Iterator[str]:
 def _dead(facts: Facts) -> Iterator[str]:
     """Who has no process does not answer."""
     nodes = {told.viewer for one in facts.rounds for told in one.told} - {ZNODES}
-    lived = {node: lives(facts, node) for node in nodes}
+    lived = {node: facts.lifelines.node(node).spans for node in nodes}
     for one in facts.rounds:
         for node in sorted({told.viewer for told in one.told} & nodes):
             if not alive(lived[node], one.t_ns, one.done_ns):

@@ -10,7 +10,7 @@ from typing import Final
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.judge.starved import quiet
-from ackproof.quantities.scrapes import lives, scraped
+from ackproof.quantities.scrapes import scraped
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.timeline import seconds
 
@@ -48,7 +48,7 @@ def _told(facts: Facts) -> Iterator[str]:
 def _dead(facts: Facts) -> Iterator[str]:
     """Who has no process does not answer."""
     for node, each in sorted(facts.scrapes.items()):
-        spans = lives(facts, node)
+        spans = facts.lifelines.node(node).spans
         for one in each:
             if one.values is not None and not alive(spans, one.t_ns, one.done_ns):
                 yield f"node {node} told its metrics at {seconds(one.t_ns)}, when it was dead"

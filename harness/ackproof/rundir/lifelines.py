@@ -1,0 +1,195 @@
+"""Lifelines: when phases, faults, nodes and clients of a run began and ended, as its timeline has them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Self, TypeAlias
+
+from ackproof.rundir.timeline import (
+    ClientDied,
+    ClientEnded,
+    ClientReset,
+    ClientStarted,
+    Event,
+    FaultAsked,
+    FaultConfirmed,
+    FaultFailed,
+    FaultHealed,
+    FaultMissed,
+    FaultRecovered,
+    Happening,
+    NodeDied,
+    NodeEnded,
+    NodeStarted,
+    PhaseBegan,
+)
+
+Spans: TypeAlias = tuple[tuple[float, float], ...]
+"""Begin and end in ns since the run's start; ascending, the ends excluded."""
+ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
+
+
+@dataclass(frozen=True)
+class FaultLife:
+    """The life of one fault. Times are in ns; None: the event never came.
+
+    It began to bite between `asked` and `confirmed`.
+    """
+
+    asked: int
+    kind: str
+    nodes: tuple[int, ...]
+    confirmed: int | None = None
+    healed: int | None = None
+    """When its healing was asked for."""
+    over: int | None = None
+    """When its healing was confirmed, or the fault was given up."""
+
+
+@dataclass
+class NodeLife:
+    """Starts and ends of a node's process, in the order of the timeline."""
+
+    events: list[Event] = field(default_factory=list)
+    spans: Spans = ALWAYS
+    """Times at which the process lived; always, if the timeline has neither start nor end."""
+
+    @property
+    def starts(self) -> list[Event]:
+        """Events that say that the process runs."""
+        return [event for event in self.events if isinstance(event.what, NodeStarted)]
+
+    @property
+    def ends(self) -> list[Event]:
+        """Events that say that the process ended, by itself or because the harness asked."""
+        return [event for event in self.events if not isinstance(event.what, NodeStarted)]
+
+    @property
+    def killed_ns(self) -> list[int]:
+        """Times at which the process ended without a clean shutdown."""
+        return [
+            event.t_ns
+            for event in self.ends
+            if isinstance(event.what, NodeDied)
+            or (isinstance(event.what, NodeEnded) and event.what.status in KILLED)
+        ]
+
+
+@dataclass
+class ClientLife:
+    """Starts, ends and resets of a client, and all its events, in the order of the timeline."""
+
+    events: list[Event] = field(default_factory=list)
+    starts: list[Event] = field(default_factory=list)
+    ends: list[Event] = field(default_factory=list)
+    resets: list[Event] = field(default_factory=list)
+
+    @property
+    def statuses(self) -> set[int | str | None]:
+        """Exit statuses with which its process ended."""
+        return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
+
+    @property
+    def pids(self) -> list[int | None]:
+        """Process ids with which it was started."""
+        return [event.what.pid for event in self.starts if isinstance(event.what, ClientStarted)]
+
+
+KILLED: Final = frozenset({-9, "SIGKILL", 137})
+"""Exit statuses of a process that SIGKILL ended."""
+
+
+@dataclass(frozen=True)
+class Lifelines:
+    """All lives of a run, each event filed once."""
+
+    phases: Mapping[str, int]
+    """Phase → begin in ns, in the order of the timeline; the later one of a phase that begins twice."""
+    faults: Mapping[int, FaultLife]
+    """Faults that were asked for, by number."""
+    fault_events: Mapping[int, Sequence[Event]]
+    """All events of each fault."""
+    nodes: Mapping[int, NodeLife]
+    clients: Mapping[str, ClientLife]
+
+    @classmethod
+    def of_events(cls, events: Sequence[Event]) -> Self:
+        """File the events of a timeline."""
+        phases: dict[str, int] = {}
+        faults: dict[int, FaultLife] = {}
+        fault_events: dict[int, list[Event]] = defaultdict(list)
+        nodes: dict[int, NodeLife] = defaultdict(NodeLife)
+        clients: dict[str, ClientLife] = defaultdict(ClientLife)
+        for event in events:
+            what = event.what
+            if isinstance(what, PhaseBegan):
+                phases[what.phase] = event.t_ns
+            if event.fault is not None:
+                fault_events[event.fault].append(event)
+                life = _next_fault_life(faults.get(event.fault), event)
+                if life is not None:
+                    faults[event.fault] = life
+            if event.node is not None and isinstance(what, NodeStarted | NodeEnded | NodeDied):
+                nodes[event.node].events.append(event)
+            if event.client is not None:
+                _file_client_event(clients[event.client], event)
+        for node_life in nodes.values():
+            node_life.spans = _process_spans(node_life)
+        return cls(phases, faults, fault_events, nodes, clients)
+
+    def fault_event(self, number: int, kind: type[Happening]) -> Event | None:
+        """Return the last event of this kind of a fault."""
+        events = self.fault_events.get(number, ())
+        return next((event for event in reversed(events) if isinstance(event.what, kind)), None)
+
+    def node(self, node: int) -> NodeLife:
+        """Return the life of a node; one without events if the timeline does not name it."""
+        return self.nodes.get(node, NodeLife())
+
+    def client(self, client: str) -> ClientLife:
+        """Return the life of a client; one without events if the timeline does not name it."""
+        return self.clients.get(client, ClientLife())
+
+
+def _next_fault_life(life: FaultLife | None, event: Event) -> FaultLife | None:
+    what = event.what
+    if isinstance(what, FaultAsked):
+        return FaultLife(event.t_ns, what.kind, what.nodes)
+    if life is None:
+        return None
+    match what:
+        case FaultConfirmed():
+            return replace(life, confirmed=event.t_ns)
+        case FaultHealed(begun_ns=begun_ns):
+            return replace(life, healed=begun_ns or event.t_ns)
+        case FaultRecovered() | FaultMissed() | FaultFailed():
+            return replace(life, over=event.t_ns)
+    return life
+
+
+def _file_client_event(life: ClientLife, event: Event) -> None:
+    life.events.append(event)
+    if isinstance(event.what, ClientStarted):
+        life.starts.append(event)
+    elif isinstance(event.what, ClientEnded | ClientDied):
+        life.ends.append(event)
+    elif isinstance(event.what, ClientReset):
+        life.resets.append(event)
+
+
+def _process_spans(life: NodeLife) -> Spans:
+    found: list[tuple[float, float]] = []
+    began: float | None = None
+    for event in life.events:
+        if isinstance(event.what, NodeStarted):
+            began = event.t_ns
+        else:
+            if began is not None or not found:
+                found.append((-math.inf if began is None else began, event.t_ns))
+            began = None
+    if began is not None or not found:
+        found.append((-math.inf if began is None else began, math.inf))
+    return tuple(found)
