@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import tempfile
+import tomllib
 from collections.abc import Generator
 from dataclasses import asdict
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Costs())
     if hasattr(config, "workerinput"):
         return  # a worker of xdist has its controller's
+    _require_entry_points()
     config.stash[_STATE] = state = Path(tempfile.mkdtemp(prefix="ackproof-tests-state-"))
     os.environ["XDG_STATE_HOME"] = str(state)
 
@@ -74,6 +77,23 @@ def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(f"failed: {report.nodeid} ({report.when}): {said}")
     for line in reporter.config.stash.get(_LEFT_BEHIND, []):
         reporter.write_line(f"left behind on this machine: {line}")
+
+
+def _require_entry_points() -> None:
+    """The core finds the model and the lab by entry points: stale ones would judge without a model."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    declared = {
+        (group, name, value)
+        for group, points in project["entry-points"].items()
+        for name, value in points.items()
+    }
+    installed = {(point.group, point.name, point.value) for point in distribution("ackproof").entry_points}
+    if missing := sorted(declared - installed):
+        raise pytest.UsageError(
+            f"this environment lacks entry points of pyproject.toml: {missing}; run make setup-dev"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, MissingTool
+from ackproof.base.extensions import VIEWS, load_extension
 from ackproof.rundir import storage
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import AuditFile, CaseFile, Document, FinalReadFile, VerdictFile
@@ -373,9 +374,14 @@ def open_batch(directory: AnyPath) -> Batch:
     return found
 
 
-def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
-    from ackproof_lab.sql.views import register
+class _MakeViews(Protocol):
+    def __call__(self, session: SparkSession, runs: Mapping[str, Path], /) -> Mapping[str, DataFrame]: ...
 
+
+def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
+    register: _MakeViews | None = load_extension(VIEWS)
+    if register is None:
+        raise MissingTool("SQL over runs", "it makes the views", "the package ackproof_lab")
     return register(session, runs)
 
 

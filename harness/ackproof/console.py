@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
@@ -42,9 +41,6 @@ from ackproof.rundir.timeline import (
     WindowAudited,
     fault_name,
 )
-
-if TYPE_CHECKING:
-    from ackproof_reference.explore.search import Progress as SearchProgress
 
 _STYLE = {
     Verdict.PASS: "green",
@@ -219,18 +215,6 @@ class Console:
         finally:
             done.set()
             saying.join()
-
-    @contextmanager
-    def searching(self) -> Iterator[Callable[[SearchProgress], None]]:
-        """Says how far a search is, as `telling` does."""
-        with self.telling("searching") as tell:
-            yield lambda now: tell(f"{now.states} states, depth {now.depth}, {now.rate:.0f} a second")
-
-    @contextmanager
-    def asking(self) -> Iterator[Callable[[int, int], None]]:
-        """Says how many worlds of how many were looked through, as `telling` does."""
-        with self.telling("looking through small worlds") as tell:
-            yield lambda done, of: tell(f"{done} of {of} small worlds looked through")
 
     def document(self, value: object) -> None:
         """A JSON value on standard output."""

@@ -75,9 +75,9 @@ def predict(
     ]
     told: list[tuple[str, PredictionFile]] = []
     wrong: list[str] = []
-    with console.asking() as asked:
+    with console.telling("exploring small worlds") as tell:
         for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
-            asked(done, of)
+            tell(f"{done} of {of} small worlds explored")
         for case in planned:
             prediction = predict_case(case, max_states=max_states or USUAL_STATES)
             name = case.id.rpartition("#")[0]
@@ -286,14 +286,14 @@ def explore(
     )
     asked_for(force, rules=version, kafka=kafka)
     find = find or world.classes[:1]
-    with console.searching() as watch:
+    with console.telling("searching") as tell:
         result = search(
             world,
             find,
             max_seconds=max_seconds,
             max_bytes=max_memory << 20,
             saved=save,
-            watch=watch,
+            watch=lambda now: tell(f"{now.states} states, depth {now.depth}, {now.rate:.0f} a second"),
         )
     rules, words = world.rules, world.words
     state = "all" if result.exhausted else "not all"

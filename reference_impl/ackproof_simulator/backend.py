@@ -166,5 +166,21 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     return simulation
 
 
+class ModelSimulator:
+    """Simulator that the core finds: see `ackproof.run.simulator`."""
+
+    def run_case(self, case: Case, run: CaseDir, replay: str, tell: OnEvent) -> object:
+        """Run a case as backend `model`."""
+        return run_in_model(case, run, replay, tell)
+
+    def simulate_beside(self, run: CaseDir) -> None:
+        """Simulate the case of a run a few times, for its report."""
+        from ackproof_simulator.sweep import (
+            simulate_beside,  # a second to load, and backend `model` needs none of it
+        )
+
+        simulate_beside(run)
+
+
 def _write_timeline(path: Path, events: list[Event]) -> None:
     write_atomically(path, "".join(event.model_dump_json(exclude_defaults=True) + "\n" for event in events))

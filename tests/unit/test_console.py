@@ -37,17 +37,15 @@ def test_long_work_is_told_of_though_nothing_is_done_yet(
 ) -> None:
     monkeypatch.setattr(console, "_QUIET_S", 0.02)
     said = ""
-    with Console().asking() as tell:
+    with Console().telling("exploring small worlds") as tell:
 
         def told(words: str) -> bool:
             nonlocal said
             said += capsys.readouterr().err
             return words in said
 
-        wait_until(
-            lambda: told("… looking through small worlds"), what="a word before the first", timeout_s=10
-        )
-        tell(1, 3)
+        wait_until(lambda: told("… exploring small worlds"), what="a word before the first", timeout_s=10)
+        tell("1 of 3 small worlds explored")
         wait_until(lambda: told("… 1 of 3 small worlds"), what="how far it is", timeout_s=10)
     assert not [one for one in threading.enumerate() if one.name == "telling"]
 

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ import click
 
 from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
+from ackproof.base.extensions import load_commands
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
 from ackproof.cli.explain import explain
@@ -283,7 +283,6 @@ def clean(machine: bool) -> int:
 
 for command in (
     *(run, replay, audit, judge, report, explain, pairs, image, releases, validate),
-    # Commands beside the core: those of the packages that are installed (pyproject.toml, ackproof.commands).
-    *(point.load() for point in entry_points(group="ackproof.commands")),
+    *load_commands(),
 ):
     main.add_command(command)

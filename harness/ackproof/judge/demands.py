@@ -1,4 +1,4 @@
-"""Expectations that no run can meet, found before anything starts: asked of the reference implementation, in bounds."""
+"""Expectations that no run can meet, found before anything starts, by a quick question to the oracle."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExpectSpec
+from ackproof.judge.oracle import oracle_for
 from ackproof.judge.retention import may_remove
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.model import Chance, PredictionFile
-from ackproof_model.predict.answers import USUAL_STATES, remembered
-from ackproof_model.predict.prediction import predict_case, scopes_of
 
-QUICK_STATES: Final = 20_000
-"""Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
 WITHIN_S: Final = 3.0
 """No case is begun after so long."""
 
@@ -46,8 +43,7 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
         if time.monotonic() - began > within_s:
             found.left_out += 1
             continue
-        known = all(remembered(scope) is not None for scope in scopes_of([case]))
-        prediction = predict_case(case, max_states=USUAL_STATES if known else QUICK_STATES)
+        prediction = oracle_for(case).predict(case, None)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
         removable = may_remove(case)

@@ -29,6 +29,7 @@ from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged
 from ackproof.run.options import BatchOptions, PlannedBatch, command_of, require_disks
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
+from ackproof.run.simulator import find_simulator
 from ackproof.run.space import require_room
 from ackproof.run.upload import upload
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
@@ -218,6 +219,8 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     options, planned = planned_batch.options, planned_batch.cases
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
+    if options.simulate or any(case.experiment.ground.simulated for _, case in planned):
+        find_simulator()  # refused before anything is started
     require_room(options.here, [case for _, case in planned])
     for file, case in planned:
         require_disks(file, case)
@@ -395,6 +398,5 @@ def _run_all(
 
 
 def _through_the_model(one: PlannedCase, replay: str, watcher: BatchWatcher) -> None:
-    from ackproof_simulator.backend import run_in_model
-
-    one.bring(lambda: run_in_model(one.case, one.run, replay, watcher.event), who="the model")
+    simulator = find_simulator()
+    one.bring(lambda: simulator.run_case(one.case, one.run, replay, watcher.event), who="the model")

@@ -16,13 +16,13 @@ from typing import Final
 from ackproof import audit
 from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
+from ackproof.judge.oracle import predict_run, replay_run
 from ackproof.run.pairs import write_pairs
+from ackproof.run.simulator import find_simulator
 from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.documents import AuditFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
-from ackproof_model.predict.prediction import predict
-from ackproof_model.replay.document import replay_run
 from ackproof_reports import render_batch
 
 Step = Callable[[str], None]
@@ -40,7 +40,7 @@ class Stage:
 
 STAGES: Final = (
     Stage("replay", lambda run: run.conformance_json, replay_run),
-    Stage("prediction", lambda run: run.prediction_json, predict),
+    Stage("prediction", lambda run: run.prediction_json, predict_run),
     Stage("judge", lambda run: run.verdict_json, judge_case),
 )
 
@@ -130,14 +130,13 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
     """Simulate each run that has ledgers, for the report. What cannot be is told of: nothing rests on it."""
-    from ackproof_simulator.sweep import simulate_beside
-
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
         step("simulating each case beside its run")
+        simulator = find_simulator()
     for run in ran:
         try:
-            simulate_beside(run)
+            simulator.simulate_beside(run)
         except Exception as error:  # noqa: BLE001 — nothing rests on it, so it must not take a run along
             step(f"not simulated: {run.path.name}: {type(error).__name__}: {error}")
 

@@ -13,10 +13,8 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.promises import Promises, rule
-from ackproof.plan.cases import case_from_json
-from ackproof.rundir.anomalies import LIVENESS, Anomaly
-from ackproof.rundir.documents import AuditFile, CaseFile
+from ackproof.experiment.promises import Promises
+from ackproof.judge.oracle import add_settings
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
@@ -49,21 +47,9 @@ _UNACKNOWLEDGED = (
 )
 
 
-def predict(run: CaseDir) -> PredictionFile:
-    """Predict what may happen to an audited run, by the faults that it showed, and write `prediction.json`.
-
-    Raises `BadInput` for files that are missing or broken.
-    """
-    case = case_from_json(CaseFile.load(run.case_json).resolved)
-    counts = AuditFile.load(run.audit_json).counts
-    file = predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
-    file.save(run.prediction_json)
-    return file
-
-
 def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
     """What may happen under the settings of a case and the faults that it plans."""
-    return _with_the_settings(case, _explored(case, None, (), max_states, watch))
+    return add_settings(case, _explored(case, None, (), max_states, watch))
 
 
 def predict_run(
@@ -83,7 +69,7 @@ def predict_run(
     file = explore(case, run, USUAL_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
         file = explore(case, run, FURTHER_STATES)
-    return _with_the_settings(case, file)
+    return add_settings(case, file)
 
 
 def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
@@ -158,26 +144,6 @@ def _explored(
         clamped=tuple(clamped),
         not_predicted=tuple(refused),
     )
-
-
-def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """The classes of the audit that the exploration does not reach, by the rules of the settings."""
-    general = [one for one in prediction.classes if not one.partitions]
-    predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
-    added: dict[PredictedClass, list[str]] = {}
-    topics = case.experiment.topic_names()
-    for anomaly in (one for one in Anomaly if one not in LIVENESS):
-        for topic in topics:
-            if predicted & {(anomaly, ""), (anomaly, topic)}:
-                continue
-            said = rule(anomaly, Promises.of(case.planned, topic))
-            one = PredictedClass(anomaly=anomaly, chance=said.foreseen, why=said.foretold, explored=False)
-            added.setdefault(one, []).append(topic)
-    whole = (
-        one if len(names) == len(topics) else one.model_copy(update={"topics": tuple(names)})
-        for one, names in added.items()
-    )
-    return prediction.model_copy(update={"classes": (*prediction.classes, *whole)})
 
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:

@@ -5,10 +5,7 @@ A function of the run directory alone: it can be repeated on an old run.
 
 from __future__ import annotations
 
-from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import case_from_json
-from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof_model.explain.explanation import explain
@@ -16,20 +13,6 @@ from ackproof_model.replay.account import Account
 from ackproof_model.replay.metadata import replay
 from ackproof_model.replay.observed import observe
 from ackproof_model.replay.samples import replay_samples
-
-
-def replay_run(run: CaseDir) -> ConformanceFile:
-    """Replay an audited run and write `conformance.json`; of a run that cannot be replayed it says why.
-
-    Raises `BadInput` without a readable `case.json`.
-    """
-    case = case_from_json(CaseFile.load(run.case_json).resolved)
-    try:
-        told = conform(run, case)
-    except BadInput as error:
-        told = ConformanceFile(not_replayed=(f"the run cannot be replayed: {error}",))
-    told.save(run.conformance_json)
-    return told
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:

@@ -13,7 +13,9 @@ from ackproof.judge import demands as place
 from ackproof.judge.demands import demands
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.model import PredictionFile
+from ackproof_model import oracle
 from ackproof_model.predict.answers import USUAL_STATES
+from ackproof_model.predict.prediction import predict_case
 
 EXPERIMENT = """\
 name: x
@@ -64,12 +66,12 @@ def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyp
     experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quick look leaves it open; what `predict` worked out says it, and is at hand then."""
-    monkeypatch.setattr(place, "QUICK_STATES", 1)
+    monkeypatch.setattr(oracle, "QUICK_STATES", 1)
     file = experiment('{lost: "> 0"}')
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
     assert demands(cases(load(file))).impossible == []
     (case,) = cases(load(file))
-    said = place.predict_case(case).of("lost")
+    said = predict_case(case).of("lost")
     assert said is not None and said.chance == "impossible"
     (text,) = demands(cases(load(file))).impossible
     assert "demands what is predicted impossible: lost: none of" in text
@@ -121,8 +123,8 @@ def test_a_long_look_is_taken_only_where_every_world_is_known(  # type: ignore[n
         looks.append(max_states)
         return PredictionFile()
 
-    monkeypatch.setattr(place, "scopes_of", lambda _cases: (1, 2))
-    monkeypatch.setattr(place, "remembered", lambda scope: scope if scope in known else None)
-    monkeypatch.setattr(place, "predict_case", look)
+    monkeypatch.setattr(oracle, "scopes_of", lambda _cases: (1, 2))
+    monkeypatch.setattr(oracle, "remembered", lambda scope: scope if scope in known else None)
+    monkeypatch.setattr(oracle, "predict_case", look)
     assert demands(cases(load(experiment('{lost: "> 0"}')))).impossible == []
-    assert looks == [{"quick": place.QUICK_STATES, "usual": USUAL_STATES}[most]]
+    assert looks == [{"quick": oracle.QUICK_STATES, "usual": USUAL_STATES}[most]]

@@ -1,0 +1,26 @@
+"""Packages beside the core, found by their entry points (pyproject.toml), never by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+ORACLE: Final = "ackproof.oracle"
+"""Model of Kafka that predicts and replays runs: see `ackproof.judge.oracle`."""
+SIMULATOR: Final = "ackproof.simulator"
+"""What `backend: model` and `--simulate` take: see `ackproof.run.simulator`."""
+VIEWS: Final = "ackproof.views"
+"""Run directories as views of a Spark session: see `ackproof.api`."""
+
+
+def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
+    """Import what an installed package offers in a group, the first by name. None if no package does."""
+    found = sorted(entry_points(group=group), key=lambda point: point.name)
+    return found[0].load() if found else None
+
+
+def load_commands() -> Iterator[Any]:
+    """Import the commands that installed packages add to the command line, by name."""
+    for point in sorted(entry_points(group="ackproof.commands"), key=lambda point: point.name):
+        yield point.load()

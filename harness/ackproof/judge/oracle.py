@@ -1,0 +1,120 @@
+"""The oracle: which anomalies Kafka's protocol allows in a run, and which observed steps explain its losses.
+
+The reference implementation answers, in a package beside the core (entry points `ackproof.oracle`). Where it is not
+installed, and for a cluster that somebody else runs, the settings alone decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final, Protocol
+
+from ackproof.base.errors import BadInput
+from ackproof.base.extensions import ORACLE, load_extension
+from ackproof.experiment.case import Case
+from ackproof.experiment.promises import Promises, rule
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly
+from ackproof.rundir.documents import AuditFile, CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ClassExplained, ConformanceFile, PredictedClass, PredictionFile
+
+NOT_INSTALLED: Final = (
+    "no model of Kafka is installed (the package ackproof_model): the settings alone decide"
+)
+FOREIGN: Final = "a cluster that someone else runs: what its controllers decided is not seen"
+
+
+class Oracle(Protocol):
+    """What a model of Kafka answers. Both are functions of the case and of what the run left on disk."""
+
+    def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
+        """Predict each anomaly class by the faults that an audited run showed.
+
+        Without a run: by the faults that the case plans, within a fraction of a second. Raises `BadInput` for files
+        that cannot be read.
+        """
+
+    def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
+        """Replay the observed steps of an audited run. Raises `BadInput` for files that cannot be read."""
+
+
+class SettingsOracle:
+    """Oracle without a model: nothing is replayed, and each class is predicted by the settings alone."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
+        """Predict by `experiment.promises`."""
+        observed = run is not None
+        return add_settings(case, PredictionFile(not_predicted=(self._why,), observed=observed))
+
+    def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
+        """Count all losses as not replayed."""
+        counts = AuditFile.load(run.audit_json).counts
+        classes = tuple(
+            ClassExplained(anomaly=name, count=count, explained=0, not_replayed=count)
+            for name in (Anomaly.LOST, Anomaly.DISPLACED, *REMOVED)
+            if (count := counts.get(name, 0))
+        )
+        return ConformanceFile(not_replayed=(self._why,), classes=classes)
+
+
+def oracle_for(case: Case) -> Oracle:
+    """Return the oracle that a verdict on this case rests on."""
+    return SettingsOracle(FOREIGN) if case.experiment.ground.foreign else _installed_oracle()
+
+
+@cache
+def _installed_oracle() -> Oracle:
+    make: Callable[[], Oracle] | None = load_extension(ORACLE)
+    return SettingsOracle(NOT_INSTALLED) if make is None else make()
+
+
+def predict_run(run: CaseDir) -> PredictionFile:
+    """Predict what may happen to an audited run, and write `prediction.json`.
+
+    Raises `BadInput` for files that are missing or broken.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    file = oracle_for(case).predict(case, run)
+    file.save(run.prediction_json)
+    return file
+
+
+def replay_run(run: CaseDir) -> ConformanceFile:
+    """Replay an audited run, and write `conformance.json`; for a run that cannot be replayed it says why.
+
+    Raises `BadInput` without a readable `case.json`.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    try:
+        file = oracle_for(case).replay(case, run)
+    except BadInput as error:
+        file = ConformanceFile(not_replayed=(f"the run cannot be replayed: {error}",))
+    file.save(run.conformance_json)
+    return file
+
+
+def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
+    """Add the classes of which the prediction says nothing, by the rules of the settings."""
+    general = [one for one in prediction.classes if not one.partitions]
+    predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
+    added: dict[PredictedClass, list[str]] = {}
+    topics = case.experiment.topic_names()
+    for anomaly in (name for name in Anomaly if name not in LIVENESS):
+        for topic in topics:
+            if predicted & {(anomaly, ""), (anomaly, topic)}:
+                continue
+            ruling = rule(anomaly, Promises.of(case.planned, topic))
+            entry = PredictedClass(
+                anomaly=anomaly, chance=ruling.foreseen, why=ruling.foretold, explored=False
+            )
+            added.setdefault(entry, []).append(topic)
+    whole = (
+        entry if len(names) == len(topics) else entry.model_copy(update={"topics": tuple(names)})
+        for entry, names in added.items()
+    )
+    return prediction.model_copy(update={"classes": (*prediction.classes, *whole)})

@@ -1,0 +1,32 @@
+"""The oracle of the judge (`ackproof.judge.oracle`), answered by the reference implementation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import ConformanceFile, PredictionFile
+from ackproof_model.predict.answers import USUAL_STATES, remembered
+from ackproof_model.predict.prediction import predict_case, predict_run, scopes_of
+from ackproof_model.replay.document import conform
+
+QUICK_STATES: Final = 20_000
+"""Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
+
+
+class ReferenceOracle:
+    """Explorer of small worlds, and replay of what controllers and brokers did."""
+
+    def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
+        """Predict a run by its timeline and metadata log; a case alone within `QUICK_STATES`."""
+        if run is None:
+            known = all(remembered(scope) is not None for scope in scopes_of([case]))
+            return predict_case(case, max_states=USUAL_STATES if known else QUICK_STATES)
+        counts = AuditFile.load(run.audit_json).counts
+        return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
+
+    def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
+        """Replay an audited run. Raises `BadInput` for files that are broken."""
+        return conform(run, case)
