@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ackproof.audit.cuts import GREATEST, IDENTITY, LEAST, OFFSET, TIME, Axis, Source, cut, ranges
-from ackproof.ledgers.load import Stream
-from ackproof.ledgers.spill import Spilled
+from ackproof.audit.planning import GREATEST, IDENTITY, LEAST, OFFSET, TIME, Axis, Source, cut, ranges
+from ackproof.ledgers.load import Spilled, Stream
 
 
 def source(stream: Stream, low: int, high: int, rows: int) -> Source:

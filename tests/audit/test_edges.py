@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit.handed import Handed
 from ackproof.audit.identity import distinct_copies
-from ackproof.audit.outputs import Outputs
+from ackproof.audit.outputs import Handed, Outputs
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.planning import plan
 from ackproof.audit.series import _latencies
+from ackproof.audit.shares import Register, shares
 from ackproof.audit.units import Limits, Target
-from ackproof.audit.unmatched import Register, shares
 from ackproof.base import processes
 from ackproof.ledgers.clients import ListedClient, read_clients
 from ackproof.ledgers.directory import Part, RowGroup, examine, unreadable

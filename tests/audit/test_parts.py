@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.handed import Handed
-from ackproof.audit.outputs import Outputs
+from ackproof.audit.outputs import FindingsWriter, Handed, Outputs
 from ackproof.audit.planning import bucket_units, plan, tasks
+from ackproof.audit.shares import UNMATCHED, Register, shares
 from ackproof.audit.units import Limits, Target
-from ackproof.audit.unmatched import UNMATCHED, Register, shares
 from ackproof.ledgers.directory import Part, RowGroup
+from ackproof.ledgers.load import SpillFile
 from ackproof.ledgers.lookup import Identities, Lookup, covered, highest_over
 from ackproof.ledgers.rows import (
     Rows,
@@ -32,7 +31,6 @@ from ackproof.ledgers.rows import (
     order_of,
     squeezed,
 )
-from ackproof.ledgers.spill import SpillFile
 from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
@@ -273,7 +271,7 @@ def test_arrow_and_back(values, start, stop) -> None:
 
 
 def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("ackproof.audit.findings_file._FLUSH_ROWS", 10)
+    monkeypatch.setattr("ackproof.audit.outputs._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = FindingsWriter(path)
     rows = Rows({"offset": np.arange(25), "producer": constant(3, "i4", 25)}, 25)

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit import results
-from ackproof.audit.findings_file import findings_file
-from ackproof.audit.outputs import Outputs
+from ackproof.audit.outputs import Outputs, findings_file
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Counted, Limits
 from ackproof.base.errors import AuditFailed

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.ledgers.lookup import Runs
 from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows
-from ackproof.ledgers.runs import Runs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import Read as ReadRange

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.ledgers.ends import hole
+from ackproof.ledgers.clients import hole
 from ackproof.plan.cases import cases, load
 from ackproof.run.conclude import CaseResult, conclude, run_stages
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile

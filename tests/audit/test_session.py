@@ -24,8 +24,8 @@ from ackproof.audit.units import Limits
 from ackproof.base import processes
 from ackproof.base.errors import AuditFailed
 from ackproof.base.wait import wait_until
-from ackproof.spark import driver, session, watch, workers
-from ackproof.spark.edge_rdd import RddEdge
+from ackproof.spark import driver, job, session, workers
+from ackproof.spark.edges import RddEdge
 
 from .ledgers import findings_of, write_ledger
 from .local import audited
@@ -148,15 +148,15 @@ def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
 def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
     """Whoever waits is back within two seconds, also where Spark does not answer."""
     goes_on, said, cancelled, asked = threading.Event(), [], [], set()
-    monkeypatch.setattr(watch, "_LOOK_S", 0.01)
-    monkeypatch.setattr(watch, "_TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(job, "_LOOK_S", 0.01)
+    monkeypatch.setattr(job, "_TELL_EVERY_S", 0.05)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     main = threading.get_ident()
     threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     began = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            watch.watched(
+            job.watched(
                 lambda: goes_on.wait(60),
                 lambda: cancelled.append(1) or goes_on.wait(60),
                 lambda: asked.add(threading.get_ident()) or (1, 3),
@@ -166,7 +166,7 @@ def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> Non
     finally:
         signal.signal(signal.SIGINT, before)
         goes_on.set()
-    assert time.monotonic() - began < 0.5 + 2 * watch.CANCEL_S + 1
+    assert time.monotonic() - began < 0.5 + 2 * job.CANCEL_S + 1
     assert (cancelled, said) == ([1], ["counting: 1 of 3 tasks done"])
     assert asked
     assert main not in asked, "py4j tells of an interrupt within a call by a traceback"

@@ -50,7 +50,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from ackproof import audit
-from ackproof.spark import edge_rdd
+from ackproof.spark import edges
 from ackproof.spark.session import Starting, Where
 from ackproof.spark.job import Job
 from ackproof.audit.units import Limits
@@ -65,7 +65,7 @@ print(json.dumps([results[0].code, results[0].reasons]))
 """
 PLANTED = """
 from ackproof.audit import stages
-honest = edge_rdd.carried
+honest = edges.carried
 def carried(task):
     run = honest(task)
     if task in (stages._start_task, stages._started_task):
@@ -78,13 +78,13 @@ def carried(task):
             {then}
         return iter(found)
     return attempt
-edge_rdd.carried = carried
+edges.carried = carried
 """
 """What the first attempts of a task do once they have done its work."""
 FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it did its work, and failed")')
 LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
 COMPILED = """
-honest = edge_rdd.carried
+honest = edges.carried
 def carried(task):
     run = honest(task)
     def attempt(items):
@@ -92,7 +92,7 @@ def carried(task):
         assert ".zip" not in pyspark.__file__, pyspark.__file__
         return run(items)
     return attempt
-edge_rdd.carried = carried
+edges.carried = carried
 """
 """Spark's zip of pyspark, in which nothing is compiled, takes 2 s of the start of each worker."""
 SLEEPS = """

@@ -9,12 +9,10 @@ from operator import add
 
 import numpy as np
 
-from ackproof.audit.commits import CommitAudit
-from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.handed import Handed
 from ackproof.audit.identity import IdentityAudit, Reads
-from ackproof.audit.order import Walk, walk
-from ackproof.audit.places import PartitionAudit
+from ackproof.audit.offsets import PartitionAudit, Walk, walk
+from ackproof.audit.outputs import FindingsWriter, Handed
+from ackproof.audit.shares import CommitAudit
 from ackproof.ledgers.load import STREAMS, Stream
 from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly

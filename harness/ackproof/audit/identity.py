@@ -3,7 +3,7 @@ phantom, misrouted, corrupted. A bucket that is cut is cut at borders of seq, so
 identities but for what is in order across the borders (`crossings`).
 
 What a bucket cannot know by itself goes out: which identities it produced and holds, and the final
-rows of identities that it did not produce. `ackproof.audit.unmatched` brings these together.
+rows of identities that it did not produce. `ackproof.audit.shares` brings these together.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from ackproof.audit.commits import CommitAudit
-from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.handed import Handed
+from ackproof.audit.outputs import FindingsWriter, Handed
 from ackproof.audit.removed import RemovedRecords
-from ackproof.audit.unmatched import UNMATCHED
+from ackproof.audit.shares import UNMATCHED, CommitAudit
 from ackproof.ledgers.directory import Rejected
 from ackproof.ledgers.lookup import Identities, Lookup, highest_over
 from ackproof.ledgers.rows import (

@@ -14,12 +14,21 @@ from pathlib import Path
 
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
-from ackproof.audit.deleted import SPARED
-from ackproof.audit.outputs import Outputs
+from ackproof.audit.outputs import SPARED, Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
-from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
+from ackproof.audit.results import (
+    BAD_INPUT,
+    COUNTED,
+    INCOMPLETE,
+    AuditResult,
+    add_unrecovered,
+    deleted_of,
+    findings_of,
+    sums_of,
+    unexplained,
+    windows_of,
+)
 from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
-from ackproof.audit.soaked import deleted_of, findings_of, sums_of, unexplained, windows_of
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -30,7 +39,6 @@ from ackproof.audit.units import (
     do_whole,
     unreadable_parts,
 )
-from ackproof.audit.unrecovered import add_unrecovered
 from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.ledgers.directory import Ledger, Rejected, examine
 from ackproof.ledgers.load import Mistrusted, UnreadablePart
@@ -38,8 +46,7 @@ from ackproof.ledgers.transactions import TransactionFiles, look
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal, read_removals
 from ackproof.rundir.windows import WindowFile
-from ackproof.spark.job import Edge, Key
-from ackproof.spark.watch import Progress
+from ackproof.spark.job import Edge, Key, Progress
 
 Edges = Callable[[], Edge]
 

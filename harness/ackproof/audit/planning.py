@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 from itertools import chain
-from typing import TypeVar
+from typing import Final, TypeVar
 
+import numpy as np
+
+from ackproof.audit.bucket import Streams
 from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Unit, Whole
 from ackproof.ledgers.directory import SCHEMAS, Ledger, Part, RowGroup
-from ackproof.ledgers.load import Piece, Stream
-from ackproof.ledgers.spill import Spilled
+from ackproof.ledgers.load import PHASES, Mistrusted, Piece, Spilled, Stream, read
+from ackproof.ledgers.rows import Rows
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import filled
 
@@ -105,3 +108,166 @@ def fewer(count: int, cores: int) -> int:
 def _without_statistics(part: Part) -> Part:
     groups = tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
     return replace(part, groups=groups)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A way to cut a bucket."""
+
+    keys: Mapping[Stream, str]
+    """By which column each stream is cut; the others are not needed."""
+    needed: frozenset[str]
+    """Columns."""
+    light: frozenset[Stream] = frozenset()
+    """Of these a row takes a third of the time of one of the others."""
+
+
+_READS: Final[tuple[Stream, ...]] = ("live", "final", "live committed", "committed")
+_RECORD: Final = frozenset({"offset", "producer", "seq", "intact"})
+ORDER: Final = Axis(
+    dict.fromkeys(_READS, "read_seq"), _RECORD | {"reader", "assignment", "read_seq", "leader_epoch"}
+)
+IDENTITY: Final = Axis(
+    dict.fromkeys(("produced", *_READS[1:]), "seq"),
+    _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
+)
+OFFSET: Final = Axis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
+TIME: Final = Axis(
+    {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},
+    frozenset({"outcome", "at_ns", "latency_ns", "read_ns"}),
+    frozenset({"live", "live committed"}),
+)
+
+_LIGHT: Final = 1 / 3
+_OPENED: Final = 30_000
+"""What a row group costs besides its rows, in rows; no more than they do, so that no range holds twice its share."""
+LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of a bucket in one place: a row group, or what a task put aside."""
+
+    held: Piece | tuple[Stream, Spilled]
+
+    @property
+    def rows(self) -> int:
+        return self.held.rows if isinstance(self.held, Piece) else self.held[1].rows
+
+    def keys(self, axis: Axis) -> set[str]:
+        return {axis.keys[stream] for stream in self.streams & axis.keys.keys()}
+
+    def span(self, key: str) -> tuple[int, int]:
+        """The least and the greatest value."""
+        return (self.held.groups[0] if isinstance(self.held, Piece) else self.held[1]).spans[key]
+
+    @property
+    def streams(self) -> set[Stream]:
+        """Those of which it may hold rows."""
+        if not isinstance(self.held, Piece):
+            return {self.held[0]}
+        if self.held.part.kind == "produced":
+            return {"produced"}
+        phase = self.held.groups[0].phase
+        # A phase that means nothing is found by whoever reads its rows.
+        return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
+
+    def cost(self, axis: Axis) -> float:
+        """Of its rows, in rows."""
+        return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
+
+    def read(self, place: TopicPartition, axis: Axis) -> Iterator[tuple[Stream, Rows]]:
+        """What an axis needs. Raises as `load.read` does, OSError."""
+        if not isinstance(self.held, Piece):
+            yield self.held[0], self.held[1].load()
+            return
+        spans = self.held.groups[0].spans
+        for stream, at, rows in read(self.held, needed=axis.needed):
+            if at != place or stream not in self.streams:
+                raise Mistrusted(self.held.part.path)
+            if (key := axis.keys.get(stream)) is None:
+                continue
+            least, greatest = spans[key]
+            if rows[key].min() < least or rows[key].max() > greatest:
+                raise Mistrusted(self.held.part.path)
+            yield stream, rows
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Those rows of a bucket whose key is in a range, from `low` to `last`."""
+
+    sources: tuple[Source, ...]
+    axis: Axis
+    low: int
+    last: int
+    rows: int
+    """About so many."""
+
+    def load(self, place: TopicPartition) -> Streams:
+        """Read them. Raises as `Source.read` does."""
+        found = Streams()
+        for source in self.sources:
+            for stream, rows in source.read(place, self.axis):
+                key = rows[self.axis.keys[stream]]
+                inside = (key >= self.low) & (key <= self.last)
+                found.add(stream, rows if inside.all() else rows.take(inside))
+        return found
+
+
+def ranges(sources: Sequence[Source], axis: Axis, most: int) -> int:
+    """How many it takes, of about `most` rows or less; of light ones, of about three times as many."""
+    return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
+
+
+def cut(
+    sources: Sequence[Source], axis: Axis, count: int, *, led_by: Stream | None = None, multiple: int = 1
+) -> list[Cut]:
+    """In so many ranges, or fewer, that cost the same, as far as the footers tell, in ascending order.
+
+    `led_by`: the stream whose row groups say best where rows lie; `multiple`: borders are multiples of it.
+    """
+    spans = [
+        (source, min(low for low, _ in found), max(high for _, high in found))
+        for source in sources
+        if source.rows and (found := [source.span(key) for key in source.keys(axis)])
+    ]
+    rows = sum(source.rows for source, _, _ in spans)
+    leading = [one for one in spans if led_by in one[0].streams] or spans
+    costs = [(low, high, source.cost(axis)) for source, low, high in leading]
+    borders = _borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
+    borders = sorted({border // multiple * multiple for border in borders})
+    return [
+        Cut(
+            tuple(source for source, least, greatest in spans if least <= last and greatest >= low),
+            axis,
+            low,
+            last,
+            rows // (len(borders) + 1),
+        )
+        for low, last in zip([LEAST, *borders], [*(one - 1 for one in borders), GREATEST], strict=True)
+    ]
+
+
+def _borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
+    """Where ranges of about the same cost begin, if that lies evenly in the span of each row group."""
+    if count < 2 or not spans:
+        return []
+    base = min(low for low, _, _ in spans)
+    at = np.array([[low - base, high + 1 - base] for low, high, _ in spans], np.float64)
+    density = np.array([cost / (high + 1 - low) for low, high, cost in spans])
+    points = np.concatenate([at[:, 0], at[:, 1]])
+    order = np.argsort(points, kind="stable")
+    points = points[order]
+    height = np.cumsum(np.concatenate([density, -density])[order])
+    mass = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(points))])
+    wanted = mass[-1] * np.arange(1, count) / count
+    # Near the greatest of all numbers a float is rounded to one beyond it.
+    return [min(base + int(one), GREATEST) for one in np.interp(wanted, mass, points)]
+
+
+def narrow(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[Source]:
+    """A source for each row group."""
+    return [Source(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
+        Source(held) for held in spilled
+    ]

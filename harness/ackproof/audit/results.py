@@ -6,26 +6,33 @@ is also where nothing can be renamed, and a reader sees the older audit or this 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.audit.findings_file import findings_file
-from ackproof.audit.outputs import Outputs
+from ackproof.audit.outputs import NOTHING_DELETED, Deleted, Outputs, findings_file
 from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Counted
+from ackproof.base.errors import BadInput
+from ackproof.ledgers.directory import Ledger, Rejected
+from ackproof.ledgers.lookup import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.arrow import numbers, repeated
-from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
-from ackproof.rundir.layout import SERIES_FILE, CaseDir
+from ackproof.rundir.documents import AuditFile, DeletedWindows, FinalReadFlaws, RecordCounts
+from ackproof.rundir.layout import SERIES_FILE, CaseDir, client_folder
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import SERIES
+from ackproof.rundir.parts import DELETED
+from ackproof.rundir.schema import FINDINGS, SERIES
+from ackproof.rundir.windows import WindowFile, window_findings, windows
 
 COUNTED = int(ExitCode.PASS)
 INCOMPLETE = int(ExitCode.INCONCLUSIVE)
@@ -117,3 +124,109 @@ def withdraw(directory: Path) -> None:
     for path in older:
         path.unlink(missing_ok=True)
     storage.remove_empty(case.findings)
+
+
+_OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
+
+
+def windows_of(case: CaseDir) -> tuple[WindowFile, ...]:
+    """Those of a soak of which some were deleted; nothing of any other run. Raises `Rejected`."""
+    try:
+        found = tuple(windows(case))
+    except BadInput as error:
+        raise Rejected(str(error)) from error
+    return found if any(one.deleted for one in found) else ()
+
+
+def unexplained(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
+    """Clients of which parts are said to be deleted, where a soak deleted none: nobody counted what they held."""
+    return [
+        f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
+        for (kind, client), parts in ledger.deleted.items()
+        if parts and not found
+    ]
+
+
+def deleted_of(found: Sequence[WindowFile], ledger: Ledger) -> Deleted:
+    """What the passes must know of these windows."""
+    gone = [one for one in found if one.deleted]
+    if not gone:
+        return NOTHING_DELETED
+    starts = {one.place: one.end for one in gone[-1].read}
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for producer, first, last in _spans(ledger, {name for one in gone for name in one.parts}):
+        spans[producer].append((first, last))
+    return Deleted(starts, {producer: Runs.of(found) for producer, found in spans.items()})
+
+
+def _spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
+    """Of the parts of producers that were deleted, and of those of these names that are there."""
+    for client, producer in ledger.producers.items():
+        for first, last, rows in ledger.deleted.get(("produced", client), ()):
+            if rows:
+                yield producer, first, last
+    for part in ledger.parts:
+        name = f"{client_folder(part.client)}/{Path(part.path).name}"
+        if part.kind == "produced" and name in audited and part.client in ledger.producers:
+            yield ledger.producers[part.client], *part.numbers
+
+
+def sums_of(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
+    """What all windows counted. `spared`: attempts that the ledgers have, of records that were deleted."""
+    if not found:
+        return None
+    sums = {name: sum(getattr(one, name) for one in found) for name in _OUTCOMES}
+    read = RecordCounts(
+        **sums,
+        consumed_live=sum(one.live for one in found),
+        consumed_final=sum(one.followed for one in found),
+    )
+    gone = sum(
+        rows for (kind, _), parts in ledger.deleted.items() if kind == "produced" for _, _, rows in parts
+    )
+    deleted = sum(one.deleted for one in found)
+    return DeletedWindows(windows=deleted, records=read, gone=gone, spared=spared)
+
+
+def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
+    """Write what deleted windows found (what no configuration forbids) into a file; how many of each class.
+
+    Raises OSError.
+    """
+    counts: Counter[str] = Counter()
+    paths = [window_findings(case, one.number) for one in found if one.deleted and one.counts]
+    if paths:
+        with findings_file(into) as writer:
+            for path in paths:
+                table = storage.table(path)
+                counts.update(table["class"].to_pylist())
+                writer.write_table(table)
+    return counts
+
+
+def add_unrecovered(outputs: Outputs, counted: Counted) -> None:
+    """Count them and write their findings; nothing for a run that was not watched. Raises OSError, `BadInput`."""
+    path = outputs.case.recovery
+    if not path.exists():
+        return
+    file = RecoveryFile.load(path)
+    for name in LIVENESS:
+        counted.counts[name] += len(file.of(name))
+    if not file.unrecovered:
+        return
+    findings = outputs.findings("recovery")
+    with findings_file(findings) as writer:
+        writer.write_table(pa.Table.from_pylist([_row(one) for one in file.unrecovered], schema=FINDINGS))
+    counted.findings.append(findings.name)
+
+
+def _row(one: Unrecovered) -> dict[str, object]:
+    return {
+        "class": one.anomaly,
+        "topic": one.topic,
+        "partition": one.partition,
+        "producer": one.number if one.anomaly == Anomaly.STUCK_PRODUCER else -1,
+        "offset": one.last_stable if one.anomaly == Anomaly.HANGING_TRANSACTION else -1,
+        "seq": -1,
+        "detail": one.seen,
+    }

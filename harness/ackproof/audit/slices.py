@@ -18,8 +18,6 @@ from itertools import zip_longest
 import numpy as np
 
 from ackproof.audit.bucket import BACK, both_live, counted_of, read_in_order, rewound
-from ackproof.audit.commits import CommitAudit
-from ackproof.audit.cuts import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow, ranges
 from ackproof.audit.identity import (
     COPIES,
     LOST,
@@ -30,14 +28,13 @@ from ackproof.audit.identity import (
     distinct_copies,
     reordered_below,
 )
-from ackproof.audit.order import GAPS, between
-from ackproof.audit.places import MOST_PLACES, PartitionAudit
+from ackproof.audit.offsets import GAPS, MOST_PLACES, PartitionAudit, between
+from ackproof.audit.planning import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow, ranges
 from ackproof.audit.series import series_of
+from ackproof.audit.shares import CommitAudit, Share, shares
 from ackproof.audit.units import TROUBLES, BucketUnit, Counted, Limits, Target, Trouble, write_series
-from ackproof.audit.unmatched import Share, shares
-from ackproof.ledgers.load import STREAMS, Stream
+from ackproof.ledgers.load import STREAMS, Spilled, SpillFile, Stream
 from ackproof.ledgers.rows import FINAL, LIVE, Rows, Schema, concat, empty
-from ackproof.ledgers.spill import Spilled, SpillFile
 from ackproof.ledgers.transactions import Table
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal

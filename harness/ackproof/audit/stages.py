@@ -24,6 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ackproof.audit.planning import AnyUnit, fewer, tasks
+from ackproof.audit.shares import Share
 from ackproof.audit.slices import (
     OrderUnit,
     Placed,
@@ -51,7 +52,6 @@ from ackproof.audit.units import (
     do_split,
     do_whole,
 )
-from ackproof.audit.unmatched import Share
 from ackproof.rundir.arrow import calm_arrow
 from ackproof.spark.job import Edge, Job, Key
 

@@ -16,18 +16,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from ackproof.audit.bucket import Audited, Streams, Totals, together
-from ackproof.audit.commits import CommitAudit
-from ackproof.audit.deleted import NOTHING_DELETED, Deleted
-from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.outputs import Outputs
-from ackproof.audit.places import MOST_PLACES
+from ackproof.audit.offsets import MOST_PLACES
+from ackproof.audit.outputs import NOTHING_DELETED, Deleted, FindingsWriter, Outputs
 from ackproof.audit.removed import unknown_removal
 from ackproof.audit.series import Acks, series_of
-from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.audit.shares import CommitAudit, Share, resolve, shares
 from ackproof.ledgers.directory import Part, Rejected
-from ackproof.ledgers.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
+from ackproof.ledgers.load import STREAMS, Mistrusted, Piece, Spilled, SpillFile, Stream, UnreadablePart, read
 from ackproof.ledgers.rows import Rows, concat
-from ackproof.ledgers.spill import Spilled, SpillFile
 from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition

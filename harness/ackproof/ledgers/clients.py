@@ -7,13 +7,15 @@ from id to such an object, to a producer's number, or to nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ackproof.rundir.parts import SHARE, PartEnd
 from ackproof.rundir.payload import Keys
 
-if TYPE_CHECKING:  # Spark's workers import this module, and pydantic would cost each of them 0.1 s
+if TYPE_CHECKING:
     from pydantic import JsonValue
 
 
@@ -83,3 +85,43 @@ def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     )
     committed = told.get("kind") == "final" and told.get("isolation") == "read_committed"
     return ListedClient(str(name), number, told.get("killed") is True, committed, keys)
+
+
+def differing(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Name of a part → what is wrong with it. `found`: the parts that are there, with the digest of each."""
+    listed = {part.name: part for part in end}
+    for part in end:
+        if part.name not in found:
+            moved = next((name for name, sha256 in found.items() if sha256 == part.sha256), None)
+            where = f"; {moved} is the same file" if moved else ""
+            yield part.name, f"END lists {part}, which is not there{where}"
+    for name, sha256 in found.items():
+        if name not in listed:
+            same = next((part.name for part in end if part.sha256 == sha256), None)
+            yield (
+                name,
+                "not among the parts that END lists, not counted" + (f"; it is {same} again" if same else ""),
+            )
+        elif sha256 != listed[name].sha256:
+            yield name, f"not the file of which END says: {listed[name]}; not counted"
+
+
+def hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
+    """What is wrong with the numbers of a client's rows, which count from 0 (or a SHARE) without holes.
+
+    `spans`: first, last and rows of each part that has rows.
+    """
+    expected = 0
+    for first, last, rows in sorted(spans):
+        if first < 0:
+            continue  # a footer without statistics: parts of other tools
+        if first != expected and (first % SHARE or first < expected):
+            return (
+                f"its rows {expected:,} to {first - 1:,} are in no part"
+                if first > expected
+                else f"its rows from {first:,} on are there twice"
+            )
+        if last - first + 1 != rows:
+            return f"{rows:,} rows are numbered {first:,} to {last:,}"
+        expected = last + 1
+    return None

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from ackproof.ledgers import ends
-from ackproof.ledgers.clients import ListedClients, read_clients
+from ackproof.ledgers.clients import ListedClients, differing, hole, read_clients
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.parts import (
@@ -173,7 +172,7 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
     name_of = folder.name.removeprefix("client=")
     ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone]
     listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
-    for name, flaw in [] if end is None else ends.differing(listed, digests):
+    for name, flaw in [] if end is None else differing(listed, digests):
         parts.pop(name, None)
         if name not in torn:
             flaws.append(f"{_short(folder / name, ledger.directory)}: {flaw}")
@@ -191,7 +190,7 @@ def _holes(ledger: Ledger, kind: Kind, folder: Path) -> list[str]:
     client = folder.name.removeprefix("client=")
     own = [part for part in ledger.parts if (part.kind, part.client) == (kind, client)]
     there = [(*part.numbers, part.rows) for part in own if part.rows]
-    found = ends.hole([*there, *ledger.deleted.get((kind, client), ())])
+    found = hole([*there, *ledger.deleted.get((kind, client), ())])
     return [f"{_short(folder, ledger.directory)}: {found}"] if found else []
 
 

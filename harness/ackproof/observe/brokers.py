@@ -13,7 +13,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.record_batches import Batch, batch_at
 from ackproof.cluster.wire import Connection, Question, WireError
-from ackproof.observe.asker import Asker
+from ackproof.observe.watcher import Asker
 from ackproof.rundir.observed import ROUND_EVERY_S, ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline

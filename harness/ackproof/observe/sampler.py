@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,7 @@ from typing import Final
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.observe.asker import Asker
-from ackproof.observe.views import Views
+from ackproof.observe.watcher import Asker
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
@@ -228,3 +227,59 @@ def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: 
         },
         eligible=state.eligible,
     )
+
+
+FORGET_AFTER_LOOKS: Final = 50
+"""Who was not there to see a topic go does not know of its lives: after so many looks what is older is believed."""
+Age = tuple[int, int]
+"""Of a view: in which life of its topic, as far as that broker saw them, and the leader epoch."""
+
+
+@dataclass(frozen=True)
+class _View:
+    state: PartitionState
+    changed: int
+    """At which look."""
+    life: int
+
+    @property
+    def age(self) -> Age:
+        return self.life, self.state.leader_epoch
+
+
+class Views:
+    """The views of all brokers, and the newest of each partition among those that answered."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, TopicPartition], _View] = {}
+        self._newest: dict[TopicPartition, tuple[Age, int]] = {}
+        """The newest that was seen of a partition, and at which look for the last time."""
+        self._look = 0
+
+    def merge(
+        self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
+    ) -> dict[TopicPartition, PartitionState]:
+        """The newest view of each partition, from what the brokers (by id) answered at one look."""
+        self._look += 1
+        best: dict[TopicPartition, _View] = {}
+        for broker, told in answered.items():
+            for place, state in told.items():
+                view = self._seen[broker, place] = self._since(self._seen.get((broker, place)), state)
+                held = best.get(place)
+                if held is None or (view.age, view.changed) > (held.age, held.changed):
+                    best[place] = view
+        return {place: view.state for place, view in best.items() if self._is_news(place, view.age)}
+
+    def _since(self, before: _View | None, state: PartitionState) -> _View:
+        if before is None:
+            return _View(state, self._look, 0)
+        if before.state == state:
+            return before
+        return _View(state, self._look, before.life + (state.leader_epoch < before.state.leader_epoch))
+
+    def _is_news(self, place: TopicPartition, age: Age) -> bool:
+        newest, seen = self._newest.get(place, (age, self._look))
+        if age < newest and self._look - seen < FORGET_AFTER_LOOKS:
+            return False
+        self._newest[place] = age, self._look
+        return True

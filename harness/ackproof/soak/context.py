@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ackproof.ledgers.lookup import Identities
+from ackproof.ledgers.lookup import Identities, Runs
 from ackproof.ledgers.rows import (
     PRODUCED,
     Array,
@@ -19,7 +19,6 @@ from ackproof.ledgers.rows import (
     distinct,
     group_starts,
 )
-from ackproof.ledgers.runs import Runs
 from ackproof.rundir.outcome import Outcome
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}

@@ -24,10 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from ackproof.audit.bucket import Audited, Streams
-from ackproof.audit.commits import CommitAudit
-from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.unmatched import Share, resolve, shares
-from ackproof.ledgers.lookup import Identities
+from ackproof.audit.outputs import FindingsWriter
+from ackproof.audit.shares import CommitAudit, Share, resolve, shares
+from ackproof.ledgers.lookup import Identities, Runs, in_runs
 from ackproof.ledgers.rows import (
     FINAL,
     LIVE,
@@ -41,7 +40,6 @@ from ackproof.ledgers.rows import (
     empty,
     group_starts,
 )
-from ackproof.ledgers.runs import Runs, in_runs
 from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup
 from ackproof.ledgers.load import Piece, Stream, UnreadablePart, read
+from ackproof.ledgers.lookup import Runs
 from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
-from ackproof.ledgers.runs import Runs
 from ackproof.rundir.arrow import calm_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition

@@ -25,7 +25,7 @@ from ackproof.base import processes
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AuditFailed
 from ackproof.provision.java import Java
-from ackproof.spark.watch import Progress
+from ackproof.spark.job import Progress
 from ackproof.spark.workers import code, is_local
 
 _FOLDER = "ackproof-spark-"
@@ -222,7 +222,8 @@ def _train(archive: Path) -> None:
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")
-    command = [sys.executable, "-W", "ignore", "-m", "ackproof.spark.training", str(unfinished)]
+    program = f"from ackproof.spark.session import train; train({str(unfinished)!r})"
+    command = [sys.executable, "-W", "ignore", "-c", program]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TRAIN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

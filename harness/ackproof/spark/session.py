@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackproof.provision.java import find_java
-from ackproof.spark.watch import CANCEL_S, Progress, in_background
+from ackproof.spark.job import CANCEL_S, Progress, in_background
 from ackproof.spark.workers import is_local
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ackproof.spark.job import Edge
+
+_TRAINED_WITHIN_S: Final = 120.0
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,10 @@ def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
     from pyspark import SparkContext
 
     if isinstance(spark, SparkContext):
-        from ackproof.spark.edge_rdd import RddEdge
+        from ackproof.spark.edges import RddEdge
 
         return RddEdge(spark, progress)
-    from ackproof.spark.edge_frame import FrameEdge
+    from ackproof.spark.edges import FrameEdge
 
     return FrameEdge(spark, progress)
 
@@ -226,3 +228,19 @@ class Starting:
     ) -> None:
         """End it, as `__exit__` does; one that nobody waited for ends once it is there, or with this process."""
         self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
+
+
+def train(archive: str) -> None:
+    """Run a job of two groups in a JVM that writes its class-data archive when it ends. For a process of its own."""
+    import psutil
+
+    from ackproof.spark.edges import RddEdge
+    from ackproof.spark.job import Job
+
+    options = f"-XX:ArchiveClassesAtExit={archive}"
+    with spark_context(Where("local[1]"), lambda _: None, options) as context:
+        messages, hand_on = [((number, 0), "a message") for number in range(2)], cast("Any", iter)
+        RddEdge(context, lambda _: None)(Job("training", messages, hand_on, hand_on, 2))
+        (jvm,) = psutil.Process().children()
+    jvm.terminate()
+    jvm.wait(_TRAINED_WITHIN_S)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ackproof.audit.superseded import Superseded
+from ackproof.audit.removed import Superseded
 from ackproof.ledgers.rows import Array, Rows, Schema, concat
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Keys

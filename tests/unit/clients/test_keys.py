@@ -6,7 +6,7 @@ import numpy as np
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackproof.observe.contents import Contents
+from ackproof.observe.replica_logs import Contents
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import HEADER, Keys, encoder
 

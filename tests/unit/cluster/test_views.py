@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackproof.cluster.asked import merge
 from ackproof.cluster.protocol import PartitionState
-from ackproof.observe.views import FORGET_AFTER_LOOKS, Views
+from ackproof.observe.sampler import FORGET_AFTER_LOOKS, Views
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
