@@ -81,7 +81,7 @@ def simulate(
     with ExitStack() as stack:
         mapper: Mapper | None = None
         if master is not None:
-            from ackproof_simulator.sweep_spark import over_spark
+            from ackproof_simulator.sweep import over_spark
 
             mapper = stack.enter_context(over_spark(master))
         elif seeds > FEW:

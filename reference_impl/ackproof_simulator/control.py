@@ -24,10 +24,9 @@ from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.journal import Journal
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Scene
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.quorum import NOBODY, Quorum
-from ackproof_simulator.requests import Scene
 
 RETRY = 100 * MS
 

@@ -25,12 +25,10 @@ from ackproof_reference.transactions import (
     marker_written,
     verified,
 )
-from ackproof_simulator.clock import MS
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Host
+from ackproof_simulator.clock import MS, seconds
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Host, Scene
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.producers import newest_known
-from ackproof_simulator.requests import Scene
-from ackproof_simulator.timing import seconds
 
 WRITE_NS: Final = 2 * MS
 """Until a decision has been written to the transaction log and replicated: the answer comes no sooner."""

@@ -1,7 +1,7 @@
-"""Connections between hosts: delay, jitter, order, cuts, silence, loss, bandwidth; and what a host misses while it
-stands still.
+"""Hosts, the connections between them, and the requests under way.
 
-A connection is named by who opened it (A -> B, as links are in an experiment) and carries both directions.
+Connections have delay, jitter, order, cuts, silence, loss and bandwidth. A connection is named by its opener (A -> B,
+as links in an experiment are) and carries both directions. A host that stands still misses what arrives meanwhile.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ackproof_simulator.clock import Act, Clock
+from ackproof_reference.messages import AlterPartition, Fetch, Produce
+from ackproof_simulator.clock import Act, Clock, Timing
+from ackproof_simulator.disks import Disks
+
+if TYPE_CHECKING:
+    from ackproof_simulator.partition import PartitionRun
+    from ackproof_simulator.producers import ClientBatch, Producer
 
 RETRANSMIT_NS = 200_000_000
 """TCP's smallest time-out before a lost packet is sent again; it doubles (RFC 6298, Linux's TCP_RTO_MIN)."""
@@ -252,3 +258,56 @@ class Network:
                 return
             if host.life == life:
                 act(*args)
+
+
+@dataclass
+class Scene:
+    """What all parts of a simulated run have around them; the controller and the clients are put into it last."""
+
+    clock: Clock
+    network: Network
+    disks: Disks
+    timing: Timing
+    random: Random
+    record_bytes: int
+    alter: Callable[[PartitionRun, int, AlterPartition], None] = field(init=False)
+    learned: Callable[[PartitionRun], None] = field(init=False)
+    advanced: Callable[[PartitionRun, int], None] | None = None
+    verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
+    """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
+
+
+class Asked(NamedTuple):
+    """A produce request at its leader: who sent it, over which connection, for which of its attempts."""
+
+    client: Producer
+    connection: Connection
+    generation: int
+    attempt: ClientBatch
+    since: int
+    request_timeout: int
+
+
+class Parked(NamedTuple):
+    """A fetch that waits at its leader."""
+
+    request: Fetch
+    connection: Connection
+    token: int
+
+
+@dataclass
+class Caught:
+    """What a leader remembers of a follower's fetches, to tell whether it lags (kafka.cluster.Replica)."""
+
+    caught_up: int
+    fetched: int
+    end_then: int
+
+    def note(self, offset: int, end: int, now: int) -> None:
+        """A fetch from an offset of a log that ends there; `now` by the leader's clock (Replica.updateFetchState)."""
+        if offset >= end:
+            self.caught_up = max(self.caught_up, now)
+        elif offset >= self.end_then:
+            self.caught_up = max(self.caught_up, self.fetched)
+        self.fetched, self.end_then = now, end

@@ -31,8 +31,7 @@ from ackproof_reference.node import Event, step
 from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import needs_verification
 from ackproof_simulator.clock import SECOND
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
-from ackproof_simulator.requests import Asked, Caught, Parked, Scene
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Asked, Caught, Connection, Host, Parked, Scene
 
 if TYPE_CHECKING:
     from ackproof_simulator.producers import ClientBatch

@@ -18,11 +18,9 @@ from ackproof.rundir.guarantees import reported
 from ackproof.rundir.outcome import Outcome
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.metadata import NO_LEADER
-from ackproof_simulator.clock import MS, SECOND
-from ackproof_simulator.network import TO_ACCEPTOR, Connection, Host, Network
+from ackproof_simulator.clock import MS, SECOND, seconds
+from ackproof_simulator.network import TO_ACCEPTOR, Asked, Connection, Host, Network, Scene
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
-from ackproof_simulator.requests import Asked, Scene
-from ackproof_simulator.timing import seconds
 
 FULL_RATE = 50_000.0
 """Records per second of all producers that stand for `rate: full`, about what a cluster of this harness takes."""

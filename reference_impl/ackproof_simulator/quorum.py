@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ackproof_simulator.clock import MS
-from ackproof_simulator.requests import Scene
+from ackproof_simulator.network import Scene
 
 NOBODY: Final = -1
 IDLE_NS: Final = 500 * MS

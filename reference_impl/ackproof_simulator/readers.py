@@ -14,10 +14,9 @@ from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch, end_of_epoch
 from ackproof_reference.transactions import aborted, last_stable_offset
 from ackproof_simulator.clock import MS
-from ackproof_simulator.network import Connection, Host
+from ackproof_simulator.network import Connection, Host, Scene
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import newest_known
-from ackproof_simulator.requests import Scene
 
 POLL = 5 * MS
 """From a new high watermark until the records are handed over, at most (fetch and poll)."""

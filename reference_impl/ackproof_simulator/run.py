@@ -14,10 +14,9 @@ from ackproof_model.predict.cases import code_for
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch
 from ackproof_reference.transactions import aborted, open_transactions
-from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.clock import MS, SECOND, seconds, timing_of
 from ackproof_simulator.producers import ClientBatch
 from ackproof_simulator.schedule import Say, Schedule
-from ackproof_simulator.timing import seconds, timing_of
 from ackproof_simulator.world import Setting, World, make_world
 
 REST_NS = SECOND

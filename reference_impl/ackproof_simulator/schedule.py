@@ -28,9 +28,8 @@ from ackproof.faults.life import (
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
 from ackproof.rundir.timeline import Happening
-from ackproof_simulator.clock import MS
+from ackproof_simulator.clock import MS, seconds
 from ackproof_simulator.faults.virtual import NotYet, Virtual, virtual_of
-from ackproof_simulator.timing import seconds
 from ackproof_simulator.world import World
 
 LOOK_NS = 10 * MS

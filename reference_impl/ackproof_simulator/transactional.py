@@ -19,10 +19,9 @@ import numpy.typing as npt
 from ackproof.rundir.ledger import TxnRow
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof_reference.messages import Error, Produce
-from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.clock import MS, SECOND, seconds
 from ackproof_simulator.coordinator import NOT_COORDINATOR, Coordinator
 from ackproof_simulator.producers import ClientBatch, Line, Producer
-from ackproof_simulator.timing import seconds
 
 _AGAIN_NS: Final = 50 * MS
 _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})

@@ -18,17 +18,15 @@ from ackproof_reference.placement import Broker as PlacedBroker
 from ackproof_reference.placement import place
 from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import last_stable_offset
-from ackproof_simulator.clock import Clock
+from ackproof_simulator.clock import Clock, Timing
 from ackproof_simulator.control import Control
 from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.journal import Change, Journal
-from ackproof_simulator.network import Host, Network
+from ackproof_simulator.network import Host, Network, Scene
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import ClientBatch, Line, Producer
 from ackproof_simulator.readers import Reader, Reset
-from ackproof_simulator.requests import Scene
-from ackproof_simulator.timing import Timing
 from ackproof_simulator.transactional import TransactionalProducer
 
 TRANSACTIONS: Final = "__transaction_state"

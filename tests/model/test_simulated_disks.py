@@ -14,7 +14,7 @@ from ackproof_model.replay.document import conform
 from ackproof_model.replay.observed import observe
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.disks import Disks
-from ackproof_simulator.faults.slow import SlowDiskRun
+from ackproof_simulator.faults.disks import SlowDiskRun
 from ackproof_simulator.run import Simulation, setting_of
 from simulated_run import simulated
 

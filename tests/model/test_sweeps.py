@@ -21,10 +21,17 @@ from ackproof.plan import load
 from ackproof.plan.cases import cases, reseeded
 from ackproof.rundir.layout import CaseDir
 from ackproof_simulator.backend import run_in_model
-from ackproof_simulator.counts import counts_of
-from ackproof_simulator.shrink import fewest, shrink
-from ackproof_simulator.statistics import bootstrap, wilson
-from ackproof_simulator.sweep import SweepOptions, in_processes, linger_for, runs_of, sweep, with_linger
+from ackproof_simulator.counts import bootstrap, counts_of, wilson
+from ackproof_simulator.sweep import (
+    SweepOptions,
+    fewest,
+    in_processes,
+    linger_for,
+    runs_of,
+    shrink,
+    sweep,
+    with_linger,
+)
 
 ROOT = Path(__file__).parents[2]
 MATRIX = ROOT / "experiments" / "acks-matrix.yaml"

@@ -1,15 +1,27 @@
-"""Log dirs that fail, in the model: nothing can be written there any more, so what lies in it is served no more."""
+"""Faults of disks: failing log dirs, truncated logs, deleted checkpoints, moves between log dirs, disks that stall.
+
+Nothing can be written to a failed log dir, so its replicas are served no more. Faults of files come down to offsets.
+The witness of a stalling disk is a timed write by the simulator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.experiment.kafka import numbers
 from ackproof.faults.disks.log_dirs import FailLogDir, FullDisk, LogDirFault
+from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
+from ackproof.faults.disks.slow_disk import SlowDisk
+from ackproof.faults.planned.move_log_dir import MoveLogDir
 from ackproof.rundir.metadata import BrokerChanged
-from ackproof_reference.controller import fence
-from ackproof_simulator.clock import MS
+from ackproof_reference.broker import with_checkpoint
+from ackproof_reference.controller import clear_eligible, fence
+from ackproof_reference.log import truncate
+from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.faults.processes import DownRun
-from ackproof_simulator.faults.virtual import does
+from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.journal import dir_name
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.world import World
@@ -107,3 +119,187 @@ def in_sync(world: World, nodes: Sequence[int]) -> bool:
         for node in nodes
         for partition in world.control.partitions
     )
+
+
+HEADER = 61
+"""Bytes of a batch before its records."""
+COPIED = 50 << 20
+"""Bytes that a broker copies from one log dir to another in a second."""
+
+
+@does(TruncateSegment)
+class TruncateRun(DownRun[TruncateSegment]):
+    """Killed, and the last bytes of its log are gone: with them each batch that is not whole any more."""
+
+    def kill(self, node: int) -> None:
+        partition = self.world.partition(*self.fault.place)
+        if node not in partition.brokers or not partition.log(node).batches:
+            raise FaultNotConfirmed(f"node {node} has nothing of {self.fault.place} that could be cut off")
+        self.world.control.kill(node)
+        broker = partition.brokers[node]
+        gone, keep = 0, broker.log.end
+        for batch in reversed(broker.log.batches):
+            if gone >= self.fault.bytes:
+                break
+            gone += HEADER + batch.length * partition.around.record_bytes
+            keep = batch.base
+        partition.brokers[node] = broker._replace(log=truncate(broker.log, keep))
+        self.witness = f"the log of node {node} ended at {broker.log.end}, now at {keep}"
+
+
+@does(DeleteCheckpoint)
+class CheckpointRun(DownRun[DeleteCheckpoint]):
+    """Killed, and a checkpoint is gone. Without high watermarks it begins at the start of its logs.
+
+    The others cost nothing here: a kill has the active segment recovered anyway, which finds its leader epochs; there
+    are no others; logs begin at 0.
+    """
+
+    def kill(self, node: int) -> None:
+        self.world.control.kill(node)
+        for partition in self.world.control.partitions:
+            if node in partition.brokers and self.fault.file == "replication-offset":
+                broker = partition.brokers[node]
+                partition.brokers[node] = with_checkpoint(broker, broker.log.start)
+
+
+@does(MoveLogDir)
+class MoveDirRun(Virtual[MoveLogDir]):
+    """Each replica is copied to the next log dir of its broker, which then tells the controller."""
+
+    def inject(self) -> str:
+        self.must_run()
+        place = self.fault.partition
+        self.partition = self.world.partition(place.topic, place.partition)
+        dirs = self.world.case.experiment.cluster.log_dirs
+        holding = [node for node in self.nodes if node in self.partition.image.partition.replicas]
+        if holding != list(self.nodes):
+            raise FaultNotConfirmed(f"not each of {self.names()} holds a replica of {place} that could move")
+        self.to = {node: (self.partition.folder_at(node) + 1) % dirs for node in self.nodes}
+        for node, folder in self.to.items():
+            copied = self.partition.log(node).end * self.partition.around.record_bytes
+            self.later(0.1 + copied / COPIED, self._moved, self.partition, node, folder, self.host(node).life)
+        return f"asked for the move of {place} at {self.names()}"
+
+    def _moved(self, partition: PartitionRun, node: int, folder: int, life: int) -> None:
+        control, disks = self.world.control, self.world.control.disks
+        if self.host(node).life != life:
+            return  # the copy is made anew at its start, which nobody waits for here
+        for at in (partition.folder_at(node), folder):
+            if disks.holds(node, at, self._moved, partition, node, folder, life):
+                return
+        if not self.host(node).running or not control.reaches(node):
+            self.later(0.1, self._moved, partition, node, folder, life)
+            return
+        partition.moved[node] = folder
+        if self.world.case.experiment.cluster.metadata.broker_controls:
+            return
+        self.world.journal.moving = True
+        state = partition.image.partition
+        image = partition.image._replace(partition=state._replace(epoch=state.epoch + 1))
+        if state.elr and numbers(self.world.case.experiment.cluster.kafka.version) < (4, 3):
+            # handleAssignReplicasToDirs builds its change as if eligible leader replicas were off.
+            image = clear_eligible(partition.image)
+        control.apply(partition, image)
+
+    def bites(self) -> bool:
+        """Each lies in the other log dir."""
+        now = {node: self.partition.folder_at(node) for node in self.nodes}
+        self.witness = f"{self.partition.topic}/{self.partition.number} lies in log dir " + ", ".join(
+            f"{folder + 1} of node {node}" for node, folder in now.items()
+        )
+        return now == self.to
+
+    def healed(self) -> bool:
+        return in_sync(self.world, self.nodes)
+
+
+@does(SlowDisk)
+class SlowDiskRun(Virtual[SlowDisk]):
+    """Frozen for `stall`, then 50 ms in which all goes through that has waited, and so on. Nothing ends."""
+
+    LET_THROUGH_S: ClassVar[float] = 0.05
+    WITHIN_S: ClassVar[float] = 93.0
+    """Three times the longest stall, and the time of a first freeze, as for the real one."""
+
+    over = is_still = False
+    error = ""
+
+    def inject(self) -> str:
+        self.must_run()
+        self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
+        self.probing: dict[int, int] = {}
+        self.longest = dict.fromkeys(self.nodes, 0)
+        self._freeze()
+        if self.error:
+            raise FaultNotConfirmed(f"slow_disk: {self.error}")
+        return f"{self.names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
+
+    def _freeze(self) -> None:
+        if self.over:
+            return
+        disks = self.world.control.disks
+        if any(disks.still(node, folder) for node, folder in self.folders.items()):
+            # FIFREEZE says EBUSY.
+            self.over, self.error = True, "another fault has frozen the file system"
+            return
+        self.is_still = True
+        quorum = self.world.control.quorum
+        for node, folder in self.folders.items():
+            disks.freeze(node, folder, quorum.known)
+        self.world.control.look()
+        self.later(self.fault.stall, self._let_through)
+
+    def _let_through(self) -> None:
+        if not self.over:
+            self._thaw()
+            self.later(self.LET_THROUGH_S, self._freeze)
+
+    def _thaw(self) -> None:
+        if not self.is_still:
+            return
+        self.is_still = False
+        for node, folder in self.folders.items():
+            self.world.control.disks.thaw(node, folder)
+        self.world.control.look()
+
+    def _probe(self) -> None:
+        """A write of ours at each node that has none under way."""
+        for node, folder in self.folders.items():
+            if node not in self.probing:
+                self.probing[node] = self.world.clock.now
+                self.world.control.disks.probe(node, folder, self._written, node)
+
+    def _written(self, node: int) -> None:
+        took = self.world.clock.now - self.probing.pop(node)
+        self.longest[node] = max(self.longest[node], took)
+
+    def bites(self) -> bool:
+        """A write of ours has waited, too."""
+        self._probe()
+        self.witness = "; ".join(
+            f"a write and fsync where node {node} has its log took {took / SECOND:.2f} s"
+            for node, took in self.longest.items()
+        )
+        return all(2 * took >= self.fault.stall * SECOND for took in self.longest.values())
+
+    def heal(self) -> str:
+        if self.error:
+            raise FaultNotConfirmed(f"slow_disk did not last: {self.error}")
+        self.over = True
+        self._thaw()
+        self.longest = dict.fromkeys(self.nodes, 0)
+        return "thawed for good"
+
+    def abandon(self) -> None:
+        self.over = True
+        self._thaw()
+
+    def healed(self) -> bool:
+        """A write of ours does not wait, and the nodes' replicas are in sync."""
+        self._probe()
+        self.witness = "a write and fsync took 0 ms; in the ISR of all its partitions"
+        fast = not self.probing and all(
+            2 * took < self.fault.stall * SECOND for took in self.longest.values()
+        )
+        return fast and self.answer() and in_sync(self.world, self.nodes)

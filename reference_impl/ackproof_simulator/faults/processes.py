@@ -1,13 +1,25 @@
-"""Processes that end, stand still or are started anew, in the model; disks that lose what they held with them."""
+"""Processes that end, stand still, starve, restart or lose their disks; a lost quorum; wall clocks that jump.
+
+Kafka's request and follower time-outs go by the wall clock, sessions do not.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from ackproof.experiment.kafka import numbers
+from ackproof.faults.clocks import ClockJump
+from ackproof.faults.crashes.crash_loop import CrashLoop
+from ackproof.faults.crashes.kill_starting import KillStarting
+from ackproof.faults.crashes.lose_quorum import LoseQuorum
 from ackproof.faults.crashes.out_of_memory import OutOfMemory
+from ackproof.faults.crashes.starve import Starve
 from ackproof.faults.disks.empty_disk import EmptyDisk
 from ackproof.faults.disks.power_loss import PowerLoss
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.zookeeper import ExpireSession
 from ackproof_reference.log import Log
+from ackproof_simulator.clock import SECOND, seconds
 from ackproof_simulator.faults.virtual import SpecT, Virtual, does
 from ackproof_simulator.partition import PartitionRun
 
@@ -166,3 +178,142 @@ class ExpireRun(Virtual[ExpireSession]):
 
     def healed(self) -> bool:
         return all(self.world.control.ready(node) for node in self.nodes)
+
+
+@does(Starve)
+class StarveRun(PauseRun[Starve]):
+    """A share of the time only: stopped and continued ten times a second."""
+
+    PERIOD_S: ClassVar[float] = 0.1
+
+    def inject(self) -> str:
+        did = super().inject()
+        self.over = False
+        self.later(self.PERIOD_S * (1 - self.fault.share), self._run)
+        return did.replace("SIGSTOP", "SIGSTOP ten times a second")
+
+    def _run(self) -> None:
+        if not self.over:
+            super().heal()
+            self.later(self.PERIOD_S * self.fault.share, self._stop)
+
+    def _stop(self) -> None:
+        if self.over:
+            return
+        for node in self.nodes:
+            if self.host(node).running and self.host(node).life == self.lives[node]:
+                self.world.network.pause(self.host(node))
+        self.later(self.PERIOD_S * (1 - self.fault.share), self._run)
+
+    def bites(self) -> bool:
+        return True
+
+    def heal(self) -> str:
+        self.over = True
+        return super().heal()
+
+
+@does(CrashLoop)
+@does(KillStarting)
+class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
+    """SIGKILL and start, again and again; `kill_starting`: once more before it has started, then dead."""
+
+    def inject(self) -> str:
+        self.must_run(paused=True)
+        times = self.fault.times if isinstance(self.fault, CrashLoop) else 2
+        self.left = dict.fromkeys(self.nodes, times)
+        for node in self.nodes:
+            self._crash(node)
+        return f"ends {self.names()} {times} times"
+
+    def _crash(self, node: int) -> None:
+        self.left[node] -= 1
+        self.kill(node)
+        if self.left[node] or isinstance(self.fault, CrashLoop):
+            self.world.control.start(node)
+        if self.left[node]:
+            self.later(
+                self.fault.up + (0.3 if isinstance(self.fault, KillStarting) else 0), self._crash, node
+            )
+
+    def bites(self) -> bool:
+        """Every crash has happened."""
+        return not any(self.left.values())
+
+
+@does(LoseQuorum)
+class QuorumRun(Virtual[LoseQuorum]):
+    """More than half of the controllers go, the active one among them."""
+
+    def inject(self) -> str:
+        control = self.world.control
+        others = [node for node in control.controllers if node != control.active]
+        first = [control.active] if control.active in control.controllers else []
+        nodes = tuple((first + others)[: len(control.controllers) // 2 + 1])
+        aim = {self.fault.targets[0]: nodes}
+        self.inner: Virtual[LoseQuorum] = (
+            PauseRun(self.fault, aim, self.world)
+            if self.fault.by == "pause"
+            else DownRun(self.fault, aim, self.world)
+        )
+        return self.inner.inject()
+
+    def bites(self) -> bool:
+        """There is no active controller."""
+        return self.inner.bites()
+
+    def heal(self) -> str:
+        return self.inner.heal()
+
+    def healed(self) -> bool:
+        return self.inner.healed() and self.world.control.active >= 0
+
+
+@does(ClockJump)
+class ClockRun(Virtual[ClockJump]):
+    """What a broker takes for now is shifted: how long a follower has lagged, and how old a request of its own is.
+
+    Forwards, who has asked for something takes the answer for overdue and connects anew (NetworkClient), and the active
+    controller takes the others' silence for too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
+    """
+
+    REQUESTS_S: ClassVar[float] = 30.0
+    """replica.socket.timeout.ms, controller.socket.timeout.ms."""
+
+    def inject(self) -> str:
+        self.must_run()
+        for node in self.nodes:
+            self._shift(node, self.fault.by)
+        return f"the clock of {self.names()} set to {self.fault.by:+g} s"
+
+    def _shift(self, node: int, by: float) -> None:
+        shifts = self.world.network.shifts
+        shifts[node] = shifts.get(node, 0) + seconds(by)
+        if by >= self.REQUESTS_S:
+            self.world.network.reset_all_of(self.host(node))
+        quorum = self.world.control.quorum
+        spec = self.world.case.experiment.cluster
+        # Before KIP-996 any voter that waited for too long raises the epoch, and so ends the leader's.
+        disturbs = node == quorum.active or (node in quorum.voters and numbers(spec.kafka.version) < (4, 0))
+        overdue = seconds(by) >= 3 * self.world.timing.quorum_timeout // 2
+        if disturbs and overdue and not spec.metadata.broker_controls:
+            quorum.resign()
+            self.world.control.look()
+
+    def _off(self) -> dict[int, float]:
+        off = {node: self.world.network.shifts.get(node, 0) / SECOND for node in self.nodes}
+        self.witness = "; ".join(f"node {node} takes it for {by:+g} s" for node, by in off.items())
+        return off
+
+    def bites(self) -> bool:
+        """They are off by so much, with what other faults have shifted them by."""
+        return all(by != 0 for by in self._off().values())
+
+    def heal(self) -> str:
+        for node in self.nodes:
+            self._shift(node, -self.fault.by)
+        return f"the clock of {self.names()} set right"
+
+    def healed(self) -> bool:
+        self._off()
+        return self.answer()

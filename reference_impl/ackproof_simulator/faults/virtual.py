@@ -15,8 +15,8 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof_simulator import faults
+from ackproof_simulator.clock import seconds
 from ackproof_simulator.network import Host
-from ackproof_simulator.timing import seconds
 from ackproof_simulator.world import World
 
 Aim: TypeAlias = Mapping[Role, Sequence[int]]
