@@ -18,7 +18,7 @@ from typing import Final
 from ackproof.base.errors import AckproofError
 from ackproof.base.processes import RunTag
 from ackproof.cluster import admin
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.experiment.kafka import KRAFT, ROWS, KafkaBuild, numbers
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import maven

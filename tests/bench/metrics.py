@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka import Consumer, Producer
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec

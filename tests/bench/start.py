@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import CHECKPOINT

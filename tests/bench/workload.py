@@ -39,7 +39,7 @@ from ackproof.clients.final_read import End, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.settings import ConfigValue
 from ackproof.clients.workload import Workload
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir

@@ -12,7 +12,7 @@ import pytest
 
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag, end_children, find_children
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.cluster.protocol import NodeEvent
 from ackproof.experiment.kafka import KafkaBuild

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from ackproof.base.processes import RunTag, spawn
-from ackproof.cluster import lease
+from ackproof.cluster.addresses import acquire_lease
 from ackproof.cluster.install import Installation
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties, new_cluster_id
 from ackproof.provision.jvm import SERVER, java_command
@@ -39,7 +39,7 @@ def secured_broker(folder: Path, installed: Installation, run_id: str) -> Iterat
     data = folder / "data"
     data.mkdir(parents=True)
     ca, key_store = _certificates(folder)
-    with lease.acquire([1], holder=run_id) as held:
+    with acquire_lease([1], holder=run_id) as held:
         addresses = held.addresses
         client = addresses.client(1)
         (data / "meta.properties").write_text(meta_properties(new_cluster_id(), 1))

@@ -17,7 +17,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
 from ackproof.cluster.backends.attach.options import attachment
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import local
 from ackproof.cluster.wire import WireError

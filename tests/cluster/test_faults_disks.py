@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
-from ackproof.cluster.disks.sweep import mounts_below
+from ackproof.cluster.disks.node_disk import mounts_below
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec

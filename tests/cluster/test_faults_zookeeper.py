@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper, end_session
+from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper, end_session
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import TopicSpec

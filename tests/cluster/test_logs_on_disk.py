@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
+from ackproof.cluster.disks.log import scan
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.choice import write_metadata_log
-from ackproof.cluster.metadata.kraft import log as metadata_log
-from ackproof.cluster.record_batches import scan
+from ackproof.cluster.metadata import kraft_log as metadata_log
+from ackproof.cluster.metadata import write_metadata_log
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.layout import CaseDir

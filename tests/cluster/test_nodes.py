@@ -15,7 +15,7 @@ import pytest
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.protocol import NodeState, PartitionEnds
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.sampler import Sampler

@@ -106,7 +106,7 @@ def test_formatting_takes_features(version: str) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from ackproof.cluster.backends.process.archives import write_archives
+from ackproof.cluster.backends.process import write_archives
 from ackproof.cluster.install import install
 from ackproof.experiment.kafka import KafkaBuild
 def told(progress):

@@ -16,7 +16,7 @@ import pytest
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster import lease
+from ackproof.cluster.addresses import lease_holders
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.kafka import ELR
@@ -69,11 +69,11 @@ def test_two_clusters_at_once_of_two_releases(clusters: Clusters) -> None:
     assert produce(older, "t", 5) == 5
     assert [next(iter(c.partition_ends(["t"]).values())).high_watermark for c in (older, newest)] == [15, 10]
     block = older.layout.addresses.block
-    assert block in lease.held()
+    assert block in lease_holders()
     began = time.monotonic()
     assert older.stop(graceful=True) == []
     assert time.monotonic() - began < 10
-    assert block not in lease.held()
+    assert block not in lease_holders()
     assert produce(newest, "t", 5) == 5
     older.remove_data()
     assert sorted(path.name for path in (older.nodes_dir / "1").iterdir()) == [
@@ -111,7 +111,7 @@ def test_kafkas_own_timing_works_too_and_an_archive_that_is_not_used_is_noticed(
 HARNESS = """
 import sys
 from pathlib import Path
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.base.processes import RunTag
 folder = Path(sys.argv[2])
@@ -143,10 +143,10 @@ def test_a_killed_harness_leaves_marked_nodes_whose_addresses_stay_theirs_until_
         orphans = find_children(run_id)
         assert sorted(child.role for child in orphans) == ["broker-1", "controller-101"]
         assert not any(child.owner_alive for child in orphans)
-        assert run_id in lease.held()[block]
+        assert run_id in lease_holders()[block]
     finally:
         harness.kill()
         harness.communicate()
         ended = end_children(lambda child: child.run_id == run_id)
     assert (len(ended.gone), ended.left) == (2, ())
-    assert block not in lease.held()
+    assert block not in lease_holders()

@@ -16,7 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.workload import Workload
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.containers.engine import Engine
-from ackproof.cluster.containers.leftovers import Thing, find
+from ackproof.cluster.containers.engine import Engine, Leftover, find_leftovers
 
 from ..support.begun import await_run
 from .relay import Relay
@@ -82,9 +81,11 @@ def test_faults_of_links_give_the_same_verdicts(engine: Engine, tmp_path: Path, 
     assert found["process"] == found["docker"]
 
 
-def _mine(engine: Engine, folder: Path) -> list[Thing]:
+def _mine(engine: Engine, folder: Path) -> list[Leftover]:
     """What the engine has of runs in this folder: others may be at work on this machine."""
-    return [thing for thing in find(engine) if thing.marks.directory.is_relative_to(folder.resolve())]
+    return [
+        found for found in find_leftovers(engine) if found.marks.directory.is_relative_to(folder.resolve())
+    ]
 
 
 def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.backends.docker.cluster import DockerCluster
+from ackproof.cluster.backends.docker import DockerCluster
 from ackproof.cluster.install import Installation
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 

@@ -20,10 +20,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.backends.attach.facts import facts_of, release_of
-from ackproof.cluster.backends.attach.oauth import TokenEndpoint
+from ackproof.cluster.backends.attach.cluster import facts_of, release_of
 from ackproof.cluster.backends.attach.options import attachment
-from ackproof.cluster.backends.attach.secure import opener_of
+from ackproof.cluster.backends.attach.secure import TokenEndpoint, opener_of
 from ackproof.cluster.wire import Unreachable, WireError
 from ackproof.experiment.kafka import METADATA
 

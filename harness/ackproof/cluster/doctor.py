@@ -18,7 +18,7 @@ import psutil
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.base.processes import RunTag
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import EVERY_NODE, install
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec

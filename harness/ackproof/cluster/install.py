@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from ackproof.cluster.metadata.kraft.log import levels_in
+from ackproof.cluster.metadata.kraft_log import levels_in
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.builds import find_build
@@ -54,7 +54,7 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     if not java.sharing:
         return bare
     # A cluster makes them, and a cluster stands on an installation.
-    from ackproof.cluster.backends.process.archives import write_archives
+    from ackproof.cluster.backends.process import write_archives
 
     make = partial(write_archives, bare, progress)
     return replace(bare, archives=class_data_archives(jars, java, make, progress))

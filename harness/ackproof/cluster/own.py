@@ -15,23 +15,19 @@ from typing import Final
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster import lease
-from ackproof.cluster.addresses import Address, Addresses, hosts_file
+from ackproof.cluster.addresses import Address, Addresses, Layout, Lease, hosts_file
 from ackproof.cluster.asked import AskedCluster, answering
-from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY, Paths
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
+from ackproof.cluster.backends.links import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
 from ackproof.cluster.disks.node_disk import NodeDisk, disks_of, make_all
 from ackproof.cluster.install import Installation, environment_of, install, with_features
-from ackproof.cluster.layout import Layout
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
+from ackproof.cluster.node import NodeFiles, ProcessNode, Served, Watcher, stop_together
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
-from ackproof.cluster.readiness import Readiness, give_head_start
-from ackproof.cluster.topics import create_topics
-from ackproof.cluster.watcher import Served, Watcher
+from ackproof.cluster.readiness import Readiness, create_topics, give_head_start
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
@@ -84,7 +80,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._links: dict[int, Connection] = {}
         self._quorum: MetadataQuorum | None = None
         self._disks: dict[int, NodeDisk] = {}
-        self._lease: lease.Lease | None = None
+        self._lease: Lease | None = None
         self._layout: Layout | None = None
         self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.layout import Layout
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.addresses import Layout
+from ackproof.cluster.metadata import metadata_of
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.timing import configured

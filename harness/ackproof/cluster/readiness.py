@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.base.errors import WaitTimeout
+from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.backends.process.node import ProcessNode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.protocol import Node
-from ackproof.cluster.wire import Connection, WireError
+from ackproof.cluster.node import ProcessNode
+from ackproof.cluster.protocol import Cluster, Node
+from ackproof.cluster.wire import Connection, Refused, WireError
+from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 _HEAD_START_S: Final = 1.0
 
@@ -69,3 +72,114 @@ def give_head_start(controllers: Sequence[ProcessNode]) -> None:
             timeout_s=_HEAD_START_S,
             interval_s=0.005,
         )
+
+
+_PARTITION_S: Final = 0.05
+"""Time for each partition beyond the time-out: on a loaded machine brokers open thousands of logs for minutes."""
+_LOOK_S: Final = 0.0005
+"""Pause between two looks, for each partition: looks must not take the processor from brokers that open logs."""
+_EXISTS: Final = 36
+_GOING: Final = "marked for deletion"
+"""ZooKeeper mode says of a topic whose deletion goes on that it exists (ZkAdminManager.createTopics)."""
+_USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
+"""INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
+INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
+
+
+def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+    """See `Cluster.create_topics`."""
+    count = len(_places(topics))
+    deadline = time.monotonic() + timeout_s + count * _PARTITION_S
+    _create(cluster, topics, timeout_s)
+    lacking: list[str] = []
+
+    def usable() -> bool:
+        cluster.check()
+        lacking[:] = _lacking(cluster, topics)
+        return not lacking
+
+    wait_until(
+        usable,
+        what=f"leaders and full ISRs of {', '.join(topics)}",
+        timeout_s=max(1.0, deadline - time.monotonic()),
+        interval_s=max(0.01, count * _LOOK_S),
+        state=lambda: "; ".join(lacking[:5]) or "unknown",
+    )
+
+
+def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+    pending = dict(topics)
+    asked_before = False
+    said: list[str] = []
+
+    def created() -> bool:
+        nonlocal asked_before
+        cluster.check()
+        link = cluster.admin_link()
+        if link is None:
+            said[:] = ["no broker runs that could"]
+            return False
+        try:
+            refused = _asked(link, pending)
+        except WireError as error:
+            said[:] = [str(error)]
+            asked_before = True
+            return False
+        for name in list(pending):
+            why = refused.get(name)
+            exists = why is not None and why.code == _EXISTS and _GOING not in str(why)
+            if why is None or (asked_before and exists):
+                del pending[name]
+            elif exists or why.code in _USERS_FAULT:
+                raise BadInput(str(why)) from why
+        said[:] = [str(why) for why in refused.values()]
+        asked_before = True
+        return not pending
+
+    wait_until(
+        created,
+        what=f"topics {', '.join(topics)} to be created",
+        timeout_s=timeout_s,
+        state=lambda: "; ".join(said),
+    )
+
+
+def _asked(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
+    """Ask once for each, in the way in which it is to come into being; what is refused, or not there yet."""
+    alone = [name for name, topic in pending.items() if topic.auto_created]
+    made = {name: topic for name, topic in pending.items() if not topic.auto_created}
+    refused = queries.create_topics(link, made, 5.0) if made else {}
+    return refused | (queries.auto_create_topics(link, alone) if alone else {})
+
+
+def _lacking(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
+    """What is not yet as it should be. Every running broker is asked: clients may turn to any."""
+    lacking: list[str] = []
+    for broker, link in cluster.running_links().items():
+        try:
+            view = queries.partitions(link, topics)
+        except WireError as error:
+            lacking.append(f"broker {broker}: {error}")
+            continue
+        for place in _places(topics):
+            state = view.get(place)
+            if state is None:
+                lacking.append(f"broker {broker} does not know {place}")
+            elif state.leader < 0 or set(state.isr) != set(state.replicas):
+                lacking.append(
+                    f"broker {broker} sees {place} led by {state.leader} with ISR {list(state.isr)}"
+                )
+    if not lacking:
+        ends = cluster.partition_ends(topics)
+        lacking = [
+            f"{place}'s leader does not answer for it"
+            for place in _places(topics)
+            if place not in ends or ends[place].high_watermark < 0
+        ]
+    return lacking
+
+
+def _places(topics: Mapping[str, TopicSpec]) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partitions)
+    ]

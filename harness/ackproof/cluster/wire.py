@@ -13,14 +13,16 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from functools import cache
+from importlib import import_module
+from types import ModuleType, TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.messages import kafka_python, message
 
 CLIENT_ID: Final = "ackproof"
 LARGEST_RESPONSE: Final = 64 << 20
@@ -227,3 +229,28 @@ def _left(deadline: float) -> float:
 
 def _said(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+
+
+_GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")
+_LOADING: Final = threading.RLock()
+"""Filters of warnings are the whole process's."""
+
+
+@cache
+def kafka_python(module: str) -> ModuleType:
+    """A module of kafka-python's, which is untyped."""
+    with _LOADING, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return import_module(f"kafka.{module}")
+
+
+@cache
+def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
+    """The class of a message, such as `DescribeQuorumRequest`."""
+    for group in _GROUPS:
+        if (found := vars(kafka_python(f"protocol.{group}")).get(name)) is not None:
+            return found
+    base = kafka_python("protocol.api_message").ApiMessage
+    with _LOADING, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return type(base)(name, (base,), {}, load_json="ackproof.cluster.schemas")

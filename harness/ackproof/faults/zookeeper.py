@@ -24,7 +24,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 
 if TYPE_CHECKING:  # kazoo is loaded where a session is looked at or ended
-    from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
+    from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
 
 GONE_WITHIN_S = 5.0
 BACK_WITHIN_S = 60.0
@@ -53,7 +53,7 @@ class ExpireSession(NodeFault):
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:
     """The ZooKeeper of this cluster. Raises `FaultNotConfirmed` when there is none."""
-    from ackproof.cluster.metadata.zookeeper.servers import ZooKeeper
+    from ackproof.cluster.metadata.zookeeper import ZooKeeper
     from ackproof.cluster.own import OwnCluster
 
     cluster = context.cluster
@@ -75,7 +75,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         self._lost: set[int] = set()
 
     def inject(self) -> str:
-        from ackproof.cluster.metadata.zookeeper.servers import end_session
+        from ackproof.cluster.metadata.zookeeper import end_session
 
         self._before = {node.id: self._first(node) for node in self.nodes}
         for held in self._before.values():

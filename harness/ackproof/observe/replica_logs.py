@@ -16,8 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ackproof.cluster.disks.log import RECOVERY_POINT, checkpoint, segments
-from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, records, scan, varint
+from ackproof.cluster.disks.log import (
+    CRC_FROM,
+    RECOVERY_POINT,
+    SMALLEST,
+    Batch,
+    checkpoint,
+    records,
+    scan,
+    segments,
+    varint,
+)
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import id_of
 from ackproof.rundir.partition import TopicPartition

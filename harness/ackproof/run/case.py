@@ -25,7 +25,7 @@ from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
-from ackproof.cluster.metadata.choice import write_metadata_log
+from ackproof.cluster.metadata import write_metadata_log
 from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec

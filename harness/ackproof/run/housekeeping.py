@@ -18,8 +18,7 @@ from ackproof.base.processes import Found, end_children, find_children, is_alive
 from ackproof.clients.salvage import salvage
 from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
-from ackproof.cluster.disks.node_disk import COPY
-from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
+from ackproof.cluster.disks.node_disk import COPY, orphans, remove_images, thaw_below, unmount_below
 from ackproof.network import kernel
 from ackproof.network.mesh import LinkError
 from ackproof.rundir.batch import BatchFile
@@ -163,13 +162,12 @@ def _remove_containers(swept: Swept) -> set[str]:
     if not presence.listening():
         return set()
     # The libraries that speak to an engine are loaded only where there is one.
-    from ackproof.cluster.containers import leftovers
-    from ackproof.cluster.containers.engine import EngineFailed, connect
+    from ackproof.cluster.containers.engine import EngineFailed, connect, remove_leftovers
 
     try:
         engine = connect()
         try:
-            gone = leftovers.remove(engine, lambda marks: not marks.owned)
+            gone = remove_leftovers(engine, lambda marks: not marks.owned)
         finally:
             engine.close()
     except BadInput:

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeAlias
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState, PartitionState, to_timeline
 from ackproof.experiment.fault import NodeFault

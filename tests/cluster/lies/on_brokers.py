@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.protocol import NodeState
 from ackproof.run.case import CaseRun
 from ackproof.rundir.documents import CaseFile

@@ -110,7 +110,7 @@ def without_broker_4(bench: Bench) -> Iterator[None]:
 
 # -- the table ----------------------------------------------------------------------------------------------------
 
-_NODE: Final = "ackproof.cluster.backends.process.node.ProcessNode"
+_NODE: Final = "ackproof.cluster.node.ProcessNode"
 _FILE_SYSTEM: Final = "ackproof.cluster.disks.file_systems.FileSystem"
 _PACKETS: Final = "ackproof.network.kernel.PacketRules"
 _ADMIN: Final = "ackproof.cluster.admin"
@@ -347,7 +347,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "upgrade": Dud(
             "upgrade: {to: '4.4.0'}",
             "to log that it is of release 4.4.0",
-            {"ackproof.cluster.backends.process.cluster.ProcessCluster.use_build": nothing},
+            {"ackproof.cluster.backends.process.ProcessCluster.use_build": nothing},
         ),
     },
     "clients": {
@@ -373,7 +373,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "expire_session": Dud(
             "expire_session: {target: leader(t/0)}",
             "to end with its session",
-            {"ackproof.cluster.metadata.zookeeper.servers.end_session": wrong_password},
+            {"ackproof.cluster.metadata.zookeeper.end_session": wrong_password},
             nightly=False,
         ),
     },

@@ -9,8 +9,8 @@ import threading
 from typing import Any
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.messages import message
 from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.wire import message
 from ackproof.rundir.partition import TopicPartition
 
 DESCRIBE = 75

@@ -10,7 +10,7 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends.attach.cluster import AttachedNode
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
+from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.protocol import Node, clock_of, local
 from ackproof.cluster.wire import Connection
 

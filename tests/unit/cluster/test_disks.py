@@ -16,8 +16,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem
-from ackproof.cluster.disks.node_disk import OWNER_FILE
-from ackproof.cluster.disks.sweep import mounts_below, orphans
+from ackproof.cluster.disks.node_disk import OWNER_FILE, mounts_below, orphans
 from ackproof.experiment.backends import Need
 from ackproof.run.housekeeping import sweep
 from ackproof.rundir.registry import RunEntry, state_directory

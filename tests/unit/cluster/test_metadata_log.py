@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.metadata.kraft.log import MetadataLog, When
+from ackproof.cluster.metadata.kraft_log import MetadataLog, When
 from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,

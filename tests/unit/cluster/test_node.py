@@ -14,10 +14,9 @@ import pytest
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.base.wait import wait_until
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, status_text
 from ackproof.cluster.disks.node_disk import NodeDisk
+from ackproof.cluster.node import NodeFiles, ProcessNode, Watcher, status_text
 from ackproof.cluster.protocol import NodeEvent, NodeState
-from ackproof.cluster.watcher import Watcher
 from ackproof.rundir.timeline import EventKind, NodeEnded
 from ackproof.rundir.timeline import NodeDied as NodeDiedEvent
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Address, Addresses
-from ackproof.cluster.layout import Layout
+from ackproof.cluster.addresses import Address, Addresses, Layout
 from ackproof.cluster.properties import check_settings, parse, render, settings
 from ackproof.experiment.spec import ClusterSpec
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.record_batches import SMALLEST, records, scan, unsigned_varint, varint
+from ackproof.cluster.disks.log import SMALLEST, records, scan, unsigned_varint, varint
 from broker_files import batch
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
-from ackproof.cluster import queries, topics
+from ackproof.cluster import queries, readiness
 from ackproof.cluster.protocol import PartitionEnds, PartitionState
 from ackproof.cluster.wire import Refused, Unreachable
 from ackproof.experiment.spec import TopicSpec
@@ -65,7 +65,7 @@ def create(monkeypatch: pytest.MonkeyPatch) -> Iterator[Create]:
 
         monkeypatch.setattr(queries, "create_topics", create_topics)
         monkeypatch.setattr(queries, "partitions", partitions)
-        topics.create_topics(cluster, SPEC, timeout_s)
+        readiness.create_topics(cluster, SPEC, timeout_s)
         return asked
 
     return run

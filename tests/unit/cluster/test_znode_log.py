@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.metadata.choice import write_metadata_log
+from ackproof.cluster.metadata import write_metadata_log
 from ackproof.cluster.metadata.protocol import NotDecoded
-from ackproof.cluster.metadata.zookeeper.log import decode
+from ackproof.cluster.metadata.zookeeper_log import decode
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.metadata.zookeeper.servers import session_password
+from ackproof.cluster.metadata.zookeeper import session_password
 
 SOURCE = """
 public class Password {

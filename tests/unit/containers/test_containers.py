@@ -12,14 +12,12 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
+from ackproof.cluster.addresses import Layout
 from ackproof.cluster.backends.choice import resolve
-from ackproof.cluster.backends.docker.addresses import docker_addresses
+from ackproof.cluster.backends.docker import docker_addresses
 from ackproof.cluster.containers import build, presence
-from ackproof.cluster.containers.container import is_frozen
-from ackproof.cluster.containers.engine import connect
-from ackproof.cluster.containers.environment import settings_as_environment
-from ackproof.cluster.containers.leftovers import OWNER, RUN, labels, marks
-from ackproof.cluster.layout import Layout
+from ackproof.cluster.containers.container import is_frozen, settings_as_environment
+from ackproof.cluster.containers.engine import OWNER, RUN, connect, labels, marks
 from ackproof.cluster.properties import settings
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.releases import lock
@@ -79,7 +77,7 @@ def test_a_port_that_somebody_listens_at_is_passed_over() -> None:
 
 
 def test_too_few_free_ports_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ackproof.cluster.backends.docker.addresses.is_free", lambda address: False)
+    monkeypatch.setattr("ackproof.cluster.backends.docker.is_free", lambda address: False)
     with pytest.raises(BadInput, match="too few ports"):
         docker_addresses(9, (1,), ())
 

@@ -17,9 +17,8 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.clocks import Reading
-from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import Unreachable
+from ackproof.cluster.wire import Unreachable, kafka_python
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind

@@ -15,8 +15,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.clocks import Reading
-from ackproof.cluster.metadata.zookeeper import servers
-from ackproof.cluster.metadata.zookeeper.servers import Registration
+from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
+from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.roles import Role, RoleKind
@@ -152,7 +152,7 @@ def _expiry(
 ) -> tuple[ExpireSessionInjection, list[int]]:
     ended: list[int] = []
     monkeypatch.setattr(zookeeper, "zookeeper_of", lambda context: znodes)
-    monkeypatch.setattr(servers, "end_session", lambda addresses, session: ended.append(session))
+    monkeypatch.setattr(zookeeper_metadata, "end_session", lambda addresses, session: ended.append(session))
     fault = ExpireSession(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
     aim = Aim({fault.target: cast(Any, (node,))})
     return ExpireSessionInjection(fault, aim, FaultContext(cast(Any, None), threading.Event())), ended

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ackproof.cluster.messages import kafka_python, message
+from ackproof.cluster.wire import kafka_python, message
 from ackproof.network.requests.contents import ANSWERABLE, ERRORS, answers, error_of
 
 CODE = ERRORS["NOT_CONTROLLER"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.messages import message
+from ackproof.cluster.wire import message
 from ackproof.experiment.links import APIS
 from ackproof.network.requests import contents
 from ackproof.network.requests.contents import ERRORS, NAMING, Undecodable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ackproof.cluster.messages import message
+from ackproof.cluster.wire import message
 from ackproof.experiment.links import APIS
 from ackproof.network.requests.frames import (
     PROBE,

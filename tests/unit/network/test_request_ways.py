@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address, Addresses
+from ackproof.cluster.addresses import Address, Addresses, Layout
 from ackproof.cluster.backends import links
-from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY
-from ackproof.cluster.layout import Layout
+from ackproof.cluster.backends.links import CLIENTS_BY_PROXY
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import APIS
 from ackproof.experiment.spec import ClusterSpec

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.messages import message
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import KRAFT, ZOOKEEPER, Question, Unreachable
+from ackproof.cluster.wire import KRAFT, ZOOKEEPER, Question, Unreachable, message
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe import brokers
 from ackproof.observe.brokers import BrokerAsker, ask_records, ask_to_append
@@ -213,7 +212,7 @@ def test_questions_are_of_kafkas_protocol(question: Question) -> None:
 def test_what_is_offered_to_be_appended_is_whole_but_for_its_checksum() -> None:
     from crc32c import crc32c
 
-    from ackproof.cluster.record_batches import CRC_FROM, batch_at
+    from ackproof.cluster.disks.log import CRC_FROM, batch_at
 
     header = brokers._SPOILT
     found = batch_at(header, 0, len(header))

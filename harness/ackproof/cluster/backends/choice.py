@@ -10,7 +10,7 @@ from ackproof.base.processes import RunTag
 from ackproof.cluster import clocks
 from ackproof.cluster.backends import links
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
-from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
@@ -49,7 +49,7 @@ def make_cluster(
     if backend == "process":
         return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
     # The libraries that speak to an engine are loaded only for those who ask for one (0.2 s).
-    from ackproof.cluster.backends.docker.cluster import DockerCluster
+    from ackproof.cluster.backends.docker import DockerCluster
 
     return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 

@@ -12,19 +12,20 @@ from typing import Final
 
 from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address, node_name
-from ackproof.cluster.layout import Layout
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.addresses import Address, Layout, node_name
+from ackproof.cluster.metadata import metadata_of
+from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import Flow
 from ackproof.network.kernel import table_of
-from ackproof.network.mesh import CLIENTS, Link
-from ackproof.network.meshes import Wiring
+from ackproof.network.mesh import CLIENTS, Link, LinkError
+from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.probe import Speech
-from ackproof.network.requests.links import RequestProxy, RequestWay, RequestWiring
+from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWay, RequestWiring
 from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import find_nft, toxiproxy_server
+from ackproof.rundir.timeline import ProxyDied
 
 _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):([0-9]+)", re.MULTILINE)
 
@@ -182,3 +183,74 @@ def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
             )
             if of_brokers or of_controllers:
                 yield link
+
+
+CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
+"""Needs for which clients are sent to proxies in front of the brokers."""
+
+
+class Paths:
+    """The mesh, and the links whose requests can be touched; each None where no fault needs it."""
+
+    def __init__(
+        self,
+        make_mesh: Callable[[Wiring], ProxiedMesh],
+        make_requests: Callable[[RequestWiring], RequestLinks],
+        on_event: OnNodeEvent,
+    ) -> None:
+        self.mesh: ProxiedMesh | None = None
+        self.requests: RequestLinks | None = None
+        self._make_mesh = make_mesh
+        self._make_requests = make_requests
+        self._on_event = on_event
+        self._trouble: LinkError | None = None
+
+    def lay(
+        self,
+        layout: Layout,
+        needs: Set[Need],
+        nodes_dir: Path,
+        tag: RunTag,
+        pid: Callable[[int], int | None],
+        lease_descriptor: int,
+    ) -> None:
+        """Start what the needs speak of, before any node. `pid` tells the process of a node. Raises `LinkError`."""
+        if needs & REQUESTS.keys():
+            self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
+            self.requests.start(lease_descriptor, self._died)
+        if needs & LINKS:
+            self.mesh = self._make_mesh(wire(layout, needs, nodes_dir, tag, pid))
+            self.mesh.start(lease_descriptor)
+
+    def _died(self, why: str) -> None:
+        self._on_event(NodeEvent(None, ProxyDied(why=why)))
+
+    def route(self, viewer: int, peer: int) -> str | None:
+        """Where a node must look for a peer; None: where the peer is."""
+        routes = (laid.route(viewer, peer) for laid in (self.mesh, self.requests) if laid is not None)
+        return next((route for route in routes if route is not None), None)
+
+    def renew(self, node: int) -> None:
+        """A node was started. What goes wrong is told by `check`: a node's start must not fail half way."""
+        for laid in (self.requests, self.mesh):  # what breaks a link comes before what touches its requests
+            if laid is not None:
+                try:
+                    laid.renew(node)
+                except LinkError as error:
+                    self._trouble = error
+
+    def check(self) -> None:
+        """Raises `LinkError` when anything of it has ended by itself that was not replaced."""
+        if self._trouble is not None:
+            raise self._trouble
+        if self.mesh is not None:
+            self.mesh.check()
+
+    def end(self) -> None:
+        """End all of it. May be called again."""
+        try:
+            if self.mesh is not None:
+                self.mesh.end()
+        finally:
+            if self.requests is not None:
+                self.requests.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +17,10 @@ from docker.models.containers import Container
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from ackproof.base.errors import WaitTimeout
+from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import ProcessState, RunTag, process_state, started
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers.engine import TIMEOUT_S, Engine, EngineFailed, EngineLost, spoken
-from ackproof.cluster.containers.leftovers import labels
+from ackproof.cluster.containers.engine import TIMEOUT_S, Engine, EngineFailed, EngineLost, labels, spoken
 from docker import types
 
 testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
@@ -271,3 +271,26 @@ def _says(file: Path, line: str) -> bool:
         return line in file.read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError, OSError):
         return False
+
+
+JVM_FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.awt.headless=true"
+"""As on the process backend. Words of the image's own that name another collector would clash with them."""
+_PLAIN: Final = re.compile(r"[a-z0-9._-]+")
+_RUNS: Final = re.compile(r"[._-]{2,}")
+
+
+def settings_as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """`num.io.threads` → `KAFKA_NUM_IO_THREADS`; a `_` becomes `__`, a `-` becomes `___`.
+
+    Raises `BadInput` for a key that these rules cannot carry: the image turns names into lower case.
+    """
+    if unfit := [key for key in settings if not _PLAIN.fullmatch(key) or _RUNS.search(key)]:
+        raise BadInput(
+            f"the setting {unfit[0]} cannot be given to a container: only small letters, digits and single . _ - "
+            "pass through a variable KAFKA_*"
+        )
+    return {f"KAFKA_{_variable(key)}": value for key, value in settings.items()}
+
+
+def _variable(key: str) -> str:
+    return key.replace("_", "__").replace("-", "___").replace(".", "_").upper()

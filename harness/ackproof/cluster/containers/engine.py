@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, Literal, ParamSpec, TypeVar
 
+import docker.errors
 import requests
 import urllib3
 from docker.errors import APIError, DockerException
+from docker.models.containers import Container
+from docker.models.networks import Network
+from docker.models.volumes import Volume
 from docker.types import IPAMConfig, IPAMPool
 
 import docker
 from ackproof.base.errors import AckproofError, BadInput, MissingTool
+from ackproof.base.processes import RunTag, is_alive, started
 from ackproof.cluster.containers.presence import refusal, where
 
 INSTALL: Final = "apt-get install docker.io"
@@ -163,3 +170,109 @@ def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapp
         else:
             return prefix
     return None
+
+
+Kind = Literal["container", "network", "volume"]
+
+RUN: Final = "ackproof.run"
+BATCH: Final = "ackproof.run.batch"
+CASE: Final = "ackproof.case"
+ROLE: Final = "ackproof.role"
+OWNER: Final = "ackproof.owner"
+
+
+def labels(tag: RunTag, role: str) -> dict[str, str]:
+    """The labels of something that the present process makes for a run."""
+    return {
+        RUN: tag.run_id,
+        BATCH: str(tag.batch_dir.absolute()),
+        CASE: str(tag.case_dir.absolute()),
+        ROLE: role,
+        OWNER: f"{os.getpid()}:{started(os.getpid())}",
+    }
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Labels, read back. `owned`: the harness that made it lives."""
+
+    run_id: str
+    directory: Path
+    role: str
+    owned: bool
+
+
+def marks(found: Mapping[str, str] | None) -> Marks | None:
+    """What labels say; None if they are not a run's."""
+    read = found or {}
+    pid, _, start = read.get(OWNER, "").partition(":")
+    if not (RUN in read and CASE in read and pid.isdigit() and start.isdigit()):
+        return None
+    return Marks(read[RUN], Path(read[CASE]), read.get(ROLE, ""), is_alive(int(pid), int(start)))
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One container, network or volume of a run."""
+
+    kind: Kind
+    name: str
+    marks: Marks
+    _self: Container | Network | Volume
+
+    def remove(self) -> None:
+        """Remove it; a container is killed first, its anonymous volumes go with it. Nothing if it is gone."""
+        try:
+            match self._self:
+                case Container() as container:
+                    container.remove(force=True, v=True)
+                case Network() as network:
+                    network.remove()
+                case Volume() as volume:
+                    volume.remove(force=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            # somebody else is removing it: it will be gone
+            if error.status_code != 409 or "already in progress" not in str(error.explanation):
+                raise
+
+
+@spoken
+def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
+    """Everything that carries marks (of one run, if given): containers, then networks, then volumes."""
+    label: dict[str, str | list[str] | bool] = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
+    leftovers: list[tuple[Kind, str, dict[str, str] | None, Container | Network | Volume]] = []
+    # sparse: one that goes away while it is being listed is no error
+    for container in engine.client.containers.list(all=True, sparse=True, ignore_removed=True, filters=label):
+        names = container.attrs.get("Names") or [str(container.id)]
+        leftovers.append(("container", names[0].lstrip("/"), container.attrs.get("Labels"), container))
+    leftovers += [
+        ("network", str(network.name), network.attrs.get("Labels"), network)
+        for network in engine.client.networks.list(filters={"label": str(label["label"])})
+    ]
+    leftovers += [
+        ("volume", str(volume.name), volume.attrs.get("Labels"), volume)
+        for volume in engine.client.volumes.list(filters={"label": str(label["label"])})
+    ]
+    return [
+        Leftover(kind, name, found, leftover)
+        for kind, name, labels, leftover in leftovers
+        if (found := marks(labels)) is not None
+    ]
+
+
+@spoken
+def remove_leftovers(
+    engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
+) -> list[Leftover]:
+    """Remove what `which` accepts: containers at once, then what they stood on. What was removed."""
+    leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
+    containers = [leftover for leftover in leftovers if leftover.kind == "container"]
+    if containers:
+        with ThreadPoolExecutor(max_workers=min(8, len(containers))) as pool:
+            list(pool.map(Leftover.remove, containers))
+    for leftover in leftovers:
+        if leftover.kind != "container":
+            leftover.remove()
+    return leftovers

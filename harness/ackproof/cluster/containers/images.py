@@ -12,8 +12,7 @@ import docker.errors
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag
-from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, spoken
-from ackproof.cluster.containers.leftovers import labels
+from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, labels, spoken
 from ackproof.experiment.kafka import DEFAULT
 from ackproof.provision.builds import unpack_jars
 from ackproof.provision.cache import build_once

@@ -1,5 +1,38 @@
-"""Who keeps a cluster's metadata: a KRaft quorum, or ZooKeeper.
+"""From the mode of a cluster to what keeps its metadata, and to what that wrote."""
 
-Belongs here: all that depends on it, one folder each, behind the protocols of `protocol`; `choice` is the one place
-that tells them apart. Does not belong here: what follows from the mode without a cluster (`ackproof.experiment.kafka`).
-"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from ackproof.cluster.metadata.kraft import Kraft
+from ackproof.cluster.metadata.protocol import Metadata, NotDecoded
+from ackproof.cluster.metadata.zookeeper import ZooKeeperMode
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import LogEnded, write_metadata
+
+_BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "zookeeper": ZooKeeperMode()})
+
+
+def metadata_of(spec: ClusterSpec) -> Metadata:
+    """What keeps the metadata of this cluster."""
+    return _BY_MODE[spec.mode]
+
+
+def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
+    """Write `observed/metadata.jsonl` from the servers' data folders; why it could not be, '' when it could."""
+    try:
+        records = list(metadata_of(spec).decode(servers))
+    except (NotDecoded, OSError) as error:
+        return f"the metadata log was not decoded: {error}"
+    if not records:
+        return "there is no metadata log"
+    last = records[-1]
+    end = LogEnded(
+        offset=last.offset + 1, epoch=last.epoch, timestamp_ms=last.timestamp_ms, records=len(records)
+    )
+    write_metadata(run.metadata_log, [*records, end])
+    return ""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from ackproof.cluster.addresses import Address
-from ackproof.cluster.layout import Layout
+from ackproof.cluster.addresses import Address, Layout
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Access, Connection
 from ackproof.network.mesh import Link

@@ -17,9 +17,8 @@ from pydantic import Field
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
-from ackproof.cluster.disks.log import Segment, segments
+from ackproof.cluster.disks.log import Batch, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
-from ackproof.cluster.record_batches import Batch
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Grip
 from ackproof.experiment.problems import Data

@@ -53,7 +53,7 @@ class Looks:
 
     def decided(self) -> Decided:
         """By the controller's log. Raises `NotDecoded`, OSError while it is being written at its end."""
-        from ackproof.cluster.metadata.choice import metadata_of  # files are read without ZooKeeper's client
+        from ackproof.cluster.metadata import metadata_of  # files are read without ZooKeeper's client
 
         found = Decided()
         fenced: set[int] = set()

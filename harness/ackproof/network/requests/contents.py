@@ -14,7 +14,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ackproof.cluster.messages import message
+from ackproof.cluster.wire import message
 from ackproof.network.requests.rules import Place
 
 SESSIONS: Final = 7

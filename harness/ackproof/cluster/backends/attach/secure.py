@@ -7,19 +7,31 @@ not, it refuses by name. Nothing here is ever written to a file or shown.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
 import ssl
+import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.backends.attach.oauth import NEEDED, OAUTH, TokenEndpoint
-from ackproof.cluster.messages import kafka_python
-from ackproof.cluster.wire import Opener, Question, WireError, ask_over, error_name, plain
+from ackproof.cluster.wire import Opener, Question, WireError, ask_over, error_name, kafka_python, plain
+
+OAUTH: Final = "sasl.oauthbearer."
+OAUTH_SETTINGS: Final = (f"{OAUTH}token.endpoint.url", f"{OAUTH}client.id", f"{OAUTH}client.secret")
+_ASK_S: Final = 10.0
+_SHARE: Final = 0.8
+"""A token is asked for again after this share of its time."""
+_UNKNOWN_S: Final = 60.0
+"""How long a token is taken to be good whose endpoint does not say."""
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _BEARER: Final = "OAUTHBEARER"
@@ -29,7 +41,7 @@ _UNDERSTOOD: Final = frozenset(
         "security.protocol",
         *(f"sasl.{name}" for name in ("mechanism", "mechanisms", "username", "password")),
         *(OAUTH + name for name in ("method", "scope", "extensions")),
-        *NEEDED,
+        *OAUTH_SETTINGS,
         "https.ca.location",
         *(f"ssl.{what}.{how}" for what in ("ca", "certificate", "key") for how in ("location", "pem")),
         "ssl.key.password",
@@ -67,7 +79,7 @@ def _check_login(settings: Mapping[str, str]) -> None:
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
     if _mechanism(settings) == _BEARER:
-        needed = NEEDED
+        needed = OAUTH_SETTINGS
         if settings.get(f"{OAUTH}method", "").lower() != "oidc":
             raise BadInput(f"{OAUTH}method: expected oidc, the one by which ackproof gets tokens")
     for name in needed:
@@ -191,3 +203,49 @@ def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # 
         sasl_plain_password=settings["sasl.password"],
         sasl_mechanism=mechanism,
     )
+
+
+class TokenEndpoint:
+    """Where tokens come from. The newest is kept as long as it is good. Safe to use from threads."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._token = ""
+        self._until = 0.0
+        if urllib.parse.urlsplit(settings[OAUTH_SETTINGS[0]]).scheme not in ("http", "https"):
+            raise BadInput(
+                f"{OAUTH_SETTINGS[0]}: expected an address such as https://login.example.org/token"
+            )
+
+    def token(self) -> str:
+        """A token that is good. Raises `WireError` that says what the endpoint answered."""
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._until:
+                self._token, seconds = self._ask()
+                self._until = now + _SHARE * seconds
+            return self._token
+
+    def _ask(self) -> tuple[str, float]:
+        url, user, secret = (self._settings[name] for name in OAUTH_SETTINGS)
+        asked = {"grant_type": "client_credentials", "scope": self._settings.get(f"{OAUTH}scope", "")}
+        who = base64.b64encode(f"{user}:{secret}".encode()).decode()
+        request = urllib.request.Request(
+            url,
+            data=urllib.parse.urlencode({name: value for name, value in asked.items() if value}).encode(),
+            headers={"Authorization": f"Basic {who}", "Accept": "application/json"},
+        )
+        try:
+            context = ssl.create_default_context(cafile=self._settings.get("https.ca.location"))
+            with urllib.request.urlopen(request, timeout=_ASK_S, context=context) as answer:
+                said = json.load(answer)
+            return str(said["access_token"]), float(said.get("expires_in", _UNKNOWN_S))
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise WireError(f"the token endpoint refuses: {error.code} {error.reason}") from error
+        except OSError as error:
+            why = getattr(error, "reason", error)
+            raise WireError(f"the token endpoint does not answer: {why}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise WireError("the token endpoint answers without an access_token in JSON") from error

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from typing import Final
 
-from ackproof.base.processes import Child, spawn
-from ackproof.cluster import clocks, lease
-from ackproof.cluster.addresses import Addresses
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.cluster import clocks
+from ackproof.cluster.addresses import Addresses, acquire_lease
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.metadata import metadata_of
+from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.backends import Need
-from ackproof.provision.jvm import archive_in_use, java_command
+from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.provision.jvm import ROLES, archive_in_use, java_command, warm_up
+from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
 from ackproof.provision.tools import exporter_jar, exporter_settings, java_agent
+from ackproof.rundir.layout import CaseDir
 
 
 class ProcessCluster(OwnCluster):
     """A cluster of JVMs. Their links go through proxies only where faults need it."""
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
-        self._lease = lease.acquire(node_ids, holder=self._holder())
+        self._lease = acquire_lease(node_ids, holder=self._holder())
         return self._lease.addresses
 
     def _lay_more(self, files: NodeFiles) -> None:
@@ -83,3 +90,52 @@ class ProcessCluster(OwnCluster):
 def _archive(node: ProcessNode, installed: Installation) -> Path | None:
     """What fits the node's JVM: a combined node runs what a broker runs, and more."""
     return installed.archives.get("broker" if node.is_broker else "controller")
+
+
+_WRITER, _PEER = 1, 2
+_STOP_WITHIN_S: Final = 300.0
+"""An archive is written at the JVM's exit: some seconds, on a loaded machine minutes."""
+
+
+class _Writers(ProcessCluster):
+    """The controller and one of two brokers write an archive when they end in good order."""
+
+    def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
+        del installed
+        if node.id == _PEER:
+            return []
+        # hundreds of warnings about classes that cannot be archived are of no interest
+        archive = self.nodes_dir / f"{'broker' if node.is_broker else 'controller'}.jsa"
+        return ["-Xlog:disable", "-Xlog:all=error:stdout", f"-XX:ArchiveClassesAtExit={archive}"]
+
+
+def write_archives(installed: Installation, progress: ProgressSink, folder: Path) -> None:
+    """Put `<role>.jsa` into `folder` for each role (about 12 s).
+
+    Raises `ProvisionFailed`, `NodeDied` with the last log lines, `WaitTimeout`.
+    """
+
+    def tell(what: str, done: int) -> None:
+        progress(Progress("archive", f"Kafka {installed.jars.version}: {what}", done, 3))
+
+    tell("starting brokers for class-data archives", 0)
+    # where a run has its nodes, too: `ackproof clean` removes the data of a killed one
+    work = CaseDir(folder / "work")
+    tag = RunTag(f"provision-{os.getpid()}", work.path, work.path)
+    spec = ClusterSpec(kafka=KafkaBuild(installed.jars.version), brokers=2, controllers=1)
+    with _Writers(spec, work.nodes, tag, lambda _: None, installed=installed) as cluster:
+        cluster.start()
+        tell("using them", 1)
+        warm_up(cluster.bootstrap, leader=_WRITER, follower=_PEER)
+        tell("writing the archives", 2)
+        # the controller last: a broker's orderly shutdown needs it
+        for role, node in zip(ROLES, (cluster.node(_WRITER), *cluster.controllers()), strict=True):
+            in_time = node.stop(_STOP_WITHIN_S)
+            written = work.nodes / f"{role}.jsa"
+            if not in_time or not written.is_file():
+                late = "" if in_time else f"; it was ended after {_STOP_WITHIN_S:g} s"
+                said = " ".join(node.files.stdout.read_text(encoding="utf-8", errors="replace").split())
+                raise ProvisionFailed(f"no class-data archive was written for a {role}: {said[-400:]}{late}")
+            written.rename(folder / written.name)
+    shutil.rmtree(work.path)
+    tell("class-data archives are ready", 3)

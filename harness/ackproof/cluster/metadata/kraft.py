@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ackproof.cluster import queries
-from ackproof.cluster.addresses import Address, node_name
+from ackproof.cluster.addresses import Address, Layout, node_name
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
-from ackproof.cluster.layout import Layout
-from ackproof.cluster.metadata.kraft.log import FOLDER, decode
+from ackproof.cluster.metadata.kraft_log import FOLDER, decode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import KRAFT, Connection, WireError

@@ -1,12 +1,7 @@
-"""ZooKeeper, looked at from outside: which znodes it holds, and whether its servers serve.
+"""What ZooKeeper means for the nodes of a cluster. Its servers come with Kafka's own jars (3.9: ZooKeeper 3.8).
 
-Kafka's znodes: `/controller` (who is it), `/brokers/ids/N` (ephemeral: there while broker N's session lives),
-`/brokers/topics/T` (assignment), `/brokers/topics/T/partitions/P/state` (leader, epochs, ISR: the truth that the
-controller writes and each leader changes). They are read with kazoo, over a session of the harness's own.
-
-Somebody else's session can be ended: a server takes whoever names a session and its password for the session's client,
-and lets it close the session. The password is no secret between servers: each makes it from the session's number
-(ZooKeeperServer.generatePasswd), with java.util.Random and a constant.
+A server answers clients where a controller would answer (so that a link from a broker to it is one to a
+controller), and its own kind at the two other ports of the node.
 """
 
 from __future__ import annotations
@@ -15,19 +10,121 @@ import json
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ackproof.cluster.addresses import Address
-from ackproof.cluster.metadata.protocol import ASK_S
+from ackproof.cluster import queries
+from ackproof.cluster.addresses import Address, Layout, node_name
+from ackproof.cluster.disks.node_disk import log_dirs
+from ackproof.cluster.metadata.protocol import ASK_S, Runs
+from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Unreachable, WireError
+from ackproof.cluster.wire import ZOOKEEPER as DIALECT
+from ackproof.cluster.wire import Connection, Unreachable, WireError
+from ackproof.network.mesh import Link
+from ackproof.network.probe import KAFKA, ZOOKEEPER, Speech
+from ackproof.provision.jvm import SERVER
+from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
+
+_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_TICK_MS: Final = {"chaos": 500, "script": 500, "kafka": 2000}
+"""Sessions end at a tick. Kafka's own zookeeper.properties leaves ZooKeeper's default, 2 s."""
+
+
+class ZooKeeperMode:
+    """See `Metadata`. Nodes that are no brokers run ZooKeeper; the controller is one of the brokers."""
+
+    access = DIALECT
+
+    def main(self, *, broker: bool) -> str:
+        return SERVER if broker else _MAIN
+
+    def settings(
+        self, layout: Layout, node_id: int, data: str, asked: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Of a server: zoo.cfg, in which nothing is asked for."""
+        if not layout.is_broker(node_id):
+            return _of_server(layout, node_id, data)
+        addresses = layout.addresses
+        internal = addresses.internal_port
+        servers = [
+            f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids
+        ]
+        return {
+            **asked,
+            "broker.id": str(node_id),
+            "zookeeper.connect": ",".join(servers),
+            "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},"
+            f"EXTERNAL://{addresses.listens(node_id)}",
+            "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},"
+            f"EXTERNAL://{layout.advertised(node_id)}",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "log.dirs": ",".join(log_dirs(layout.spec, data, broker=True)),
+        }
+
+    def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
+        """A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`."""
+        del checkpoint, cluster_id
+        broker = layout.is_broker(node_id)
+        for log_dir in log_dirs(layout.spec, str(data), broker=broker):
+            Path(log_dir).mkdir(parents=True, exist_ok=True)
+        if not broker:
+            (data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
+
+    def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
+        """The servers' own links are of another kind, and nobody breaks them here."""
+        source, target = link
+        if not layout.is_broker(source):
+            return ()
+        addresses = layout.addresses
+        return (addresses.internal_port if layout.is_broker(target) else addresses.controller_port,)
+
+    def speech(self, layout: Layout, node_id: int) -> Speech:
+        return KAFKA if layout.is_broker(node_id) else ZOOKEEPER
+
+    def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> ZooKeeper:
+        del runs
+        return ZooKeeper(addresses)
+
+    def told_controller(self, broker: Connection) -> int | None:
+        found = int(broker.ask(queries.ask_brokers()).controller_id)
+        return found if found >= 0 else None
+
+    def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
+        """The transaction logs of all servers."""
+        return decode([folder / FOLDER for folder in folders])
+
+
+def _of_server(layout: Layout, node_id: int, data: str) -> dict[str, str]:
+    addresses, servers = layout.addresses, layout.spec.controller_ids
+    values = {
+        "tickTime": str(_TICK_MS[layout.spec.timing]),
+        "initLimit": "20",
+        "syncLimit": "6",
+        "minSessionTimeout": "500",
+        "maxSessionTimeout": "60000",
+        "dataDir": data,
+        "clientPort": str(addresses.controller_port),
+        "clientPortAddress": addresses.node(node_id),
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        # How it is looked at from outside: its mode, and who is connected.
+        "4lw.commands.whitelist": "srvr,cons",
+    }
+    if len(servers) > 1:
+        for server in servers:
+            ports = f"{addresses.internal_port}:{addresses.external_port}"
+            values[f"server.{server}"] = f"{node_name(server)}:{ports}"
+    return values
+
 
 _SESSION_S: Final = 1.5
 """Of our own session: a server that listens and does not answer yet holds up a new connection for as long."""

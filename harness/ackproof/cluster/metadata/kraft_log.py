@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.disks.log import Segment, segments
+from ackproof.cluster.disks.log import Segment, records, segments, unsigned_varint
 from ackproof.cluster.metadata.protocol import NotDecoded
-from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.metadata import (
     CONTROL,
     BrokerChanged,

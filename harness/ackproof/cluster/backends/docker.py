@@ -7,7 +7,7 @@ the process backend has them. Its settings go in as the image's variables (KAFKA
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,17 +15,29 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
-from ackproof.cluster import clocks, lease
-from ackproof.cluster.addresses import Address, node_name
-from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses, subnet
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
+from ackproof.cluster import clocks
+from ackproof.cluster.addresses import Address, Addresses, Lease, acquire_lease, is_free, node_name
 from ackproof.cluster.containers.build import prepare_image
-from ackproof.cluster.containers.container import NODE_FOLDER, ContainerPlan, ContainerProcess, NodeContainer
-from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, gateway, make_bridge
-from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
+from ackproof.cluster.containers.container import (
+    JVM_FLAGS,
+    NODE_FOLDER,
+    ContainerPlan,
+    ContainerProcess,
+    NodeContainer,
+    settings_as_environment,
+)
+from ackproof.cluster.containers.engine import (
+    Engine,
+    EngineFailed,
+    connect,
+    gateway,
+    labels,
+    make_bridge,
+    remove_leftovers,
+)
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage
-from ackproof.cluster.containers.leftovers import labels, remove
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.metadata import metadata_of
+from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
@@ -94,13 +106,13 @@ class DockerCluster(OwnCluster):
     def _spaces(self) -> Spaces:
         return Spaces(table_of(self._tag.run_id), self._pid)
 
-    def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> lease.Lease:
+    def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
         """Lease a block that no other harness has, and that no network left behind has either."""
-        leases: list[lease.Lease] = []
+        leases: list[Lease] = []
 
         def prefixes() -> Iterator[str]:
             while len(leases) < _SUBNET_TRIES:
-                leases.append(lease.acquire(node_ids, holder=self._holder()))
+                leases.append(acquire_lease(node_ids, holder=self._holder()))
                 yield subnet(leases[-1].addresses.block)
 
         try:
@@ -253,7 +265,7 @@ class DockerCluster(OwnCluster):
         """Remove containers and network. Raises `EngineFailed` when the engine does not: `ackproof clean` will."""
         try:
             if self._engine is not None:
-                remove(self._engine, lambda marks: True, self._tag.run_id)
+                remove_leftovers(self._engine, lambda marks: True, self._tag.run_id)
         except EngineFailed as error:
             raise EngineFailed(f"{error}; its containers stay until `ackproof clean`") from error
         finally:
@@ -274,3 +286,62 @@ class DockerCluster(OwnCluster):
 def _names(node: ProcessNode) -> str:
     """By which file its JVM resolves the names of its peers."""
     return f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}"
+
+
+HOST: Final = "127.0.0.1"
+_FIRST_PORT: Final = 10_240
+_PORTS_OF_A_BLOCK: Final = 80
+"""254 blocks of them end below the ephemeral range. Two a node: a cluster of forty; three with exporters."""
+_IN_CONTAINER: Final = 9092
+
+
+def subnet(block: int) -> str:
+    """The first three numbers of every address in the network of a cluster."""
+    return f"10.213.{block}"
+
+
+@dataclass(frozen=True)
+class DockerAddresses(Addresses):
+    """The addresses of one cluster of containers. `clients`, `controllers`, `exporters`: published ports by node."""
+
+    clients: Mapping[int, int] = field(default_factory=dict)
+    controllers: Mapping[int, int] = field(default_factory=dict)
+    exporters: Mapping[int, int] = field(default_factory=dict)
+
+    def node(self, node_id: int) -> str:
+        """The container's address in its network."""
+        return f"{subnet(self.block)}.{node_id}"
+
+    def client(self, node_id: int) -> Address:
+        """The published port of a broker."""
+        return Address(HOST, self.clients[node_id])
+
+    def listens(self, node_id: int) -> Address:
+        return Address(self.node(node_id), self.external_port)
+
+    def controller(self, node_id: int) -> Address:
+        """The published port of a controller."""
+        return Address(HOST, self.controllers[node_id])
+
+    def exporter(self, node_id: int) -> Address:
+        """The published port of a node's exporter."""
+        return Address(HOST, self.exporters[node_id])
+
+
+def docker_addresses(
+    block: int, brokers: Iterable[int], controllers: Iterable[int], exporters: Iterable[int] = ()
+) -> DockerAddresses:
+    """Addresses with ports of this block that nobody listens at. Raises `BadInput` when too few are free."""
+    first = _FIRST_PORT + _PORTS_OF_A_BLOCK * (block - 1)
+    free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if is_free(Address(HOST, port)))
+    try:
+        return DockerAddresses(
+            block,
+            _IN_CONTAINER,
+            {node: next(free) for node in brokers},
+            {node: next(free) for node in controllers},
+            {node: next(free) for node in exporters},
+        )
+    except StopIteration as error:
+        last = first + _PORTS_OF_A_BLOCK - 1
+        raise BadInput(f"too few ports of {HOST} are free between {first} and {last}") from error

@@ -1,1 +1,0 @@
-"""Nodes as JVM processes of this machine (the default)."""

@@ -1,1 +1,0 @@
-"""A KRaft quorum keeps the metadata: its voters, its log, its feature levels."""
