@@ -22,7 +22,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import After, At
 from ackproof.faults.storm import Storm
 from ackproof.plan.cases import case_from_json, case_to_json, reseeded
-from ackproof.plan.checks_backend import lacks
+from ackproof.plan.check_faults import lacks
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import Shrunk, SimulationFile, WorstSeed

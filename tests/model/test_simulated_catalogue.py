@@ -10,7 +10,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.checks_backend import lacks
+from ackproof.plan.check_faults import lacks
 from ackproof_simulator.counts import counts_of
 from ackproof_simulator.run import Simulation, setting_of
 from ackproof_simulator.sweep import linger_for, with_linger

@@ -14,7 +14,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.checks_backend import lacks
+from ackproof.plan.check_faults import lacks
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.document import conform

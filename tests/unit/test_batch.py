@@ -325,36 +325,6 @@ def test_files_of_one_name_in_two_folders_are_told_apart_by_their_folders(
     assert {case.experiment for case in done.document().cases} == {"t (old/t.yaml)", "t (new/t.yaml)"}
 
 
-DISKS = "faults:\n  - pause: broker\n    at: 0s\n  - {faults}\n    at: 1s\n"
-
-
-@pytest.mark.parametrize(
-    ("faults", "named"),
-    [
-        ("full_disk: broker(1)", "fault 2 (full_disk broker(1))"),
-        ("storm: {count: 1, menu: {full_disk: 1}}", "fault 2.1 (full_disk broker)"),
-    ],
-)
-def test_the_fault_that_needs_what_this_machine_has_not_is_named_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: str, named: str
-) -> None:
-    monkeypatch.setattr("ackproof.run.options.refusal", lambda: "only root can mount file systems")
-    file = tmp_path / "t.yaml"
-    text = YAML + DISKS.format(faults=faults)
-    file.write_text(text)
-    line = text[: text.index(faults)].count("\n") + 1
-    options = BatchOptions((file,), out=tmp_path / "runs")
-    with pytest.raises(BadInput) as raised:
-        run_batch(plan_batch(options), Watcher())
-    first, excerpt, _ = str(raised.value).splitlines()
-    assert first == (
-        f"{file}:{line}:5: faults[2]: {named} needs file systems of their own for the nodes: "
-        "only root can mount file systems"
-    )
-    assert excerpt.endswith(f"{line} |   - {faults}")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_the_cases_of_one_file_need_no_name_beside_their_own(
     file: Path, tmp_path: Path, fake: type[FakeRun]
 ) -> None:

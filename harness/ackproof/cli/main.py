@@ -197,6 +197,7 @@ def plan(
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.plan.doubts import estimate
     from ackproof.plan.schedule import describe, describe_timing
+    from ackproof.run.machine import describe_limits
     from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console()
@@ -209,7 +210,7 @@ def plan(
         console.line("")
     console.lines(planned.describe())
     found = [case for _, case in planned.cases]
-    console.lines((*describe_timing(found), *estimate(found)))
+    console.lines((*describe_timing(found), *estimate(found), *describe_limits(found)))
     return 0
 
 

@@ -42,7 +42,7 @@ AFTER_HEALING_BOUND_S: Final = 30.0
 PARTNER_S: Final = 15.0
 """So long the first of a pair waits at most for the second to bite."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
-UNABLE: Final = "this machine cannot do it"
+UNABLE: Final = "not possible on this machine"
 Look: TypeAlias = Callable[[Condition], float | None]
 """The quantity of a condition now; None: not known at this moment."""
 

@@ -36,7 +36,7 @@ from ackproof.faults.pairs import Deal, deal, draw_pairs, pair_storm_of
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.builds import fill_in_builds
-from ackproof.plan.checks_backend import able_on, unable_here
+from ackproof.plan.check_faults import able_on
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.paths import may_stand_at, override, parse_path, wrong_path
@@ -222,26 +222,13 @@ def _drawn(
     for fault in experiment.faults:
         if isinstance(fault, Storm) and fault.pairs is not None and dealt is not None:
             # By the experiment's seed: a pair is drawn alike whatever share it is in.
-            found = draw_pairs(fault, experiment, dealt.shares[number - 1], experiment.seed, able)
-            drawn[fault.number] = _as_able(fault, experiment, found)
+            drawn[fault.number] = draw_pairs(
+                fault, experiment, dealt.shares[number - 1], experiment.seed, able
+            )
         elif isinstance(fault, Storm):
-            drawn[fault.number] = _as_able(fault, experiment, draw_storm(fault, experiment, own, able))
+            drawn[fault.number] = draw_storm(fault, experiment, own, able)
     case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
     return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
-
-
-def _as_able(storm: Storm, experiment: ExperimentSpec, drawn: Drawn) -> Drawn:
-    """What a storm drew, with what this machine cannot do of it. What a menu names is refused instead."""
-    return drawn if storm.menu is not None else replace(drawn, unable=unable_here(experiment, drawn.faults))
-
-
-def able_again(case: Case) -> Case:
-    """A stored case, with what this machine cannot do of what its storms drew."""
-    storms = [
-        fault for fault in case.experiment.faults if isinstance(fault, Storm) and fault.number in case.drawn
-    ]
-    drawn = {one.number: _as_able(one, case.experiment, case.drawn[one.number]) for one in storms}
-    return replace(case, drawn={**case.drawn, **drawn})
 
 
 def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:

@@ -1,13 +1,15 @@
-"""What no single field can say: roles that name topics, factors above the number of brokers, and the like."""
+"""Checks of a whole experiment beyond single fields: cluster, topics, workload, evidence. Faults: `check_faults`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+import re
+from functools import cache
 from typing import Final
 
+from ackproof.clients.config import objection, producer_config, reader_config
+from ackproof.clients.settings import ConfigValue
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import (
     ELR,
     ELR_NEEDS,
@@ -22,25 +24,28 @@ from ackproof.experiment.kafka import (
     numbers,
     too_old,
 )
-from ackproof.experiment.links import roles_in
-from ackproof.experiment.problems import ListNode, Path
-from ackproof.experiment.roles import Role, RoleKind, minority_of
-from ackproof.experiment.settings import Scope, wrong_topic_setting
-from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, TopicSpec, attached_topic
-from ackproof.experiment.triggers import After, Condition, When
-from ackproof.faults.storm import Storm
-from ackproof.plan.checks_backend import check_observed, check_on_model, check_possible, check_storm
-from ackproof.plan.checks_racks import check_rack, check_racks
-from ackproof.plan.checks_workload import check_settings, check_workload
-from ackproof.plan.diagnostics import Problems
-from ackproof.plan.doubts import look_for_doubts
-from ackproof.plan.expectations import not_seen
-from ackproof.plan.meetings import check_meetings
+from ackproof.experiment.problems import MapNode, Path, ScalarNode
+from ackproof.experiment.promises import may_compact
+from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
+from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
+from ackproof.plan.check_faults import check_fault, check_on_model
+from ackproof.plan.diagnostics import Problems, describe
+from ackproof.plan.doubts import check_meetings, look_for_doubts
 from ackproof.plan.soaking import check_soak
-from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import smallest_size
 
 _ORDER: Final[Path] = ("cluster", "start_order")
 _LONGEST_ATTACHED: Final = LONGEST_TOPIC - len(attached_topic("", "x" * 99))
+_RACKS: Path = ("cluster", "racks")
+_OWN: Path = ("cluster", "controller_racks")
+_PRODUCERS: Final[Path] = ("workload", "producers")
+_CONSUMERS: Final[Path] = ("workload", "consumers")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z")
+_NUMBERS: Final = (
+    *("min.insync.replicas", "num.io.threads", "timeout.ms", "max.ms", "backoff.ms", "expiration.ms"),
+    *("heartbeat.interval.ms", "election.interval.ms", "cleanup.interval.ms"),
+)
+"""How the settings of nodes end that ackproof reckons with."""
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
@@ -52,7 +57,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
     _check_names_of_topics(spec, found)
     check_workload(spec, found)
     for fault in spec.faults:
-        _check_fault(spec, fault, found)
+        check_fault(spec, fault, found)
     check_meetings(spec, found)
     _check_evidence(spec, found)
     check_observed(spec, found)
@@ -210,181 +215,6 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
             )
 
 
-def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    entry: Path = ("faults", fault.number - 1)
-    body: Path = (*entry, fault.kind)
-    check_possible(spec, type(fault), body, found)
-    _check_fields(spec, fault, body, found)
-    if isinstance(fault, Storm):
-        check_storm(spec, fault, body, found, _check_given)
-    fault.check(spec, _Complaints(found, body))
-    trigger = fault.trigger
-    if isinstance(trigger, After):
-        _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
-    elif isinstance(trigger, When) and found.sound((*entry, "when")):
-        _check_condition(spec, trigger.condition, (*entry, "when"), found)
-
-
-def _check_given(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
-    """A fault as a storm's menu gives it."""
-    _check_fields(spec, fault, body, found)
-    fault.check(spec, _Complaints(found, body))
-
-
-def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
-    """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
-    for name in type(fault).model_fields:
-        value = getattr(fault, name)
-        for index, target in enumerate(roles_in(value)):
-            path: Path = (*body, name, index) if isinstance(fault, Storm) else (*body, name)
-            for role in target.walk():
-                if found.sound(path):
-                    _check_role(spec, role, path, found)
-        if isinstance(value, TopicPartition) and found.sound((*body, name)):
-            _check_place(spec, value.topic, value.partition, (*body, name), found)
-
-
-def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
-    """Why nobody can hold this role in the cluster's mode."""
-    if not spec.cluster.metadata.broker_controls:
-        of_zookeeper = role.kind is RoleKind.ZOOKEEPER
-        return f"{role} is nobody: no ZooKeeper in KRaft mode; aim at controllers" if of_zookeeper else None
-    if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
-        return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
-    return None
-
-
-class _Complaints:
-    """What a fault says against its own fields, put where the file has them."""
-
-    def __init__(self, found: Problems, body: Path) -> None:
-        self._found = found
-        self._body = body
-
-    def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        around: tuple[Path, ...] = (("cluster", "brokers"), ("cluster", "kafka")) if cluster else ()
-        return self._found.sound(*(self._body + path for path in paths), *around)
-
-    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        if self._found.sound(self._body + path):
-            self._found.report(self._body + path, message, suggestion, key=key)
-
-    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
-        if self._found.sound(self._body + path, ("topics",)):
-            self._found.unknown_value(self._body + path, what, name, valid)
-
-
-def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
-    why = _wrong_in_mode(spec, role)
-    if why is not None and found.sound(("cluster", "mode")):
-        found.report(path, why)
-        return
-    if not _check_place(spec, role.topic, role.partition, path, found):
-        return
-    cluster = spec.cluster
-    if role.kind is RoleKind.RACK:
-        check_rack(spec, role, path, found)
-    elif role.topic in spec.topics:
-        factor = spec.topics[role.topic].replication_factor
-        lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
-        if lonely and found.sound(("topics", role.topic, "replication_factor")):
-            found.report(
-                path,
-                f"{role} is nobody: the topic has one replica; aim at leader({role.topic}/{role.partition})",
-            )
-    elif (
-        role.kind is RoleKind.MINORITY
-        and not minority_of(cluster.brokers)
-        and found.sound(("cluster", "brokers"))
-    ):
-        found.report(path, f"the minority of {cluster.brokers} brokers is nobody; it takes 3 brokers")
-    elif role.node is not None and found.sound(("cluster", "brokers"), ("cluster", "controllers")):
-        valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
-        if role.node not in valid:
-            names = f"{valid[0]}" if len(valid) == 1 else f"{valid[0]} to {valid[-1]}"
-            which = "ZooKeeper servers" if role.kind is RoleKind.ZOOKEEPER else f"{role.kind}s"
-            found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
-
-
-_COORDINATORS: Final = {
-    "__transaction_state": "transaction.state.log.num.partitions",
-    "__consumer_offsets": "offsets.topic.num.partitions",
-}
-"""Topics of Kafka's coordinators, whose leaders are the coordinators; each with the setting of how many partitions."""
-
-
-def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
-    """Whether the workload makes the brokers create this partition of a coordinator's topic."""
-    readers = spec.workload.consumers
-    uses = {
-        "__transaction_state": spec.workload.producers.transaction_size is not None,
-        "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
-    }
-    # Clusters of ours have one partition (`node_settings`), Kafka's default is 50.
-    default = "50" if spec.ground.foreign else "1"
-    count = spec.cluster.config.get(_COORDINATORS.get(topic, ""), default)
-    return uses.get(topic, False) and count.isdecimal() and partition < int(count)
-
-
-def _check_place(
-    spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
-) -> bool:
-    """Whether a partition exists, if one is named."""
-    if topic is None or partition is None:
-        return True
-    if _has_coordinator(spec, topic, partition):
-        return True
-    if topic not in spec.topics:
-        if found.sound(("topics",)):
-            found.unknown_value(path, "the topic", topic, spec.topics)
-        return False
-    partitions = spec.topics[topic].partitions
-    if partition < partitions:
-        return True
-    if found.sound(("topics", topic, "partitions"), ("topics", topic, "assignment")):
-        last = f"0 to {partitions - 1}" if partitions > 1 else "0 only"
-        found.report(path, f"{topic}/{partition} does not exist; the partitions of {topic} are {last}")
-    return False
-
-
-def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
-    if condition.metric:
-        for why in islice(not_seen(condition.asked, spec), 1):
-            if found.sound(("observe",), ("cluster",)):
-                found.report(path, why)
-        return
-    if condition.topic in _COORDINATORS:
-        message = f"{condition.topic} is not watched; name a topic of the experiment"
-        found.report(path, message)
-        return
-    if not _check_place(spec, condition.topic, condition.partition, path, found):
-        return
-    if condition.gauge == "read" and not spec.workload.consumers.live:
-        if found.sound(("workload", "consumers", "live")):
-            found.report(
-                path, "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
-            )
-    elif condition.gauge == "isr" and condition.topic is not None:
-        factor = spec.topics[condition.topic].replication_factor
-        known = found.sound(("topics", condition.topic, "replication_factor"))
-        if known and not any(condition.holds(size) for size in range(factor + 1)):
-            found.report(path, f"'{condition}' never holds: the ISR has at most {factor} members")
-
-
-def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Problems) -> None:
-    faults = found.node(("faults",))
-    count = len(faults.items) if isinstance(faults, ListNode) else len(spec.faults)
-    if not found.sound(path):
-        return
-    if not 1 <= after.fault <= count:
-        there = "there is 1 fault" if count == 1 else f"there are {count} faults"
-        found.report(path, f"fault {after.fault} does not exist; {there}, counted from 1")
-    elif after.fault == number:
-        found.report(path, f"fault {number} cannot wait for itself")
-    elif after.fault > number:
-        found.report(path, f"fault {number} can only wait for one before it, not for fault {after.fault}")
-
-
 def _check_evidence(spec: ExperimentSpec, found: Problems) -> None:
     size = spec.evidence.isr_size
     path: Path = ("evidence", "isr_size")
@@ -396,3 +226,142 @@ def _check_evidence(spec: ExperimentSpec, found: Problems) -> None:
                 path, f"an ISR of {size} is impossible: '{name}' has {topic.replication_factor} replicas"
             )
             return
+
+
+def check_observed(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what is to be looked at, and the backend does not show."""
+    asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
+    for name, ability in asked.items():
+        where: Path = ("observe", name)
+        why = spec.ground.lacks.get(ability)
+        if getattr(spec.observe, name) and why is not None and found.sound(("backend",), where):
+            found.report(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
+
+
+def check_racks(spec: ExperimentSpec, found: Problems) -> None:
+    """Report racks of controllers that are not their own, or without racks of brokers."""
+    if not spec.cluster.controller_racks or not found.sound(_OWN, _RACKS, ("cluster", "combined")):
+        return
+    if spec.cluster.combined:
+        found.report(_OWN, "each controller is a broker, too, and has its rack; leave this out", key=True)
+    elif not spec.cluster.racks:
+        found.report(_OWN, "the brokers need racks, too: add racks: [a, b]", key=True)
+
+
+def check_settings(found: Problems, path: Path, scope: Scope) -> None:
+    """Settings that ackproof makes itself may not be given."""
+    node = found.node(path)
+    for name, value in node.entries.items() if isinstance(node, MapNode) else ():
+        if (why := refusal(scope, name)) is not None:
+            found.report((*path, name), why, key=True)
+        elif scope is Scope.BROKER and name.endswith(_NUMBERS) and found.sound((*path, name)):
+            text = value.text if isinstance(value, ScalarNode) else ""
+            if not _WHOLE.match(text):
+                found.report((*path, name), f"expected a whole number, not {describe(value)}")
+
+
+def check_workload(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what producers and readers cannot be told."""
+    check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
+    check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
+    _check_producers(spec, found)
+    # What librdkafka says of settings that are refused already would be said twice.
+    producers, readers = spec.workload.producers, spec.workload.consumers
+    if found.sound_below(_PRODUCERS):
+        config = producer_config(producers, "", "", "p" if producers.transaction_size else "")
+        if config != producer_config(_harmless(producers), "", "", ""):
+            _check_client(found, _PRODUCERS, "producer", config)
+    if found.sound_below(_CONSUMERS) and readers.config:
+        _check_client(found, _CONSUMERS, "consumer", reader_config(readers.config, readers.isolation, "", ""))
+
+
+def _harmless(producers: ProducerSpec) -> ProducerSpec:
+    """The same acks and idempotence, and all else as it is by default: loading librdkafka takes long, and to none of
+    these it has an objection."""
+    return ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
+
+
+def _check_client(found: Problems, path: Path, kind: str, config: dict[str, ConfigValue]) -> None:
+    """Put librdkafka's objection where the file has the setting that it names."""
+    said = _objection(kind, tuple(sorted((name, str(value)) for name, value in config.items())))
+    if said is None:
+        return
+    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", said):
+        field = (*path, field_of(name) or "config")
+        where = field if field[-1] != "config" else (*field, name)
+        if found.node(where) is not None:
+            found.report(where, f"librdkafka refuses it: {said}")
+            return
+    found.report(path, f"librdkafka refuses it: {said}", key=True)
+
+
+@cache
+def _objection(kind: str, config: tuple[tuple[str, str], ...]) -> str | None:
+    return objection(kind, dict(config))
+
+
+def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+
+    def at(field: str) -> Path:
+        return (*_PRODUCERS, field)
+
+    known = found.sound(("topics",))
+    for index, topic in enumerate(producers.topics or ()):
+        if topic not in spec.topics and known and found.sound(at("topics")):
+            found.unknown_value(at("topics"), "the topic", topic, spec.topics, part=(index,))
+    if found.sound(at("value_size")) and known and spec.topics:
+        longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
+        needed = smallest_size(longest)
+        if producers.value_size < needed:
+            message = f"{producers.value_size} B are too few: identity and checksum of a record"
+            found.report(at("value_size"), f"{message} for topic '{longest}' take {needed} B")
+    if producers.idempotence and found.sound(at("idempotence")):
+        if producers.acks != "all" and found.sound(at("acks")):
+            found.report(at("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
+        if (producers.in_flight or 0) > 5 and found.sound(at("in_flight")):
+            found.report(
+                at("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
+            )
+        if producers.retries == 0 and found.sound(at("retries")):
+            found.report(at("retries"), "idempotence needs at least 1 retry")
+    _check_transactions(spec, found)
+    _check_keys(spec, found)
+    if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
+        found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
+
+
+def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+    keys, tombstones = (*_PRODUCERS, "keys"), (*_PRODUCERS, "tombstone_every")
+    compacted = {name for name in spec.topics if may_compact(spec, name)}
+    if producers.keys is None:
+        if producers.tombstone_every is not None and found.sound(tombstones, keys):
+            found.report(tombstones, "without keys there is nothing to delete")
+        for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
+            where: Path = ("topics", name, "config", "cleanup.policy")
+            changes = [
+                one for one in spec.faults if "compact" in one.may_set(spec, name).get("cleanup.policy", "")
+            ]
+            if found.node(where) is None and changes:
+                where = ("faults", changes[0].number - 1)
+            found.report(
+                where, "a compacted topic takes no record without a key: give workload.producers.keys"
+            )
+        return
+    if producers.transaction_size is not None and found.sound(keys, (*_PRODUCERS, "transaction_size")):
+        found.report(keys, "what compaction leaves of a transaction does not tell whether it was torn")
+    if producers.tombstone_every is not None and found.sound(tombstones, ("topics",)):
+        for name in sorted(set(spec.topic_names()) & spec.topics.keys() - compacted):
+            found.report(tombstones, f"topic '{name}' is not compacted: a tombstone deletes nothing there")
+
+
+def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+    path: Path = (*_PRODUCERS, "transaction_size")
+    if producers.transaction_size is None:
+        if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
+            found.report((*_PRODUCERS, "abort_share"), "without transaction_size there is nothing to abort")
+        return
+    if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
+        found.report(path, "transactions need idempotence: true")

@@ -59,7 +59,7 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
     else:
         ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
     if (why := case.unable.get(fault.number)) is not None:
-        ends = f"missed, for {UNABLE}: {why}"
+        ends = f"missed, {UNABLE}: {why}"
     targets = str(fault).removeprefix(fault.kind).strip()
     begins = trigger_text(fault)
     if isinstance(fault.trigger, When) and fault.trigger.awaited:

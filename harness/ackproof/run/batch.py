@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,8 @@ from ackproof.provision.progress import in_words
 from ackproof.repeats.decide import looks
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
-from ackproof.run.options import BatchOptions, PlannedBatch, command_of, require_disks
+from ackproof.run.machine import fit_to_machine, mark_missed
+from ackproof.run.options import BatchOptions, PlannedBatch, command_of
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
 from ackproof.run.simulator import find_simulator
@@ -216,14 +217,14 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     Raises `BadInput` before anything is left on disk (a missing tool, an unknown version), and where every case was
     refused for what the user must mend.
     """
-    options, planned = planned_batch.options, planned_batch.cases
+    options = planned_batch.options
+    planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))
+    planned = planned_batch.cases
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
     if options.simulate or any(case.experiment.ground.simulated for _, case in planned):
         find_simulator()  # refused before anything is started
     require_room(options.here, [case for _, case in planned])
-    for file, case in planned:
-        require_disks(file, case)
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(planned_batch)
     batch.save()
@@ -340,9 +341,9 @@ def _further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list
         told.append(one)
     batch.over_repeats = tuple(told)
     cases = [
-        case
+        (file, mark_missed(case))
         for (file, after, until), cells in wanted.items()
-        for case in planned.further(file, list(cells), after, until)
+        for _, case in planned.further(file, list(cells), after, until)
     ]
     if cases:
         watcher.step(f"not decided yet: {len(cases)} further cases")

@@ -9,21 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.disks.file_systems import refusal
-from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case, find_cases
-from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan.cases import able_again, case_from_json, cases, load
-from ackproof.plan.diagnostics import Problems
+from ackproof.plan.cases import case_from_json, cases, load
 from ackproof.plan.matrix import Plan
 from ackproof.plan.repeats import in_rounds
 from ackproof.plan.schedule import describe_pairs
-from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.batch import BatchFile, OverRepeats
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.storage import is_stored
-from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 if TYPE_CHECKING:
     from ackproof.cluster.backends.attach.cluster import Attachment
@@ -201,22 +195,6 @@ def plan_cases(
     return list(plan_batch(options, warn).cases)
 
 
-def require_disks(file: Path, case: Case) -> None:
-    """Raises `BadInput` that names the first fault, with its line, whose file systems this machine cannot give."""
-    asked = (fault for fault in case.faults if fault.number not in case.unable)
-    first = next((fault for fault in asked if Need.DISKS in fault.needs), None)
-    if first is None or not case.experiment.ground.lays or (why := refusal()) is None:
-        return
-    told = f"fault {fault_name(first.number)} ({first}) needs file systems of their own for the nodes: {why}"
-    if not file.is_file():
-        raise BadInput(f"{file}: {told}")  # a run on disk
-    name, raw = read(file)
-    number = first.number // DRAWN_FROM or first.number
-    error = InvalidExperiment([Problems(name, parse(raw, name)).problem(("faults", number - 1), told)])
-    error.lines = lines_of(raw)
-    raise error
-
-
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
     """The cases of runs on disk, of cases or of all cases of a batch, every choice as it was drawn then; each with the
     folder that its experiment's cases share.
@@ -235,7 +213,7 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
             if not run.case_json.exists():
                 raise BadInput(f"{run.path}: neither a case nor a batch; give one such as runs/latest")
             stored = CaseFile.load(run.case_json)
-            case = able_again(case_from_json(stored.resolved))
+            case = case_from_json(stored.resolved)
             if case.experiment.ground.foreign:
                 raise BadInput(
                     f"{run.path}: it ran on a cluster that someone else runs; again: {stored.replay}"

@@ -11,7 +11,7 @@ from ackproof.experiment.case import Case, cell_of
 from ackproof.faults.pairs import Pair, deal, pair_storm_of
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import case_from_json
-from ackproof.plan.checks_backend import able_on
+from ackproof.plan.check_faults import able_on
 from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.batch import BatchFile, PairEntry, PairOutcome, PairsFile, PairTable
 from ackproof.rundir.documents import CaseFile

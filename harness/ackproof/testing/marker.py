@@ -19,6 +19,7 @@ from ackproof.plan.builds import fill_in_builds
 from ackproof.plan.cases import cases, reseeded
 from ackproof.plan.matrix import Plan, analyse
 from ackproof.plan.reader import spelt_out
+from ackproof.run.machine import mark_missed
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3
@@ -85,7 +86,7 @@ def read_fault(
     case = cases(plan)[0]
     fault = case.experiment.faults[0].model_copy(update={"number": number})
     own = case.experiment.model_copy(update={"faults": (fault,), "topics": dict(topics)})
-    case = reseeded(replace(case, experiment=own), seed)
+    case = mark_missed(reseeded(replace(case, experiment=own), seed))
     # Where a file system can be mounted, it was.
     laid = wanted.needs | ({Need.DISKS} if Need.DISKS_WHERE_ROOT in wanted.needs else set())
     lacking = {one.kind: one.needs - laid for one in case.faults if one.needs - laid}

@@ -15,6 +15,7 @@ from ackproof.experiment.kafka import KafkaBuild
 from ackproof.judge import work_out_removals
 from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
 from ackproof.run.case import run_case
+from ackproof.run.machine import fit_to_machine
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.run.phases import CaseOptions
 from ackproof.rundir.layout import CaseDir, safe_name
@@ -48,6 +49,7 @@ class PluginSession:
 
     def run(self, file: Path, case: Case) -> PlannedCase:
         """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
+        ((_, case),) = fit_to_machine([(file, case)])
         installed = self.installed(case.experiment.cluster.kafka)
         batch = self._batch_with(case)
         one = PlannedCase(case, file, _folder(batch, case))

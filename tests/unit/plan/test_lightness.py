@@ -29,9 +29,10 @@ NOT_NEEDED = {
     "ackproof.cluster.backends.choice",
     "ackproof.judge",
     "ackproof.ledgers",
-    "ackproof_model",
+    "ackproof_model.predict",
+    "ackproof_model.replay",
     "ackproof.spark",
-    "ackproof_simulator",
+    "ackproof_simulator.run",
 }
 BARE = "import click, pydantic, rich.console; from pydantic import BaseModel, Field, JsonValue"
 MOST = 3.6

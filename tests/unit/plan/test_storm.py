@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
 from ackproof.faults.disks.log_dirs import FullDisk
@@ -209,29 +208,6 @@ def test_what_is_drawn_more_changes_no_other_draw(read: Load) -> None:
         ("kill", "4020ms after fault 1 is confirmed", 1.662),
         ("throttle", "6917ms after fault 1 is confirmed", 2.404),
     ]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_storm_is_the_same_on_every_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """What a machine cannot do is missed there, and the draw of all else is as ever."""
-    file = tmp_path / "e.yaml"
-    file.write_text(CONTROLLERS + "  - storm: {count: 60}\n    at: 1s\n", encoding="utf-8")
-    backend = importlib.import_module("ackproof.plan.checks_backend")
-    monkeypatch.setattr(backend, "lack_of", lambda need: "")
-    able = drawn(load(file), seed)
-    assert not able.unable and drawn(load(file, backend="docker"), seed).faults == able.faults
-    lacking = {Need.DISKS: "only root can mount", Need.CLOCKS: "cc is missing"}
-    monkeypatch.setattr(backend, "lack_of", lambda need: lacking.get(need, ""))
-    case = drawn(load(file), seed)
-    assert case.faults == able.faults
-    wants = {one.number: one.needs & lacking.keys() for one in case.faults}
-    assert case.unable == {number: lacking[need] for number, needs in wants.items() for need in needs}
-    assert case.unable and not case.needs & lacking.keys()
-    (line,) = [line for line in describe(case) if f"fault 1.{min(case.unable) - 1000}. " in line]
-    assert line.endswith(f"missed, for this machine cannot do it: {case.unable[min(case.unable)]}")
-    assert case_from_json(case_to_json(case)) == case
 
 
 def test_requests_are_drawn_that_are_sent_all_the_time(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ackproof.network.probe import Speech
 from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWay, RequestWiring
 from ackproof.network.toxiproxy import ProxyServer, Way
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.provision.tools import find_nft, toxiproxy_server
+from ackproof.provision.tools import find_nft, locate_toxiproxy, toxiproxy_server
 from ackproof.rundir.timeline import ProxyDied
 
 _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):([0-9]+)", re.MULTILINE)
@@ -32,6 +32,13 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
     """Find or make what these needs take of this machine, before anything is started. Raises `BadInput`."""
+    find_tools(needs, containers=containers)
+    if needs & LINKS:
+        toxiproxy_server(progress)
+
+
+def find_tools(needs: Set[Need], *, containers: bool) -> None:
+    """Find what these needs take of this machine, and build nothing. Raises `BadInput`."""
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
             raise BadInput(
@@ -45,7 +52,7 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
     if Need.PACKETS in needs or (containers and needs & (LINKS | REQUESTS.keys())):
         find_nft()
     if needs & LINKS:
-        toxiproxy_server(progress)
+        locate_toxiproxy()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,333 @@
+"""Checks of faults against their experiment: roles, partitions, triggers, storms, and what the backend lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.links import roles_in
+from ackproof.experiment.problems import ListNode, Path
+from ackproof.experiment.roles import SEVERAL, Role, RoleKind, minority_of
+from ackproof.experiment.triggers import After, Condition, When
+from ackproof.faults.registry import fault_kinds
+from ackproof.faults.storm import Storm, roles_for, sample
+from ackproof.plan.diagnostics import Problems, ordered, path_of
+from ackproof.plan.expectations import not_seen
+from ackproof.plan.reader import own_fields
+from ackproof.rundir.partition import TopicPartition
+
+_COORDINATORS: Final = {
+    "__transaction_state": "transaction.state.log.num.partitions",
+    "__consumer_offsets": "offsets.topic.num.partitions",
+}
+"""Topics of Kafka's coordinators, whose leaders are the coordinators; each with the setting of how many partitions."""
+_RACKS: Path = ("cluster", "racks")
+_OWN: Path = ("cluster", "controller_racks")
+
+
+def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
+    """Report what does not fit between a fault and its experiment."""
+    entry: Path = ("faults", fault.number - 1)
+    body: Path = (*entry, fault.kind)
+    _check_possible(spec, type(fault), body, found)
+    _check_fields(spec, fault, body, found)
+    if isinstance(fault, Storm):
+        _check_storm(spec, fault, body, found)
+    fault.check(spec, _Complaints(found, body))
+    trigger = fault.trigger
+    if isinstance(trigger, After):
+        _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
+    elif isinstance(trigger, When) and found.sound((*entry, "when")):
+        _check_condition(spec, trigger.condition, (*entry, "when"), found)
+
+
+def _check_given(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
+    """A fault as a storm's menu gives it."""
+    _check_fields(spec, fault, body, found)
+    fault.check(spec, _Complaints(found, body))
+
+
+def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
+    """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
+    for name in type(fault).model_fields:
+        value = getattr(fault, name)
+        for index, target in enumerate(roles_in(value)):
+            path: Path = (*body, name, index) if isinstance(fault, Storm) else (*body, name)
+            for role in target.walk():
+                if found.sound(path):
+                    _check_role(spec, role, path, found)
+        if isinstance(value, TopicPartition) and found.sound((*body, name)):
+            _check_place(spec, value.topic, value.partition, (*body, name), found)
+
+
+def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
+    """Why nobody can hold this role in the cluster's mode."""
+    if not spec.cluster.metadata.broker_controls:
+        of_zookeeper = role.kind is RoleKind.ZOOKEEPER
+        return f"{role} is nobody: no ZooKeeper in KRaft mode; aim at controllers" if of_zookeeper else None
+    if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
+        return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
+    return None
+
+
+class _Complaints:
+    """What a fault says against its own fields, put where the file has them."""
+
+    def __init__(self, found: Problems, body: Path) -> None:
+        self._found = found
+        self._body = body
+
+    def sound(self, *paths: Path, cluster: bool = False) -> bool:
+        around: tuple[Path, ...] = (("cluster", "brokers"), ("cluster", "kafka")) if cluster else ()
+        return self._found.sound(*(self._body + path for path in paths), *around)
+
+    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        if self._found.sound(self._body + path):
+            self._found.report(self._body + path, message, suggestion, key=key)
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
+        if self._found.sound(self._body + path, ("topics",)):
+            self._found.unknown_value(self._body + path, what, name, valid)
+
+
+def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
+    why = _wrong_in_mode(spec, role)
+    if why is not None and found.sound(("cluster", "mode")):
+        found.report(path, why)
+        return
+    if not _check_place(spec, role.topic, role.partition, path, found):
+        return
+    cluster = spec.cluster
+    if role.kind is RoleKind.RACK:
+        _check_rack(spec, role, path, found)
+    elif role.topic in spec.topics:
+        factor = spec.topics[role.topic].replication_factor
+        lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
+        if lonely and found.sound(("topics", role.topic, "replication_factor")):
+            found.report(
+                path,
+                f"{role} is nobody: the topic has one replica; aim at leader({role.topic}/{role.partition})",
+            )
+    elif (
+        role.kind is RoleKind.MINORITY
+        and not minority_of(cluster.brokers)
+        and found.sound(("cluster", "brokers"))
+    ):
+        found.report(path, f"the minority of {cluster.brokers} brokers is nobody; it takes 3 brokers")
+    elif role.node is not None and found.sound(("cluster", "brokers"), ("cluster", "controllers")):
+        valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
+        if role.node not in valid:
+            names = f"{valid[0]}" if len(valid) == 1 else f"{valid[0]} to {valid[-1]}"
+            which = "ZooKeeper servers" if role.kind is RoleKind.ZOOKEEPER else f"{role.kind}s"
+            found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
+
+
+def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
+    """Whether the workload makes the brokers create this partition of a coordinator's topic."""
+    readers = spec.workload.consumers
+    uses = {
+        "__transaction_state": spec.workload.producers.transaction_size is not None,
+        "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
+    }
+    # Clusters of ours have one partition (`node_settings`), Kafka's default is 50.
+    default = "50" if spec.ground.foreign else "1"
+    count = spec.cluster.config.get(_COORDINATORS.get(topic, ""), default)
+    return uses.get(topic, False) and count.isdecimal() and partition < int(count)
+
+
+def _check_place(
+    spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
+) -> bool:
+    """Whether a partition exists, if one is named."""
+    if topic is None or partition is None:
+        return True
+    if _has_coordinator(spec, topic, partition):
+        return True
+    if topic not in spec.topics:
+        if found.sound(("topics",)):
+            found.unknown_value(path, "the topic", topic, spec.topics)
+        return False
+    partitions = spec.topics[topic].partitions
+    if partition < partitions:
+        return True
+    if found.sound(("topics", topic, "partitions"), ("topics", topic, "assignment")):
+        last = f"0 to {partitions - 1}" if partitions > 1 else "0 only"
+        found.report(path, f"{topic}/{partition} does not exist; the partitions of {topic} are {last}")
+    return False
+
+
+def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
+    if condition.metric:
+        for why in islice(not_seen(condition.asked, spec), 1):
+            if found.sound(("observe",), ("cluster",)):
+                found.report(path, why)
+        return
+    if condition.topic in _COORDINATORS:
+        message = f"{condition.topic} is not watched; name a topic of the experiment"
+        found.report(path, message)
+        return
+    if not _check_place(spec, condition.topic, condition.partition, path, found):
+        return
+    if condition.gauge == "read" and not spec.workload.consumers.live:
+        if found.sound(("workload", "consumers", "live")):
+            found.report(
+                path, "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
+            )
+    elif condition.gauge == "isr" and condition.topic is not None:
+        factor = spec.topics[condition.topic].replication_factor
+        known = found.sound(("topics", condition.topic, "replication_factor"))
+        if known and not any(condition.holds(size) for size in range(factor + 1)):
+            found.report(path, f"'{condition}' never holds: the ISR has at most {factor} members")
+
+
+def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Problems) -> None:
+    faults = found.node(("faults",))
+    count = len(faults.items) if isinstance(faults, ListNode) else len(spec.faults)
+    if not found.sound(path):
+        return
+    if not 1 <= after.fault <= count:
+        there = "there is 1 fault" if count == 1 else f"there are {count} faults"
+        found.report(path, f"fault {after.fault} does not exist; {there}, counted from 1")
+    elif after.fault == number:
+        found.report(path, f"fault {number} cannot wait for itself")
+    elif after.fault > number:
+        found.report(path, f"fault {number} can only wait for one before it, not for fault {after.fault}")
+
+
+def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what an experiment with `backend: model` asks for and the model does not have."""
+    if not spec.ground.simulated or not found.sound(("backend",)):
+        return
+    for lack in _lacking(spec):
+        if found.sound(lack.path):
+            said = f"{lack.what} is not possible" if lack.drawn else "not possible"
+            found.report(lack.path, f"{said} on the backend {spec.backend}, because {lack.why}", key=lack.key)
+
+
+def lacks(spec: ExperimentSpec) -> str | None:
+    """Why the model cannot run an experiment of another backend; None if it can."""
+    return next((f"{lack.what}: {lack.why}" for lack in _lacking(spec)), None)
+
+
+class _Lack(NamedTuple):
+    """What the model lacks: where the file asks for it, by what name, why it cannot; whether a key is to blame."""
+
+    path: Path
+    what: str
+    why: str
+    key: bool = False
+    drawn: bool = False
+
+
+def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
+    for fault in spec.faults:
+        body: Path = ("faults", fault.number - 1, fault.kind)
+        if why := fault.not_on("model"):
+            yield _Lack(body, fault.kind, why, key=True)
+        elif lack := fault.not_simulated(spec):
+            field, why = lack
+            yield _Lack((*body, field) if field else body, fault.kind, why, key=True)
+        if isinstance(fault, Storm):
+            for kind in fault.menu or {}:
+                if why := _of_dish(spec, fault, kind):
+                    yield _Lack(body, kind, why, key=True, drawn=True)
+    if spec.workload.producers.keys is not None:
+        yield _Lack(
+            ("workload", "producers", "keys"), "keys", "its records have none, and its logs are not compacted"
+        )
+
+
+def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
+    """Why a storm's faults of a kind cannot be done, with the fields that its menu gives."""
+    if why := fault_kinds()[kind].not_on("model"):
+        return why
+    try:
+        lack = sample(storm, kind, roles_for(storm, kind, spec), spec).not_simulated(spec)
+    except ValidationError:
+        return None  # said where the menu is checked
+    return None if lack is None else lack[1]
+
+
+def _check_possible(spec: ExperimentSpec, kind: type[FaultSpec], path: Path, found: Problems) -> None:
+    """Report a kind that the backend or the cluster's mode has not."""
+    why, mode = kind.not_on(spec.backend), spec.cluster.mode
+    if why is not None and found.sound(("backend",)):
+        found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)
+    elif mode in kind.NOT_IN and found.sound(("cluster", "mode")):
+        found.report(path, f"not possible with cluster.mode: {mode}, because {kind.NOT_IN[mode]}", key=True)
+
+
+def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
+    """Report what is wrong with a storm; `body` is where its fields stand."""
+    if storm.at_least is not None and storm.at_least > storm.count and found.sound((*body, "at_least")):
+        found.report(
+            (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
+        )
+    if storm.pairs is not None:
+        _check_pairs(spec, storm, body, found)
+    for name, dish in (storm.menu or {}).items():
+        path: Path = (*body, "menu", name)
+        kind = fault_kinds()[name]
+        _check_possible(spec, kind, path, found)
+        own = own_fields(kind)
+        strangers = [field for field in dish.fields if field not in own]
+        for field in strangers:
+            found.unknown((*path, field), "field", [*own, "weight", "lasting"])
+        if strangers or not spec.topics:
+            continue
+        try:
+            one = sample(storm, name, roles_for(storm, name, spec), spec)
+        except ValidationError as error:
+            for detail in ordered(error):
+                below = path_of(detail)
+                if detail["type"] == "missing":
+                    say = f"a storm cannot draw '{below[-1]}' of a {name}: give it here"
+                    found.report(path, f"{say}, {name}: {{weight: {dish.weight}, {below[-1]}: …}}", key=True)
+                else:
+                    found.refuse(detail, path + below)
+            continue
+        if dish.fields:
+            _check_given(spec, one, path, found)
+
+
+def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
+    """Report what a storm of pairs cannot be beside."""
+    others = [one.number for one in spec.faults if isinstance(one, Storm) and one.pairs is not None]
+    if others[0] != storm.number:
+        found.report((*body, "pairs"), f"storm {others[0]} has all pairs already", key=True)
+    elif spec.repeat > 1 and found.sound(("repeat",)):
+        found.report(
+            ("repeat",), "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
+        )
+    elif spec.soak is not None:
+        found.report((*body, "pairs"), "the windows of a soak share no pairs among them", key=True)
+    elif storm.count % 2 and found.sound((*body, "count")):
+        found.report((*body, "count"), f"{storm.count} faults are not whole pairs; write an even number")
+
+
+def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
+    """Whether the backend can do a fault, on whatever machine it is."""
+
+    def able(fault: FaultSpec) -> bool:
+        alone = fault.model_copy(update={"number": 1})
+        return not spec.ground.simulated or lacks(spec.model_copy(update={"faults": (alone,)})) is None
+
+    return able
+
+
+def _check_rack(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
+    """Report a rack that no node is in."""
+    racks = spec.cluster.members.nodes_by_rack
+    if not found.sound(_OWN, _RACKS, ("cluster", "brokers"), ("cluster", "controllers")):
+        return
+    if spec.ground.foreign:
+        found.report(path, f"racks of a cluster that someone else runs are not known; list nodes: {SEVERAL}")
+    elif not racks:
+        found.report(path, f"{role} is nobody: no node has a rack; write cluster: {{racks: [a, b, c]}}")
+    elif role.rack is not None and role.rack not in racks:
+        found.report(path, f"{role} does not exist; the racks are {spec.cluster.members.rack_text}")

@@ -1,0 +1,116 @@
+"""Limits of this machine, asked between plan and run.
+
+An experiment file means the same on every machine: `plan`, `validate` and every draw are pure. What this machine cannot
+do is found here, before anything is started: a fault that a storm drew by itself is missed, any other is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from ackproof.base.errors import BadInput
+from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.experiment.case import Case
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.life import UNABLE
+from ackproof.faults.storm import Storm
+from ackproof.plan.diagnostics import Problems
+from ackproof.plan.source import lines_of, parse, read
+from ackproof.provision.tools import find_compiler, find_nft
+from ackproof.rundir.timeline import DRAWN_FROM, fault_name
+
+
+@cache
+def find_lack(need: Need, backend: str) -> str:
+    """Return why a cluster of this backend cannot be given it on this machine; '' where it can."""
+    try:
+        if need is Need.DISKS:
+            from ackproof.cluster.disks.file_systems import refusal
+
+            return refusal() or ""
+        if need is Need.PACKETS:
+            find_nft()
+        elif need is Need.CLOCKS:
+            find_compiler()
+        elif need in LINKS | REQUESTS.keys():
+            from ackproof.cluster.backends.links import find_tools
+
+            find_tools({need}, containers=backend == "docker")
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def find_lacks(case: Case) -> dict[int, str]:
+    """Return why this machine cannot do a fault of the case, by the fault's number."""
+    if not case.experiment.ground.lays:
+        return {}
+    backend = case.experiment.backend
+    lacks = {
+        fault.number: next(filter(None, (find_lack(need, backend) for need in sorted(fault.needs))), "")
+        for fault in case.faults
+    }
+    return {number: why for number, why in lacks.items() if why}
+
+
+def mark_missed(case: Case) -> Case:
+    """Return the case with the faults marked as missed that its storms drew and this machine cannot do.
+
+    Faults of a kind that a storm's menu names are not marked: the file asks for them.
+    """
+    lacks = find_lacks(case)
+    drawn = {
+        storm.number: replace(
+            case.drawn[storm.number],
+            unable={
+                fault.number: lacks[fault.number]
+                for fault in case.drawn[storm.number].faults
+                if fault.number in lacks
+            },
+        )
+        for storm in case.experiment.faults
+        if isinstance(storm, Storm) and storm.menu is None and storm.number in case.drawn
+    }
+    return replace(case, drawn={**case.drawn, **drawn})
+
+
+def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
+    """Return the cases, each with its file, as this machine can run them (`mark_missed`).
+
+    Raises `BadInput` that names, with its line, every fault of every file that is refused.
+    """
+    marked = [(file, mark_missed(case)) for file, case in cases]
+    refusals: dict[Path, dict[str, int]] = {}
+    for file, case in marked:
+        faults = {fault.number: fault for fault in case.faults}
+        for number, why in find_lacks(case).items():
+            if number not in case.unable:
+                text = f"fault {fault_name(number)} ({faults[number]}) is {UNABLE}: {why}"
+                refusals.setdefault(file, {})[text] = number // DRAWN_FROM or number
+    if refusals:
+        raise BadInput("\n".join(_refusal_text(file, texts) for file, texts in refusals.items()))
+    return marked
+
+
+def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
+    """One line for each text, with its place where the case comes from a file; `numbers`: the fault of the file."""
+    if not file.is_file():
+        return "\n".join(f"{file}: {text}" for text in numbers)  # a run on disk
+    name, raw = read(file)
+    document = Problems(name, parse(raw, name))
+    error = InvalidExperiment(
+        document.problem(("faults", number - 1), text) for text, number in numbers.items()
+    )
+    error.lines = lines_of(raw)
+    return str(error)
+
+
+def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
+    """A note for each reason why this machine cannot do faults of these cases, with their number: lines of text."""
+    lacks = [why for case in cases for why in find_lacks(case).values()]
+    for why in dict.fromkeys(lacks):
+        count = "1 fault" if lacks.count(why) == 1 else f"{lacks.count(why)} faults"
+        yield f"note: {UNABLE}, {count}: {why}"
