@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ackproof_reference.messages import AlterPartition, Fetch, Produce
 from ackproof_simulator.clock import Act, Clock, Timing
-from ackproof_simulator.disks import Disks
 
 if TYPE_CHECKING:
+    from ackproof_simulator.disks import Disks
     from ackproof_simulator.partition import PartitionRun
     from ackproof_simulator.producers import ClientBatch, Producer
 
