@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.requests.links import RequestProxy
 from ackproof.network.requests.rules import Kind, Rule, Side
 from ackproof.network.toxiproxy import ProxyServer, Way

@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from ackproof.base.processes import RunTag, spawn
-from ackproof.cluster.addresses import acquire_lease
 from ackproof.cluster.install import Installation
+from ackproof.network.addresses import acquire_lease
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties, new_cluster_id
 from ackproof.provision.jvm import SERVER, java_command
 

@@ -20,8 +20,8 @@ from ackproof.cluster.backends.attach.options import attachment
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import local
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.wire import WireError
 from ackproof.plan.cases import cases, load
 from ackproof.run.case import run_case
 from ackproof.run.phases import CaseOptions

@@ -12,9 +12,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper, end_session
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import TopicSpec
+from ackproof.network.wire import WireError
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud

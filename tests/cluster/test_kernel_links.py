@@ -22,12 +22,12 @@ from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.breaking import BITES_WITHIN_S
 from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
 from ackproof.network import mesh as links
+from ackproof.network.addresses import Address
 from ackproof.network.kernel import Spaces, inside
 from ackproof.network.mesh import Link
 from ackproof.network.meshes import KernelMesh, Wiring

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.install import EVERY_NODE, Installation
 from ackproof.cluster.protocol import Cluster
+from ackproof.network.addresses import Address
 from ackproof.observe.scraper import Scraper, _Exporter
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence

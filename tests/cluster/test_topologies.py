@@ -16,11 +16,11 @@ import pytest
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import lease_holders
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.spec import TopicSpec
+from ackproof.network.addresses import lease_holders
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import levels_in_force, produce

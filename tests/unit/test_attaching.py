@@ -19,12 +19,12 @@ from urllib.parse import parse_qs
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends.attach.cluster import facts_of, release_of
 from ackproof.cluster.backends.attach.options import attachment
 from ackproof.cluster.backends.attach.secure import TokenEndpoint, opener_of
-from ackproof.cluster.wire import Unreachable, WireError
 from ackproof.experiment.kafka import METADATA
+from ackproof.network.addresses import Address
+from ackproof.network.wire import Unreachable, WireError
 
 SECRET = "h4nn1bal"
 PLAIN = {

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.clients.final_read import End
-from ackproof.cluster.wire import Refused
+from ackproof.network.wire import Refused
 from ackproof.run import forgetting
 from ackproof.run.forgetting import Forgetting
 from ackproof.rundir.clock import RunClock

@@ -13,7 +13,7 @@ import pytest
 from ackproof.clients.final_read import End
 from ackproof.cluster.admin import Reassignment, Setting, open_transactions
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import WireError
+from ackproof.network.wire import WireError
 from ackproof.run import recovery
 from ackproof.run.recovery import RecoveryWatch
 from ackproof.rundir.anomalies import LIVENESS, Anomaly

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from ackproof.cluster.queries import Voter
-from ackproof.cluster.wire import CLIENT_ID, Connection, Question, check
+from ackproof.network.wire import CLIENT_ID, Connection, Question, check
 from ackproof.rundir.partition import TopicPartition
 
 _NOT_HERE: Final = frozenset({14, 15, 16, 105})

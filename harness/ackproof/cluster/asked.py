@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster import queries
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import Node, PartitionEnds, PartitionState
-from ackproof.cluster.wire import Connection, WireError
+from ackproof.network.addresses import Address
+from ackproof.network.wire import Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 
 N = TypeVar("N", bound=Node)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
 from ackproof.experiment.backends import Need
+from ackproof.network.addresses import Address
 from ackproof.provision.tools import clock_library
 
 _STAMPED: Final = re.compile(

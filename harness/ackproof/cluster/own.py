@@ -15,7 +15,6 @@ from typing import Final
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address, Addresses, Layout, Lease, hosts_file
 from ackproof.cluster.asked import AskedCluster, answering
 from ackproof.cluster.backends.links import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.clocks import NodeClock
@@ -28,12 +27,13 @@ from ackproof.cluster.node import NodeFiles, ProcessNode, Served, Watcher, stop_
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, create_topics, give_head_start
-from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.addresses import Address, Addresses, Layout, Lease, hosts_file
 from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.requests.links import RequestLinks, RequestWiring
+from ackproof.network.wire import Access, Connection
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Layout
 from ackproof.cluster.metadata import metadata_of
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.timing import configured
+from ackproof.network.addresses import Layout
 
 _BLANKS: Final = " \t\f"
 _CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")

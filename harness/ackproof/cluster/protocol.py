@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
-from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import Mesh
+from ackproof.network.wire import Access, Connection
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 

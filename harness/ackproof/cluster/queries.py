@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import KRAFT, Access, Connection, Question, Refused, WireError, check
 from ackproof.experiment.spec import TopicSpec
+from ackproof.network.wire import KRAFT, Access, Connection, Question, Refused, WireError, check
 from ackproof.rundir.partition import TopicPartition
 
 LATEST: Final = -1

@@ -14,8 +14,8 @@ from ackproof.cluster import queries
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
 from ackproof.cluster.node import ProcessNode
 from ackproof.cluster.protocol import Cluster, Node
-from ackproof.cluster.wire import Connection, Refused, WireError
 from ackproof.experiment.spec import TopicSpec
+from ackproof.network.wire import Connection, Refused, WireError
 from ackproof.rundir.partition import TopicPartition
 
 _HEAD_START_S: Final = 1.0

@@ -27,7 +27,6 @@ from ackproof.base.processes import ClientProcess, context_switches, process_sta
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import text_field
 from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
@@ -35,6 +34,7 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import FREE_WITHIN_S
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
+from ackproof.network.wire import WireError
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2

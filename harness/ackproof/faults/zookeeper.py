@@ -16,12 +16,12 @@ from pydantic import field_validator
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import wrong
 from ackproof.cluster.protocol import LocalNode, local
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:  # kazoo is loaded where a session is looked at or ended
     from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import is_alive, started
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, LinkError, Loss, Reset
 from ackproof.provision.tools import find_nft
 

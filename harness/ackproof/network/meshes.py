@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
-from ackproof.cluster.addresses import Address
 from ackproof.network import probe
+from ackproof.network.addresses import Address
 from ackproof.network.kernel import PacketRules, Spaces
 from ackproof.network.mesh import (
     CLIENTS,

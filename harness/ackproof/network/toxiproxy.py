@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
 
 START_WITHIN_S: Final = 20.0

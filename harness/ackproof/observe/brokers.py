@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import Batch, batch_at
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
-from ackproof.cluster.wire import Connection, Question, WireError
+from ackproof.network.wire import Connection, Question, WireError
 from ackproof.observe.watcher import Asker
 from ackproof.rundir.observed import ROUND_EVERY_S, ZNODES, PartitionTold, Round, Served, Told
 from ackproof.rundir.partition import TopicPartition

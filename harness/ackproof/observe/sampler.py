@@ -19,7 +19,7 @@ from typing import Final
 
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
-from ackproof.cluster.wire import Connection, WireError
+from ackproof.network.wire import Connection, WireError
 from ackproof.observe.watcher import Asker
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.network.addresses import Address
 from ackproof.observe.watcher import Watcher
 from ackproof.rundir import storage
 from ackproof.rundir.clock import RunClock

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import ClassVar, Final, Generic, TypeVar
 
 from ackproof.cluster.protocol import Cluster
-from ackproof.cluster.wire import Connection
+from ackproof.network.wire import Connection
 from ackproof.rundir.timeline import Note, Timeline
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ackproof.clients.final_read import Ends
 from ackproof.cluster.queries import delete_records
-from ackproof.cluster.wire import Connection, Unreachable, WireError
+from ackproof.network.wire import Connection, Unreachable, WireError
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition

@@ -22,9 +22,9 @@ from ackproof.clients.final_read import End, Ends, ends_of
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
-from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.timing import recovery_bounds
+from ackproof.network.wire import Connection, WireError
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.observed import RecoveryFile, Unrecovered

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.disks import file_systems
+from ackproof.network.addresses import Address
 from ackproof.network.requests.rules import Side
 
 Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]

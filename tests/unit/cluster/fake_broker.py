@@ -8,9 +8,9 @@ import struct
 import threading
 from typing import Any
 
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import message
+from ackproof.network.addresses import Address
+from ackproof.network.wire import message
 from ackproof.rundir.partition import TopicPartition
 
 DESCRIBE = 75

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends.attach.cluster import AttachedNode
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.protocol import Node, clock_of, local
-from ackproof.cluster.wire import Connection
+from ackproof.network.addresses import Address
+from ackproof.network.wire import Connection
 
 THEIRS: Node = AttachedNode(1, Address("127.0.0.1", 9), Connection(Address("127.0.0.1", 9)))
 UNUSED: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from ackproof.cluster.addresses import Address, Addresses, hosts_file, node_name
+from ackproof.network.addresses import Address, Addresses, hosts_file, node_name
 
 ADDRESSES = Addresses(block=9, base_port=21092)
 

@@ -16,11 +16,11 @@ import pytest
 
 from ackproof.base.errors import MissingTool
 from ackproof.cluster import clocks
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends import choice as backends
 from ackproof.cluster.clocks import NodeClock, Reading
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.addresses import Address
 
 
 class Server:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, Segment, checkpoint, cut, log_end, segments
-from ackproof.cluster.wire import kafka_python
+from ackproof.network.wire import kafka_python
 
 
 def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:

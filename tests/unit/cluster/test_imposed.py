@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import Cut, Link
 from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.toxiproxy import Way

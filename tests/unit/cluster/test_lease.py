@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster import addresses as lease
+from ackproof.network import addresses as lease
 
 NODES = (1, 2, 101)
 HOLD = """
 import sys
 from pathlib import Path
-from ackproof.cluster import addresses as lease
+from ackproof.network import addresses as lease
 held = [lease.acquire_lease((1, 2), holder=f"pid", state=Path(sys.argv[1])) for _ in range(int(sys.argv[2]))]
 print(" ".join(str(one.addresses.block) for one in held), flush=True)
 sys.stdin.read()

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Address, Addresses, Layout
 from ackproof.cluster.properties import check_settings, parse, render, settings
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.addresses import Address, Addresses, Layout
 
 ADDRESSES = Addresses(block=7, base_port=29092)
 

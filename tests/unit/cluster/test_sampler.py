@@ -14,8 +14,8 @@ import pytest
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import KRAFT
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.wire import KRAFT
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.observed import Sample, read_samples

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.admin import add_voter, remove_voter
 from ackproof.cluster.queries import Endpoint, Voter
-from ackproof.cluster.wire import Question, Refused
+from ackproof.network.wire import Question, Refused
 
 DIRECTORY = uuid.UUID(int=7)
 VOTER = Voter(103, -1, DIRECTORY, (Endpoint("CONTROLLER", "node-103.test", 29093),))

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from ackproof.cluster import queries
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, Refused, Unreachable, error_name
 from ackproof.experiment.spec import TopicSpec
+from ackproof.network.addresses import Address
+from ackproof.network.wire import Connection, Refused, Unreachable, error_name
 from ackproof.rundir.partition import TopicPartition
 
 BROKERS = (

@@ -12,7 +12,6 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Layout
 from ackproof.cluster.backends.choice import resolve
 from ackproof.cluster.backends.docker import docker_addresses
 from ackproof.cluster.containers import build, presence
@@ -20,6 +19,7 @@ from ackproof.cluster.containers.container import is_frozen, settings_as_environ
 from ackproof.cluster.containers.engine import OWNER, RUN, connect, labels, marks
 from ackproof.cluster.properties import settings
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.addresses import Layout
 from ackproof.provision.releases import lock
 
 RECIPE = Path(build.__file__).parent / "recipe"

@@ -18,7 +18,6 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import Unreachable, kafka_python
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind
@@ -33,6 +32,7 @@ from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import Reassign, Reassignment
 from ackproof.faults.planned.set_config import ConfigChange, SetConfig
 from ackproof.faults.processes import Pause, PauseInjection
+from ackproof.network.wire import Unreachable, kafka_python
 from ackproof.rundir.partition import TopicPartition
 from local_node import OnThisMachine
 

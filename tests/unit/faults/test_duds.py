@@ -16,7 +16,6 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.cluster.queries import Quorum, Voter
-from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
@@ -33,6 +32,7 @@ from ackproof.faults.planned import recreate, views
 from ackproof.faults.planned.recreate import Recreate
 from ackproof.faults.rollouts import rolling as rollouts
 from ackproof.faults.rollouts.rolling import Upgrade
+from ackproof.network.wire import Unreachable
 from ackproof.rundir.partition import TopicPartition
 from local_node import OnThisMachine
 

@@ -17,7 +17,6 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import kafka_python
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
@@ -29,6 +28,7 @@ from ackproof.faults.disks.empty_disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
 from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.network.wire import kafka_python
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
 

@@ -18,7 +18,6 @@ from ackproof.cluster.clocks import Reading
 from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
-from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults import clocks, injection, zookeeper
@@ -31,6 +30,7 @@ from ackproof.faults.planned import views
 from ackproof.faults.planned.set_config import ConfigChange, SetConfig
 from ackproof.faults.processes import Kill, KillInjection, Restart, RestartInjection
 from ackproof.faults.zookeeper import ExpireSession, ExpireSessionInjection
+from ackproof.network.wire import Unreachable
 from fake_nodes import FakeNode
 
 NAME = "flush.messages"

@@ -15,7 +15,6 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.triggers import At
 from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
@@ -30,6 +29,7 @@ from ackproof.faults.planned.reassignments import (
     Reassignment,
 )
 from ackproof.faults.processes import KillInjection
+from ackproof.network.wire import Unreachable
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ackproof.cluster.addresses import Address
 from ackproof.network import kernel
+from ackproof.network.addresses import Address
 from ackproof.network.kernel import PacketRules
 from ackproof.network.mesh import Cut, Delay, LinkError, Loss
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ackproof.cluster.wire import kafka_python, message
 from ackproof.network.requests.contents import ANSWERABLE, ERRORS, answers, error_of
+from ackproof.network.wire import kafka_python, message
 
 CODE = ERRORS["NOT_CONTROLLER"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.requests.questions import Asking, Here, ask
 
 Answer = Callable[[socket.socket, bytes], None]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.wire import message
 from ackproof.experiment.links import APIS
 from ackproof.network.requests import contents
 from ackproof.network.requests.contents import ERRORS, NAMING, Undecodable
 from ackproof.network.requests.rules import Kind, Side
+from ackproof.network.wire import message
 from request_ground import Ground
 
 _OTHERS = ("forgotten_topics_data", "node_endpoints")

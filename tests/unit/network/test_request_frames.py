@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ackproof.cluster.wire import message
 from ackproof.experiment.links import APIS
 from ackproof.network.requests.frames import (
     PROBE,
@@ -20,6 +19,7 @@ from ackproof.network.requests.frames import (
     response_head,
 )
 from ackproof.network.requests.questions import question
+from ackproof.network.wire import message
 
 FETCH = 1
 SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,7 @@ import pytest
 
 from ackproof.base.processes import RunTag, find_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
 from ackproof.network.requests.links import RequestProxy
 from ackproof.network.requests.rules import Kind, Rule, Side

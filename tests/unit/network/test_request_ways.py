@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address, Addresses, Layout
 from ackproof.cluster.backends import links
 from ackproof.cluster.backends.links import CLIENTS_BY_PROXY
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import APIS
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.addresses import Address, Addresses, Layout
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.links import RequestLinks
 

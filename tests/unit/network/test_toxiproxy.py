@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.addresses import Address
 from ackproof.network import toxiproxy
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
 from ackproof.network.toxiproxy import Toxic, Toxiproxy, Way
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from ackproof.cluster.addresses import Address
 from ackproof.network import meshes, probe
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.meshes import ProxiedMesh, Wiring
 from ackproof.network.probe import TcpFlow, Traffic, flows, inodes_of

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import KRAFT, ZOOKEEPER, Question, Unreachable, message
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.wire import KRAFT, ZOOKEEPER, Question, Unreachable, message
 from ackproof.observe import brokers
 from ackproof.observe.brokers import BrokerAsker, ask_records, ask_to_append
 from ackproof.rundir.clock import RunClock

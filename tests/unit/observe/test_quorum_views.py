@@ -9,8 +9,8 @@ from typing import Any
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import ZOOKEEPER
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.wire import ZOOKEEPER
 from ackproof.observe.sampler import QUORUM_FRESH_S, STALE_AFTER_S, Sampler
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition

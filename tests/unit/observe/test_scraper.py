@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import NodeState
+from ackproof.network.addresses import Address
 from ackproof.observe import scraper as scraping
 from ackproof.observe.scraper import Scraper, values_of
 from ackproof.rundir.clock import RunClock

@@ -16,7 +16,6 @@ from typing import Final
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import clocks
-from ackproof.cluster.addresses import Address, Addresses, Lease, acquire_lease, is_free, node_name
 from ackproof.cluster.containers.build import prepare_image
 from ackproof.cluster.containers.container import (
     JVM_FLAGS,
@@ -42,6 +41,7 @@ from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.network.addresses import Address, Addresses, Lease, acquire_lease, is_free, node_name
 from ackproof.network.kernel import Spaces, table_of
 from ackproof.network.meshes import KernelMesh, Wiring
 from ackproof.network.requests.links import RequestWiring, SpacesRequestLinks

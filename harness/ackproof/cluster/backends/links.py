@@ -12,11 +12,11 @@ from typing import Final
 
 from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address, Layout, node_name
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import Flow
+from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.kernel import table_of
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import ProxiedMesh, Wiring

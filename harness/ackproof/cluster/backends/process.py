@@ -9,7 +9,6 @@ from typing import Final
 
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.cluster import clocks
-from ackproof.cluster.addresses import Addresses, acquire_lease
 from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.node import NodeFiles, ProcessNode
@@ -17,6 +16,7 @@ from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.network.addresses import Addresses, acquire_lease
 from ackproof.provision.jvm import ROLES, archive_in_use, java_command, warm_up
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
 from ackproof.provision.tools import exporter_jar, exporter_settings, java_agent

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ackproof.cluster import queries
-from ackproof.cluster.addresses import Address, Layout, node_name
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
 from ackproof.cluster.metadata.kraft_log import FOLDER, decode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import KRAFT, Connection, WireError
+from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.probe import KAFKA, Speech
+from ackproof.network.wire import KRAFT, Connection, WireError
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord

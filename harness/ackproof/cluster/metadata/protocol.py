@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from ackproof.cluster.addresses import Address, Layout
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Access, Connection
+from ackproof.network.addresses import Address, Layout
 from ackproof.network.mesh import Link
 from ackproof.network.probe import Speech
+from ackproof.network.wire import Access, Connection
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 

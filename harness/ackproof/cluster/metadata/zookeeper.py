@@ -20,15 +20,15 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ackproof.cluster import queries
-from ackproof.cluster.addresses import Address, Layout, node_name
 from ackproof.cluster.disks.node_disk import log_dirs
 from ackproof.cluster.metadata.protocol import ASK_S, Runs
 from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import ZOOKEEPER as DIALECT
-from ackproof.cluster.wire import Connection, Unreachable, WireError
+from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.probe import KAFKA, ZOOKEEPER, Speech
+from ackproof.network.wire import ZOOKEEPER as DIALECT
+from ackproof.network.wire import Connection, Unreachable, WireError
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition

@@ -17,7 +17,6 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
 from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import Quorum, Voter
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
@@ -26,6 +25,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import views
+from ackproof.network.wire import WireError
 
 CHANGED_WITHIN_S: Final = 40.0
 """A controller that is taken in must have fetched all of the log first."""

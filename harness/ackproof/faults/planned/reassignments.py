@@ -11,7 +11,6 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
@@ -20,6 +19,7 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
 from ackproof.faults.planned.views import ask, find_views, put_back, views
+from ackproof.network.wire import WireError
 from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0

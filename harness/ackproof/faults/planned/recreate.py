@@ -13,7 +13,6 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionEnds
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import NOTHING
 from ackproof.experiment.fault import Complaints, FaultSpec
@@ -21,6 +20,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest, TopicSpec
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import ask_for_one, find_views, views
+from ackproof.network.wire import WireError
 from ackproof.rundir.partition import TopicPartition
 
 DELETE_S: Final = 10.0

@@ -10,7 +10,6 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Owner, Setting, Whose
-from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.base import Config
 from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
@@ -20,6 +19,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import BACK_WITHIN_S, T, ask, put_back
+from ackproof.network.wire import Connection, WireError
 
 _SIMULATED: Final = frozenset(
     {

@@ -16,9 +16,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.asked import ANSWERS_WITHIN_S
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, Refused, Unreachable, WireError
 from ackproof.experiment.timing import longest_time_out
 from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
+from ackproof.network.wire import Connection, Refused, Unreachable, WireError
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")

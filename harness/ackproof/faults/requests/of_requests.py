@@ -20,7 +20,6 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Share, wrong
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import Whole
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec
@@ -37,6 +36,7 @@ from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.questions import NOWHERE, Asking, Named
 from ackproof.network.requests.rules import Counted, Rule
+from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
     pass

@@ -14,7 +14,6 @@ from pydantic import Field, field_validator
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.fault import Complaints
@@ -23,6 +22,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, ask
 from ackproof.faults.processes import OfProcesses, ProcessInjection
+from ackproof.network.wire import WireError
 from ackproof.rundir.partition import TopicPartition
 
 MOVED_WITHIN_S: Final = 90.0

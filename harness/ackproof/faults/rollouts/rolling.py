@@ -19,7 +19,6 @@ from ackproof.base.units import Duration
 from ackproof.cluster import admin
 from ackproof.cluster.install import release_levels
 from ackproof.cluster.protocol import LocalNode, NodeState, local
-from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import Exposure, Incidents
@@ -29,6 +28,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 from ackproof.faults.processes import STOPPED_WITHIN_S, OfProcesses, ProcessInjection
+from ackproof.network.wire import WireError
 
 FINAL_WITHIN_S: Final = 30.0
 """New levels are refused until every node's new registration is known."""

@@ -12,12 +12,12 @@ from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
-from ackproof.cluster.wire import Connection
 from ackproof.faults.injection import Clients
 from ackproof.faults.script.gates import Gates
 from ackproof.faults.script.looks import Decided, Looks
 from ackproof.faults.script.steps import Gate, StepSpec
 from ackproof.network.requests.rules import Side
+from ackproof.network.wire import Connection
 from ackproof.rundir.metadata import ConfigDecided
 
 

@@ -16,7 +16,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
-from ackproof.cluster.wire import Connection, Question, WireError
+from ackproof.network.wire import Connection, Question, WireError
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,

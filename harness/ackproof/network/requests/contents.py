@@ -14,8 +14,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ackproof.cluster.wire import message
 from ackproof.network.requests.rules import Place
+from ackproof.network.wire import message
 
 SESSIONS: Final = 7
 """The first version of Fetch with sessions (KIP-227): later requests name only what has changed."""

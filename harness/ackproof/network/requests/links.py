@@ -19,8 +19,8 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from ackproof.base.processes import RunTag
-from ackproof.cluster.addresses import Address, is_free
 from ackproof.experiment.links import APIS, Api, Flow
+from ackproof.network.addresses import Address, is_free
 from ackproof.network.kernel import Spaces
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import Sight

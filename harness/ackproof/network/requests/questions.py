@@ -24,8 +24,8 @@ from typing import Final, Literal, NamedTuple
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.addresses import Address
 from ackproof.experiment.links import APIS
+from ackproof.network.addresses import Address
 from ackproof.network.probe import TcpFlow, flows, inodes_of
 from ackproof.network.requests.contents import error_of
 from ackproof.network.requests.frames import PROBE

@@ -17,18 +17,18 @@ from typing import Any, Final
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster, answering
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.readiness import create_topics
-from ackproof.cluster.wire import Access, Connection, Question, WireError
 from ackproof.experiment.kafka import LINES, METADATA, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.network.addresses import Address
 from ackproof.network.mesh import Mesh
 from ackproof.network.requests.links import RequestLinks
+from ackproof.network.wire import Access, Connection, Question, WireError
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
 

@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Address
-from ackproof.cluster.wire import Opener, Question, WireError, ask_over, error_name, kafka_python, plain
+from ackproof.network.addresses import Address
+from ackproof.network.wire import Opener, Question, WireError, ask_over, error_name, kafka_python, plain
 
 OAUTH: Final = "sasl.oauthbearer."
 OAUTH_SETTINGS: Final = (f"{OAUTH}token.endpoint.url", f"{OAUTH}client.id", f"{OAUTH}client.secret")

@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError
-from ackproof.cluster.addresses import Address
+from ackproof.network.addresses import Address
 
 CLIENT_ID: Final = "ackproof"
 LARGEST_RESPONSE: Final = 64 << 20
@@ -253,4 +253,4 @@ def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
     base = kafka_python("protocol.api_message").ApiMessage
     with _LOADING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return type(base)(name, (base,), {}, load_json="ackproof.cluster.schemas")
+        return type(base)(name, (base,), {}, load_json="ackproof.network.schemas")

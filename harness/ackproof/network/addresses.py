@@ -1,4 +1,4 @@
-"""Who listens where. A cluster has the block 127.C.x.y of the loopback network to itself (`lease`)::
+"""Loopback addresses of a cluster. Each cluster leases a block, 127.C.x.y::
 
 127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test; its exporter
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
