@@ -120,7 +120,7 @@ def _forced(
 ) -> int:
     """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
     from ackproof.base.errors import BadInput
-    from ackproof_model.force.predicted import IMPOSSIBLE, story_of
+    from ackproof_model.force.story import IMPOSSIBLE, story_of
 
     console.line(f"{case.id}: {anomaly}")
     found = story_of(case, anomaly, max_states)
@@ -267,11 +267,10 @@ def explore(
     """
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically
-    from ackproof_model.explore import USUAL
+    from ackproof_model.explore import PROTOCOLS, USUAL
     from ackproof_model.explore import explore as search
     from ackproof_model.explore import kafka as of_kafka
     from ackproof_model.force.story import KAFKA, Story
-    from ackproof_model.protocols import PROTOCOLS
     from ackproof_reports.story import Tale, explored_title, story_page
 
     console = Console(machine=machine)

@@ -1,25 +1,74 @@
-"""`ackproof explore`: rules and scope in words, a bounded search that can be gone on with, what it found as steps."""
+"""`ackproof explore`: rules and scope in words (`brokers=3,kills=1`), a bounded search that can be continued, stories.
+
+`kafka` makes a world of a partition; `PROTOCOLS` has those of transactions, the KRaft quorum, PacificA and ZooKeeper.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import RELEASES, numbers
+from ackproof.experiment.problems import hint
 from ackproof.rundir.model import StoryStep
 from ackproof_model.predict.answers import Watch, sources, steps_of
 from ackproof_model.predict.cases import ACKS
-from ackproof_model.words import known, pairs, whole
 from ackproof_reference.explore.invariants import CLASSES
 from ackproof_reference.explore.model import Model, Told
+from ackproof_reference.explore.protocol_worlds import (
+    PacificaBounds,
+    QuorumBounds,
+    controllers,
+    pacifica,
+    quorum,
+)
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search, load, save
 from ackproof_reference.explore.story import tell
+from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
+from ackproof_reference.explore.transactional import Bounds as TransactionBounds
+from ackproof_reference.explore.transactional import transactions
 from ackproof_reference.explore.world import world
+from ackproof_reference.pacifica import PacificaRules
+from ackproof_reference.quorum import QuorumRules
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
+from ackproof_reference.zookeeper import ZooKeeperRules
+
+
+def pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Each name with its value. Raises `BadInput` for what is no such pair."""
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, value = (side.strip() for side in part.partition("="))
+        if not equals:
+            raise BadInput(f"--scope: expected name=value, such as kills=1, not '{part[:60]}'")
+        yield name, value
+
+
+def known(option: str, what: str, name: str, there: Collection[str]) -> str:
+    """The name, if it is one of those. Raises `BadInput` with the nearest."""
+    if name not in there:
+        raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
+    return name
+
+
+def whole(name: str, value: str, least: int, most: int) -> int:
+    """A whole number within bounds. Raises `BadInput`."""
+    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
+    return int(value)
+
+
+def counts_in_words(text: str, counts: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
+    """How many of each there are; `counts`: by name the least, the most and the usual number. Raises `BadInput`."""
+    given = {name: usual for name, (_, _, usual) in counts.items()}
+    for name, value in pairs(text):
+        least, most, _ = counts[known("--scope", "name", name, counts)]
+        given[name] = whole(name, value, least, most)
+    return given
+
 
 USUAL: Final = "brokers=3,records=1,kills=1"
 LARGEST: Final = {"brokers": 5, "records": 4}
@@ -190,3 +239,89 @@ def _switch(name: str, value: str) -> bool:
     if value not in _SWITCHES:
         raise BadInput(f"--scope: {name} is true or false, not '{value[:60]}'")
     return _SWITCHES[value]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """`counts`: by word the least, the most and the usual number of it. `make` takes what of its rules is off."""
+
+    title: str
+    protections: Mapping[str, str]
+    """By name the field of its rules."""
+    counts: Mapping[str, tuple[int, int, int]]
+    classes: tuple[str, ...]
+    make: Callable[[Mapping[str, bool], Mapping[str, int]], Model]
+
+    def world(self, words: str, taken_away: Sequence[str]) -> World:
+        """Raises `BadInput` for words that it does not know."""
+        off = {
+            self.protections[known("--without", "protection", name, self.protections)]: False
+            for name in taken_away
+        }
+        counts = counts_in_words(words, self.counts)
+        said = ",".join(f"{name}={count}" for name, count in counts.items())
+        return World(named(self.title, taken_away), said, self.classes, self.make(off, counts))
+
+
+def _quorum(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
+    bounds = QuorumBounds(counts["elections"], counts["crashes"], counts["entries"])
+    return quorum(replace(QuorumRules(), **off), bounds, counts["servers"])
+
+
+def _pacifica(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
+    bounds = PacificaBounds(counts["suspicions"], counts["entries"])
+    return pacifica(replace(PacificaRules(), **off), bounds, counts["replicas"])
+
+
+def _zookeeper(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
+    return controllers(
+        replace(ZooKeeperRules(), **off), counts["brokers"], counts["expiries"], counts["decisions"]
+    )
+
+
+def _transactions(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:
+    bounds = TransactionBounds(counts["moves"], counts["repeats"])
+    return transactions(replace(Rules(), **off), counts["clients"], counts["transactions"], bounds)  # type: ignore[arg-type]
+
+
+PROTOCOLS: Final[Mapping[str, Protocol]] = {
+    "quorum": Protocol(
+        "a majority quorum",
+        {
+            "votes for newer logs": "votes_for_newer_logs",
+            "commits of the own epoch": "commits_own_epoch",
+            "durable votes": "durable_votes",
+            "durable log": "durable_log",
+        },
+        {"servers": (1, 5, 3), "elections": (0, 9, 2), "crashes": (0, 9, 1), "entries": (0, 4, 1)},
+        ("lost", "conflict", "two leaders"),
+        _quorum,
+    ),
+    "pacifica": Protocol(
+        "PacificA",
+        {"leases": "leases", "version check": "version_check", "reconciliation": "reconciliation"},
+        {"replicas": (1, 5, 3), "suspicions": (0, 9, 1), "entries": (0, 4, 1)},
+        ("lost", "conflict", "stale read"),
+        _pacifica,
+    ),
+    "zookeeper": Protocol(
+        "the race for the controller in ZooKeeper",
+        {"epoch check": "epoch_check", "watch before reading": "watch_before_reading"},
+        {"brokers": (1, 5, 3), "expiries": (0, 9, 1), "decisions": (0, 9, 2)},
+        ("overwritten", "nobody"),
+        _zookeeper,
+    ),
+    "transactions": Protocol(
+        "the protocol of transactions",
+        {
+            "transaction verification": "verify_transactions",
+            "epochs of their own": "bump_every_transaction",
+            "strict markers": "strict_markers",
+            "coordinator epochs": "coordinator_epochs",
+        },
+        {"clients": (1, 3, 1), "transactions": (1, 3, 2), "moves": (0, 3, 0), "repeats": (0, 3, 1)},
+        OF_TRANSACTIONS,
+        _transactions,
+    ),
+}
+"""By what `--of` calls it."""

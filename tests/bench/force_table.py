@@ -21,8 +21,7 @@ from pathlib import Path
 from ackproof.experiment.kafka import NEWEST
 from ackproof.run.batch import Silent, run_batch
 from ackproof.run.options import BatchOptions, plan_batch
-from ackproof_model.force.experiment import Ground, file_text
-from ackproof_model.force.outcome import Outcome, Word, outcome_of
+from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
 from ackproof_model.force.translate import NotForceable, translated
 from forced import ROWS, Row
 

@@ -11,10 +11,9 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
 from ackproof.rundir.model import Chance, PredictionFile
-from ackproof_model.explore import World, explore, kafka, rules_in_words, scope_in_words
+from ackproof_model.explore import PROTOCOLS, World, explore, kafka, rules_in_words, scope_in_words
 from ackproof_model.predict.answers import answers, smaller
 from ackproof_model.predict.prediction import predict_case
-from ackproof_model.protocols import PROTOCOLS
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.pacifica import PacificaRules
 from ackproof_reference.quorum import QuorumRules

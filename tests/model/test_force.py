@@ -19,8 +19,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import ScriptStep, Seen, Timeline
 from ackproof_model.explore import explore, rules_in_words, scope_in_words, world_of
-from ackproof_model.force.experiment import Ground, file_text
-from ackproof_model.force.outcome import BESIDE, Word, outcome_of
+from ackproof_model.force.experiment import BESIDE, Ground, Word, file_text, outcome_of
 from ackproof_model.force.story import Story, read_story
 from ackproof_model.force.translate import Forced, NotForceable, translated
 from ackproof_reference.rules import Truncation

@@ -1,7 +1,7 @@
 """Stories of the explorer forced on real brokers: translated into a script, run, and compared step by step.
 
-`story` is where a story comes from, `translate` makes steps of a script of it, `experiment` the experiment around them,
-`outcome` says what the run came to.
+`story` reads a story, `translate` makes steps of a script of it, `experiment` writes the experiment around them and
+reads the outcome of its run.
 """
 
 from __future__ import annotations

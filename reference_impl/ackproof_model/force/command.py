@@ -13,7 +13,7 @@ from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
-    from ackproof_model.force.outcome import Outcome
+    from ackproof_model.force.experiment import Outcome
     from ackproof_model.force.story import Story
 
 _REPEAT: Final = click.option(
@@ -88,8 +88,7 @@ def forced(
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically
-    from ackproof_model.force.experiment import Ground, file_text
-    from ackproof_model.force.outcome import Outcome, Word, outcome_of
+    from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
     from ackproof_model.force.translate import NotForceable, translated
 
     ground = Ground.of(rules, kafka, backend)

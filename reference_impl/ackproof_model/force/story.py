@@ -1,4 +1,8 @@
-"""A story as it can be forced: the steps of a shortest way, with the state of the model after each of them."""
+"""A story as it can be forced: the steps of a shortest way, with the state of the model after each of them.
+
+MERGED ackproof_model/force/predicted.py:
+The story of a case's prediction, as it can be forced.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,12 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case
 from ackproof.rundir.documents import Document
 from ackproof.rundir.model import StoryStep
 from ackproof_model.explore import rules_in_words, scope_in_words
+from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, smaller
+from ackproof_model.predict.cases import rules_name, scope_for
 from ackproof_reference.explore.model import Happening, Told
 from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Search
@@ -94,3 +101,27 @@ def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[Told, ...]:
         return tuple(Search(world(scope.told)).follow(happenings))
     except ValueError as error:
         raise BadInput(f"the story is none of this model: {error}") from error
+
+
+IMPOSSIBLE: Final = "it is impossible"
+
+
+def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
+    """The shortest way to a class in the world of a case's first topic, or one that it contains, and the name of its
+    rules; or why there is none."""
+    if anomaly not in EXPLORED:
+        return f"a rule answers for {anomaly}, and no story"
+    (topic, *_) = case.experiment.topic_names()
+    try:
+        scope, _ = scope_for(case, topic)
+    except ValueError as error:
+        return str(error)
+    exhausted = False
+    for world_of in (*(one for one, _ in smaller(scope)), scope):
+        search = Search(world(world_of), frozenset({anomaly}))
+        search.run(max_states=max_states or USUAL_STATES)
+        if (found := search.findings.get(anomaly)) is not None:
+            way = tuple(search.way_to(found.state))
+            return Story(anomaly, found.text, world_of, way), rules_name(case)
+        exhausted = search.exhausted
+    return IMPOSSIBLE if exhausted else "no way was found within so many states"
