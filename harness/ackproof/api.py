@@ -136,14 +136,14 @@ class Run:
         experiment did not observe metrics."""
         if not self._files.metrics.exists():
             raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
-        return storage.table(self._files.metrics).to_pandas()
+        return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
         """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`). Raises
         `BadInput` where nothing was counted."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: nothing was counted, so that there is no series")
-        return storage.table(self._files.series).to_pandas()
+        return storage.read_table(self._files.series).to_pandas()
 
     def elections(self) -> pandas.DataFrame:
         """Each election that the metadata log tells, a row each; `clean`: the leader was in the ISR, or eligible, until
@@ -303,7 +303,7 @@ def run(
         settings=tuple(settings),
         only=tuple(only),
         attachment=attached,
-        out=storage.located(out),
+        out=storage.locate(out),
         keep_data=keep_data,
         simulate=simulate,
         at_most=at_most,
@@ -330,7 +330,7 @@ def audit(
     from ackproof.audit import run as audit_all
     from ackproof.judge import work_out_removals
 
-    work_out_removals(folders := [storage.located(directory) for directory in directories])
+    work_out_removals(folders := [storage.locate(directory) for directory in directories])
     return audit_all(folders, master=master, remote=remote, conf=conf, spark=spark, progress=progress)
 
 
@@ -342,7 +342,7 @@ def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run,
     """
     from ackproof.run.conclude import conclude_again, run_stages
 
-    path = storage.located(directory).resolve()
+    path = storage.locate(directory).resolve()
     if BatchDir(path).batch_json.exists():
         conclude_again(BatchDir(path), progress or (lambda _: None))
         return Batch(path).runs
@@ -354,7 +354,7 @@ def report(directory: AnyPath) -> Path:
     """Write the reports of a batch again; the HTML page. Raises `BadInput` where there is no batch."""
     from ackproof_reports import render_batch
 
-    batch = Batch(storage.located(directory).resolve())
+    batch = Batch(storage.locate(directory).resolve())
     _ = batch.document
     render_batch(batch.directory)
     return batch.report
@@ -362,14 +362,14 @@ def report(directory: AnyPath) -> Path:
 
 def open_run(directory: AnyPath) -> Run:
     """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
-    found = Run(storage.located(directory).resolve())
+    found = Run(storage.locate(directory).resolve())
     _ = found.case
     return found
 
 
 def open_batch(directory: AnyPath) -> Batch:
     """The folder of a batch, old or new. Raises `BadInput` where there is no readable `batch.json`."""
-    found = Batch(storage.located(directory).resolve())
+    found = Batch(storage.locate(directory).resolve())
     _ = found.document
     return found
 
@@ -395,4 +395,4 @@ def _tables(folder: Path, files: Sequence[Path] | None = None) -> ds.Dataset:
     found = parts(folder) if files is None else files
     if not found:
         raise BadInput(f"{folder}: there are no tables")
-    return storage.dataset(found)
+    return storage.open_dataset(found)

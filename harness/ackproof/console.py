@@ -262,7 +262,7 @@ class Console:
         for one in batch.over_repeats:
             word = one.verdict.value if one.verdict is not None else "no verdict"
             told = Text.assemble(
-                visible(one.title), ": ", (word, _STYLE[one.verdict]), ": ", visible(one.told)
+                visible(one.title), ": ", (word, _STYLE[one.verdict]), ": ", visible(one.outcome_text)
             )
             self.rich.print(told)
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"

@@ -161,7 +161,10 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
         if row.ruled_by is rule
     ]
     rows = [
-        (title, *(found.chance.value if (found := one.of(name)) else "not predicted" for name in shown))
+        (
+            title,
+            *(found.chance.value if (found := one.find_class(name)) else "not predicted" for name in shown),
+        )
         for title, one in told
     ]
     whole = [("case", *shown), *rows]
@@ -192,7 +195,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
     for anomaly in wanted:
         alike: dict[tuple[str, ...], list[str]] = {}
         for title, one in told:
-            found = one.of(anomaly)
+            found = one.find_class(anomaly)
             lines = (
                 ("not predicted",) if found is None else (found.chance.value, *(found.story or (found.why,)))
             )

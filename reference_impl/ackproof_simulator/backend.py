@@ -18,7 +18,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.seal import seal
-from ackproof.rundir.timeline import ClientReset, Event, Happening, IsrChanged, LeaderChanged, RunEnded
+from ackproof.rundir.timeline import ClientReset, Event, EventDetail, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
 from ackproof_simulator.record import (
     LOOK_NS,
@@ -46,7 +46,7 @@ class Recorder:
 
     def add(
         self,
-        what: Happening,
+        what: EventDetail,
         fault: int | None = None,
         *,
         at_ns: int | None = None,

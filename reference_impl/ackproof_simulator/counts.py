@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ackproof.faults.life import Stage
-from ackproof.rundir.model import Elected, Spread
+from ackproof.rundir.model import FirstLeader, SimulatedSpread
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof_reference.log import DATA
 from ackproof_simulator.clock import MS
@@ -141,17 +141,17 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
     return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
-def spread(name: str, runs: Sequence[Counts]) -> Spread:
+def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
     """One quantity over the runs in which it is known."""
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))
     if not values:
         nothing = dict.fromkeys(("least", "p05", "p50", "p95", "most", "mean", "mean_low", "mean_high"), -1.0)
-        return Spread(name=name, runs=0, seen=0, share_low=low, share_high=high, **nothing)
+        return SimulatedSpread(name=name, runs=0, seen=0, share_low=low, share_high=high, **nothing)
     p05, p50, p95 = (float(value) for value in np.quantile(values, [0.05, 0.5, 0.95]))
     mean_low, mean_high = bootstrap(values)
-    return Spread(
+    return SimulatedSpread(
         name=name,
         runs=len(values),
         seen=seen,
@@ -168,7 +168,7 @@ def spread(name: str, runs: Sequence[Counts]) -> Spread:
     )
 
 
-def elected(runs: Sequence[Counts]) -> tuple[Elected, ...]:
+def elected(runs: Sequence[Counts]) -> tuple[FirstLeader, ...]:
     """Who came to lead first, the most frequent first."""
     count = Counter(one.leader for one in runs if one.leader >= 0)
-    return tuple(Elected(leader=leader, runs=number) for leader, number in count.most_common())
+    return tuple(FirstLeader(leader=leader, runs=number) for leader, number in count.most_common())

@@ -10,10 +10,10 @@ from ackproof.experiment.kafka import ELR
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
-    ConfigDecided,
-    FeatureDecided,
+    ConfigChanged,
+    FeatureChanged,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     TopicCreated,
     TopicRemoved,
 )
@@ -71,7 +71,7 @@ class Journal:
     ) -> None:
         """What there is at time 0: brokers, features, and each topic's own settings and partitions."""
         if elr:
-            self.note(FeatureDecided, feature=ELR, level=1)
+            self.note(FeatureChanged, feature=ELR, level=1)
         for broker in brokers:
             self.registered(broker, 1)
             self.note(BrokerChanged, node=broker, broker_epoch=1, fenced=False)
@@ -114,7 +114,7 @@ class Journal:
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
         """A setting of a topic, or of all brokers (''), changes; None: back to what it was without it."""
-        self.note(ConfigDecided, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
+        self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
         """A partition has changed; `place`: its index among all."""
@@ -128,7 +128,7 @@ class Journal:
         """A partition's state, and what of it is new."""
         image = partition.image.partition
         self.note(
-            PartitionDecided,
+            PartitionChanged,
             topic=partition.topic,
             partition=partition.number,
             leader=image.leader,

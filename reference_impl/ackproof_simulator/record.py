@@ -26,7 +26,7 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import mark_end
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof_reference.log import DATA
 from ackproof_simulator.clock import MS, SECOND
@@ -254,7 +254,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                 (
                     broker, partition.topic, partition.number, batch.base, batch.next - 1, batch.epoch,
                     batch.length, batch.kind != DATA, batch.transactional, batch.producer, batch.producer_epoch,
-                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), True, UNKNOWN, 0,
+                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), True, UNKNOWN_CONTENT, 0,
                 )
                 for batch in log.batches
             ]  # fmt: skip

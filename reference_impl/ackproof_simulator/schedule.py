@@ -27,7 +27,7 @@ from ackproof.faults.life import (
 )
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
-from ackproof.rundir.timeline import Happening
+from ackproof.rundir.timeline import EventDetail
 from ackproof_simulator.clock import MS, seconds
 from ackproof_simulator.faults.virtual import NotYet, Virtual, virtual_of
 from ackproof_simulator.world import World
@@ -38,7 +38,7 @@ CONFIRM_NS = 12 * MS
 NOTICE_NS = 10 * MS
 """From the confirmation of a fault until one that waits for it has looked, found whom it is aimed at, and struck."""
 
-Say: TypeAlias = Callable[[Happening, int | None], None]
+Say: TypeAlias = Callable[[EventDetail, int | None], None]
 """Notes what happens now, of a fault by its number."""
 
 

@@ -25,7 +25,7 @@ from ackproof.plan.cases import case_from_json, case_to_json, reseeded
 from ackproof.plan.check_faults import lacks
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Shrunk, SimulationFile, WorstSeed
+from ackproof.rundir.model import ShrunkSchedule, SimulationFile, WorstSeed
 from ackproof_model.predict import workers
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.counts import QUANTITIES, Counts, counts_of, elected, spread
@@ -152,7 +152,7 @@ def _summed(
     *,
     first_seed: int = 0,
     worst: tuple[WorstSeed, ...] = (),
-    shrunk: Shrunk | None = None,
+    shrunk: ShrunkSchedule | None = None,
 ) -> SimulationFile:
     good = [one for one in runs if _good(one)]
     return SimulationFile(
@@ -236,7 +236,7 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
     return kept
 
 
-def shrink(case: Case, seed: int, what: str) -> Shrunk | None:
+def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     """Shrink the schedule of a case that shows `what` (a quantity of `Counts`) at its own seed; None: it does not."""
     setting = setting_of(case)
     first = Simulation(setting, case)
@@ -268,7 +268,7 @@ def shrink(case: Case, seed: int, what: str) -> Shrunk | None:
     kept = fewest(faults, shows) if shows(faults) else faults
     last = run(kept)
     pinned = _with(case, kept, begun, start).faults
-    return Shrunk(
+    return ShrunkSchedule(
         seed=seed,
         what=what,
         value=value if last is None else getattr(last, what),

@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from ackproof.rundir.documents import write_atomically
-from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimShowing, ClaimVerdict
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import read_timeline
 from ackproof_reports.course import Course, arrange
@@ -29,7 +29,7 @@ class RunShown:
 
     case: str
     run: str
-    shown: tuple[Shown, ...]
+    shown: tuple[ClaimShowing, ...]
     spark: Sparkline | None
     picture: Picture | None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ackproof.rundir.documents import Timing, shared
+from ackproof.rundir.documents import Timing, group_timings
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
@@ -93,7 +93,7 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
     """Whose time-outs the cases had, with the titles of those that had them; '' where all had the same."""
-    return shared((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
+    return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:

@@ -92,7 +92,7 @@ def _readable(parts: Sequence[Path], absent: list[str]) -> list[Path]:
     files = []
     for path in parts:
         try:
-            with storage.parquet(path) as file:
+            with storage.open_parquet(path) as file:
                 names = set(file.schema_arrow.names)
         except (OSError, pa.ArrowException) as error:
             absent.append(f"findings/{path.name}: cannot be read: {_first_line(error)}")
@@ -109,7 +109,7 @@ def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -
     for path in files:
         try:
             # Few different names, many rows: as dictionaries they take a byte or four each.
-            with storage.parquet(path, read_dictionary=["class", "topic"]) as file:
+            with storage.open_parquet(path, read_dictionary=["class", "topic"]) as file:
                 for batch in file.iter_batches(batch_size=131_072, columns=list(columns)):
                     yield pa.Table.from_batches([batch]).select(list(columns))
         except (OSError, pa.ArrowException) as error:

@@ -59,7 +59,7 @@ class GateColumn:
             reasons = (*case.reasons, case.entry.error, case.judged.permitted if case.judged else "", "")
             yield GateRow(title, case.state, case.lost, next(text for text in reasons if text is not None))
         for one in self.batch.file.over_repeats:
-            yield GateRow(f"over repeats: {one.title}", state_of(one), None, one.told)
+            yield GateRow(f"over repeats: {one.title}", state_of(one), None, one.outcome_text)
 
     def __str__(self) -> str:
         count = Counter(row.state for row in self.rows)

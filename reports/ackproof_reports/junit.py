@@ -109,8 +109,10 @@ def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None
     _properties(node, [("verdict", state.value), ("repeats", str(one.repeats)), ("interval", one.interval)])
     if state in _OUTCOMES:
         tag, kind = _OUTCOMES[state]
-        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(one.told))}).text = clean(one.told)
-    ET.SubElement(node, "system-out").text = clean(one.told)
+        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(one.outcome_text))}).text = clean(
+            one.outcome_text
+        )
+    ET.SubElement(node, "system-out").text = clean(one.outcome_text)
 
 
 def _told(fact: CaseFacts) -> list[str]:

@@ -98,7 +98,7 @@ class CaseView:
     @property
     def counts(self) -> Mapping[str, int]:
         """Counts per class as far as they may be told; empty where nothing was audited."""
-        return self.audit.told(self.final) if self.audit else self.entry.counts
+        return self.audit.counts_to_show(self.final) if self.audit else self.entry.counts
 
     @property
     def untold(self) -> Mapping[str, int]:

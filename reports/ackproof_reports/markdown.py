@@ -61,7 +61,9 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     lines += _table(facts)
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
-        lines += [f"- {SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.told)}" for one in spanning]
+        lines += [
+            f"- {SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.outcome_text)}" for one in spanning
+        ]
     for table in batch.pairs.tables:
         lines += ["", f"### Pairs of fault kinds: {plain(table.title)}", "", f"{plain(table.tally)}.", ""]
         lines += [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.rundir.model import Truncation
-from ackproof.rundir.observed import each_sample
+from ackproof.rundir.observed import iterate_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof_reports.loading import CaseView
@@ -102,7 +102,7 @@ def _watch(samples: Path, cuts: Sequence[Truncation]) -> list[_Watched]:
         by_place.setdefault(TopicPartition(one.cut.topic, one.cut.partition), []).append(one)
     if not cuts or not samples.exists():
         return watched
-    for sample in each_sample(samples):
+    for sample in iterate_samples(samples):
         for one in by_place.get(TopicPartition(sample.topic, sample.partition), ()):
             if sample.leader_epoch == one.cut.old_epoch and sample.leader >= 0:
                 one.leader = sample.leader

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.rundir.observed import Sample, each_sample
+from ackproof.rundir.observed import Sample, iterate_samples
 from ackproof.rundir.partition import TopicPartition
 
 SILENCE_NS: Final = 1_500_000_000
@@ -43,7 +43,7 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
             "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
         )
         return strips
-    for sample in each_sample(path):
+    for sample in iterate_samples(path):
         strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
         strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
         _extend(strip, sample)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import ABORTED, COMMITTED
+from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER
 
 if TYPE_CHECKING:
     from ackproof_reports.one_record import Spot
@@ -39,7 +39,7 @@ def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterat
             marker = min(behind, key=lambda row: row["first_offset"], default=None)
             if marker is None:
                 return (yield f"no marker of its producer is behind {spot}: its transaction is open there")
-            does = {ABORTED: "aborts it", COMMITTED: "commits it"}.get(
+            does = {ABORT_MARKER: "aborts it", COMMIT_MARKER: "commits it"}.get(
                 marker["content"], "ends it, nobody knows how"
             )
             return (yield f"the next marker of its producer {does}, at offset {marker['first_offset']}")

@@ -242,7 +242,7 @@ def _table(
     if not files:
         return schema.empty_table()
     try:
-        return storage.dataset(files, schema).to_table(filter=which, columns=columns)
+        return storage.open_dataset(files, schema).to_table(filter=which, columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.rundir.model import Chance, Spread
+from ackproof.rundir.model import Chance, SimulatedSpread
 from ackproof.rundir.timeline import Event, EventKind, IsrChanged, LeaderChanged
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, number
@@ -75,7 +75,7 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
 
 
 def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
-    predicted = case.prediction.of(name) if case.prediction else None
+    predicted = case.prediction.find_class(name) if case.prediction else None
     chance = predicted.chance if predicted else None
     spread = case.simulation.spread(name) if case.simulation else None
     coarse = case.simulation.coarseness if case.simulation else 0.0
@@ -100,7 +100,7 @@ def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
     )
 
 
-def _range(spread: Spread | None, told: Callable[[float], str]) -> str:
+def _range(spread: SimulatedSpread | None, told: Callable[[float], str]) -> str:
     if spread is None or not spread.runs:
         return ABSENT
     if spread.least == spread.most:

@@ -78,7 +78,7 @@ def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")
         return None
     try:
-        table = storage.table(path, columns=SERIES.names)
+        table = storage.read_table(path, columns=SERIES.names)
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         absent.append(
             f"series.parquet: cannot be read: {str(error).splitlines()[0][:200] or type(error).__name__}"

@@ -99,7 +99,7 @@ def _copies(findings: pa.Table, files: list[str]) -> dict[tuple[int, int], set[_
     """Where the final read found intact copies of the records of these findings."""
     known = [findings.column(name).combine_chunks().unique() for name in ("producer", "seq")]
     phases = [int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)]
-    read = storage.dataset(files, CONSUMED).to_table(
+    read = storage.open_dataset(files, CONSUMED).to_table(
         columns=["producer", "seq", *_PLACE],
         filter=pc.field("phase").isin(phases)
         & pc.field("intact")

@@ -20,7 +20,7 @@ _MOST_EVENTS: Final = 40
 def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
     """Each of this class as lines of text. Raises `BadInput` where there is none."""
     file = RecoveryFile.load(run.recovery) if run.recovery.exists() else None
-    found = file.of(anomaly) if file is not None else ()
+    found = file.of_class(anomaly) if file is not None else ()
     if file is None or not found:
         raise BadInput(f"{run.path}: no finding of class {anomaly}")
     events, _ = read_timeline(run.timeline)

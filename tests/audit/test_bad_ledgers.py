@@ -326,7 +326,7 @@ def test_a_directory_that_cannot_be_written(run, ledger, monkeypatch) -> None:
     def denied(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("ackproof.rundir.storage.writer", denied)
+    monkeypatch.setattr("ackproof.rundir.storage.create_parquet", denied)
     (result,) = run(ledger)
     assert (result.code, result.file) == (2, None)
     assert "Permission denied" in result.reasons[0]

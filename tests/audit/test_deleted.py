@@ -15,7 +15,7 @@ from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import DELETED, deleted_parts, mark_deleted, mark_end
 from ackproof.rundir.schema import FINDINGS
-from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
+from ackproof.rundir.windows import WindowFile, WindowRead, window_findings, window_json
 
 from .ledgers import findings_of, produced_table, write_case, write_ledger
 from .local import audited
@@ -32,7 +32,7 @@ def window(run: CaseDir, number: int, **changes: Any) -> None:
     path.parent.mkdir(parents=True)
     WindowFile(
         number=number, last=number == 2, from_ns=0, to_ns=0, counts=changes.pop("counts", {}), produced=10, acked=10,
-        read=(Read(topic="t", partition=0, start=start, end=ENDS[number]),), failed=0, indeterminate=0, live=10,
+        read=(WindowRead(topic="t", partition=0, start=start, end=ENDS[number]),), failed=0, indeterminate=0, live=10,
         followed=ENDS[number] - start, open=0, late=0, pinned={}, parts=(f"client=p0/part-00000{number}.parquet",),
         **changes,
     ).save(path)  # fmt: skip

@@ -316,7 +316,7 @@ def test_a_disk_that_is_full_while_a_task_writes(run, ledger, monkeypatch) -> No
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ackproof.rundir.storage.writer", full)
+    monkeypatch.setattr("ackproof.rundir.storage.create_parquet", full)
     (result,) = run(ledger)
     assert (result.code, result.file) == (2, None)
     assert "the results cannot be written" in result.reasons[0]

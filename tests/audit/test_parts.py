@@ -264,10 +264,10 @@ def test_arrow_and_back(values, start, stop) -> None:
         pa.array([v > 3 for v in values]),
     ):
         part = column.slice(start, max(0, len(column) - stop))
-        assert arrow.values(part).tolist() == part.to_pylist()
-    assert arrow.numbers(ints(values), pa.int32()).to_pylist() == values
-    assert arrow.joined("at ", ints(values)).to_pylist() == [f"at {value}" for value in values]
-    assert arrow.repeated("ä/ö", start).to_pylist() == ["ä/ö"] * start
+        assert arrow.to_numpy(part).tolist() == part.to_pylist()
+    assert arrow.to_arrow(ints(values), pa.int32()).to_pylist() == values
+    assert arrow.append_numbers("at ", ints(values)).to_pylist() == [f"at {value}" for value in values]
+    assert arrow.repeat_text("ä/ö", start).to_pylist() == ["ä/ö"] * start
 
 
 def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:

@@ -111,7 +111,7 @@ def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch
     one, other = Outputs.of(case.path), Outputs.of(case.path)
     one.begin()
     other.begin()
-    opened = storage.writer
+    opened = storage.create_parquet
     ends = [lambda: publish(other)]
 
     def writer(path, schema, **options):
@@ -137,7 +137,7 @@ def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch
 def test_a_plain_name_that_two_audits_want_is_given_once(tmp_path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    found = [storage.renamed(tmp_path / name, "plain").name for name in ("a", "b")]
+    found = [storage.rename_unless_taken(tmp_path / name, "plain").name for name in ("a", "b")]
     assert found == ["plain", "b"]
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"plain": "a", "b": "b"}
 

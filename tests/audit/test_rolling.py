@@ -17,8 +17,8 @@ from ackproof.ledgers.lookup import Runs
 from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.windows import Read as ReadRange
-from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_findings, window_state
+from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_findings, window_state
+from ackproof.rundir.windows import WindowRead as ReadRange
 from ackproof.soak.rolling import Given, Told, audit
 from ackproof.soak.window import audit_window
 
@@ -269,7 +269,7 @@ def window(
     }
     for name, table in files.items():
         pq.write_table(table, folder / name)
-    order = WindowOrder(
+    order = WindowTask(
         number=number, from_ns=0, to_ns=1, read=(ReadRange(topic="t", partition=0, start=start, end=end),),
         chunk_rows=10, stride=1, produced={"p0": (str(folder / f"part-{number:06d}.parquet"),)}, producers={"p0": 0},
         sent={"p0": seqs[-1] + 1}, consumed=(str(folder / "live.parquet"),),

@@ -16,7 +16,7 @@ from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 
 from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
@@ -36,11 +36,11 @@ def query():
 
 @pytest.fixture
 def store(query, request):
-    return located(f"s3://bucket/{request.node.name} ü?{query}")
+    return locate(f"s3://bucket/{request.node.name} ü?{query}")
 
 
 def lost_in(directory):
-    table = storage.dataset(CaseDir(directory).finding_parts).to_table()
+    table = storage.open_dataset(CaseDir(directory).finding_parts).to_table()
     return Counter(zip(table["class"].to_pylist(), table["seq"].to_pylist(), strict=True))
 
 
@@ -57,7 +57,7 @@ def test_a_path_in_a_store_is_a_path(store) -> None:
     assert (file.stat().st_size, file.is_file(), file.is_dir(), store.is_dir()) == (8, True, False, True)
     assert str(file.relative_to(store)) == "a/case.json"
     assert str(file).endswith(f"/a/case.json?{str(store).partition('?')[2]}")
-    assert located(str(file)) == file == pickle.loads(pickle.dumps(file))
+    assert locate(str(file)) == file == pickle.loads(pickle.dumps(file))
     assert file.resolve() is file.absolute() is file
     (store / "a/client=x/part-0.parquet").write_bytes(b"")
     (store / "a/client=y/sub/part-1.parquet").write_bytes(b"")
@@ -108,14 +108,14 @@ def test_nothing_falls_through_to_this_machine(store, tmp_path, monkeypatch) -> 
 )
 def test_a_uri_of_no_use_is_refused(uri, words) -> None:
     with pytest.raises(BadInput, match=words) as refused:
-        located(uri)
+        locate(uri)
     assert "secret" not in str(refused.value)
 
 
 def test_what_is_no_uri_is_a_path_of_this_machine(tmp_path) -> None:
-    assert located("a:b/c").parts == ("a:b", "c")
-    assert located(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
-    assert located(tmp_path) is tmp_path
+    assert locate("a:b/c").parts == ("a:b", "c")
+    assert locate(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
+    assert locate(tmp_path) is tmp_path
 
 
 # the audit -----------------------------------------------------------------------------------------------------------

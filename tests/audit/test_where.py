@@ -16,7 +16,7 @@ import pytest
 
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 from ackproof.spark.driver import home
 
 from ..support.s3 import copied, s3_bucket
@@ -167,7 +167,7 @@ def test_a_cluster_counts_what_was_planted_in_a_store(tmp_path, master) -> None:
     (tmp_path / "events").mkdir()
     conf = CONF | EVENTS | {"spark.eventLog.dir": str(tmp_path / "events")}
     with s3_bucket() as query:
-        there = located(f"s3://bucket/where?{query}")
+        there = locate(f"s3://bucket/where?{query}")
         counts(tmp_path, COMPILED, store=there, master=master, conf=conf)
     (log,) = (tmp_path / "events").iterdir()
     jobs = [

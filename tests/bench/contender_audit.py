@@ -6,9 +6,9 @@ import json
 import sys
 
 from ackproof import audit
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 
-(result,) = audit.run([located(sys.argv[1])], **json.loads(sys.argv[2] if sys.argv[2:] else "{}"))
+(result,) = audit.run([locate(sys.argv[1])], **json.loads(sys.argv[2] if sys.argv[2:] else "{}"))
 if result.file is None:
     raise SystemExit("; ".join(result.reasons))
 print(json.dumps(result.file.counts))

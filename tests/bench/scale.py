@@ -43,7 +43,7 @@ from bench_audit import check  # noqa: E402
 from tests.audit.spark_cluster import cluster  # noqa: E402
 from tests.support.s3 import CREDENTIALS, copied, s3_bucket  # noqa: E402
 
-from ackproof.rundir.storage import located, remove_tree  # noqa: E402
+from ackproof.rundir.storage import locate, remove_tree  # noqa: E402
 
 CONTENDER = Path(__file__).with_name("contender_audit.py")
 CONF = {
@@ -144,7 +144,7 @@ def stored(ledgers: Sequence[Path], *, here: bool) -> Iterator[list[Path]]:
         return
     os.environ.update(CREDENTIALS)
     with s3_bucket() as query:
-        found = [located(f"s3://bucket/{path.name}?{query}") for path in ledgers]
+        found = [locate(f"s3://bucket/{path.name}?{query}") for path in ledgers]
         try:
             for path, there in zip(ledgers, found, strict=True):
                 copied(path / "ledger", there / "ledger")

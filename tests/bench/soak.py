@@ -30,7 +30,7 @@ from ackproof.base.processes import find_children
 from ackproof.cli.main import main as ackproof
 from ackproof.clients.settings import ProducerSettings
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.windows import windows
+from ackproof.rundir.windows import read_windows
 
 EVERY_S = 5.0
 LIAR = Path(__file__).parents[1] / "cluster" / "lies"
@@ -111,7 +111,7 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
     """What the windows of a run lack, or have too much."""
-    audited = list(windows(run))
+    audited = list(read_windows(run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts}
     lies = run.clients / "p0" / "lies.jsonl"
     lines = lies.read_text(encoding="ascii").splitlines() if asked else []

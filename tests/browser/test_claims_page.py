@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from ackproof.rundir.batch import BatchFile
-from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimShowing, ClaimVerdict
 from ackproof_reports.claims import render_claims
 from report_page import Page, screen
 
@@ -24,7 +24,7 @@ def claims(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("claims")
     batch = maker.make_batch(folder / "batch", maker.matrix()[:3])
     shown = tuple(
-        Shown(
+        ClaimShowing(
             case=case.case,
             run=f"batch/{case.run}",
             side="holds",

@@ -22,7 +22,7 @@ from ackproof.cluster.metadata import write_metadata_log
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionDecided, read_metadata
+from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionChanged, read_metadata
 from ackproof.rundir.partition import TopicPartition
 
 from .conftest import NEWEST, OLDER, Clusters
@@ -87,7 +87,7 @@ def test_the_metadata_log_as_kafkas_own_tool_reads_it(
     for offset, record in ours.items():
         kind, data = dumped[offset]["type"], dumped[offset]["data"]
         seen.add(kind)
-        if isinstance(record, PartitionDecided):
+        if isinstance(record, PartitionChanged):
             names = {"isr": "isr", "leader": "leader", "replicas": "replicas"}
             said = {mine: data[theirs] for mine, theirs in names.items() if theirs in data}
             shown = record.model_dump(include=set(said), mode="json")
@@ -142,7 +142,7 @@ def test_what_the_log_says_last_is_what_the_brokers_answer(shaken: ProcessCluste
     last = {
         (record.topic, record.partition): record
         for record in read_metadata(run.metadata_log)
-        if isinstance(record, PartitionDecided)
+        if isinstance(record, PartitionChanged)
     }
     for place, state in shaken.topic_state(["t"]).items():
         assert isinstance(place, TopicPartition)

@@ -16,7 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.registry import entries
+from ackproof.rundir.registry import read_entries
 
 from ..support.begun import await_run
 
@@ -118,7 +118,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path, words: tuple[str, ...], nu
         state=lambda: str(_marked(tmp_path)),
     )
     assert not list(tmp_path.glob("runs/*/*/*/nodes/*/data"))
-    assert [entry for _, entry in entries() if tmp_path in Path(entry.case_dir).parents] == []
+    assert [entry for _, entry in read_entries() if tmp_path in Path(entry.case_dir).parents] == []
 
 
 FIXTURE = """\

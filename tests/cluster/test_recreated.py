@@ -15,7 +15,7 @@ from ackproof.plan.cases import case_from_json
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import MetadataRecord, PartitionDecided, read_metadata, write_metadata
+from ackproof.rundir.metadata import MetadataRecord, PartitionChanged, read_metadata, write_metadata
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, Verdict
 from ackproof_model.replay.document import conform
@@ -84,10 +84,10 @@ def test_an_election_out_of_the_isr_of_the_second_incarnation_is_named(
 ) -> None:
     run = _copy(runs[0], tmp_path / "run")
     records: list[MetadataRecord] = list(read_metadata(run.metadata_log))
-    last = [one for one in records if isinstance(one, PartitionDecided) and one.topic == "orders"][-1]
+    last = [one for one in records if isinstance(one, PartitionChanged) and one.topic == "orders"][-1]
     other = next(node for node in last.replicas if node != last.leader)
 
-    def later(decided: PartitionDecided, by: int, **changed: object) -> PartitionDecided:
+    def later(decided: PartitionChanged, by: int, **changed: object) -> PartitionChanged:
         told = {
             "offset": records[-1].offset + by,
             "timestamp_ms": records[-1].timestamp_ms + by,

@@ -20,7 +20,7 @@ from ackproof.rundir.documents import CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.observed import read_samples
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.registry import entries
+from ackproof.rundir.registry import read_entries
 from ackproof.rundir.timeline import EventKind, read_timeline
 
 from ..support.begun import await_run
@@ -161,7 +161,7 @@ def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
     cleaned = subprocess.run([ACKPROOF, "clean"], capture_output=True, text=True, check=False)
     assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
     assert _marked(tmp_path) == []
-    assert [entry for _, entry in entries() if tmp_path in Path(entry.case_dir).parents] == []
+    assert [entry for _, entry in read_entries() if tmp_path in Path(entry.case_dir).parents] == []
     (batch,) = [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()]
     run = _running_case(tmp_path)
     assert run is not None

@@ -29,7 +29,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import deleted_parts
 from ackproof.rundir.timeline import Event, EventKind, WindowAudited, read_timeline
-from ackproof.rundir.windows import windows
+from ackproof.rundir.windows import read_windows
 
 from ..audit.local import audited
 from .conftest import NEWEST
@@ -135,7 +135,7 @@ def told(run: CaseDir) -> dict[str, int]:
 def test_each_lie_is_found_within_two_windows_and_nothing_else(soaked: CaseResult) -> None:
     when = told(soaked.run)
     assert when.keys() == set(LIES)
-    audited = list(windows(soaked.run))
+    audited = list(read_windows(soaked.run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts if name != "surfaced"}
     assert found.keys() == set(LIES)
     for lie, t_ns in when.items():
@@ -166,7 +166,7 @@ def test_the_end_agrees_and_the_verdict_is_that_of_the_lies(soaked: CaseResult) 
 
 def test_windows_in_which_nothing_was_found_are_gone_and_the_evidence_says_so(soaked: CaseResult) -> None:
     run = soaked.run
-    deleted = [one for one in windows(run) if one.deleted]
+    deleted = [one for one in read_windows(run) if one.deleted]
     assert deleted
     assert all(not one.counts.keys() - {"surfaced"} for one in deleted)
     said = {one.place: one.end for one in deleted[-1].read}
@@ -185,10 +185,12 @@ def test_what_is_counted_is_what_was_audited(soaked: CaseResult) -> None:
     audit = soaked.audit
     assert audit is not None
     assert audit.deleted is not None
-    assert audit.deleted.windows == sum(one.deleted for one in windows(soaked.run))
+    assert audit.deleted.windows == sum(one.deleted for one in read_windows(soaked.run))
     assert audit.deleted.spared > 0
     assert {name: count for name, count in soaked.counts.items() if name in LIES} == dict.fromkeys(LIES, 1)
-    assert soaked.counts["acked"] == sum(one.acked for one in windows(soaked.run)) > audit.records.acked - 1
+    assert (
+        soaked.counts["acked"] == sum(one.acked for one in read_windows(soaked.run)) > audit.records.acked - 1
+    )
     sent = json.loads(soaked.run.pulse.read_text(encoding="ascii").splitlines()[-1])["sent"]
     assert soaked.counts["produced"] == sent
 
@@ -197,7 +199,7 @@ def test_parts_of_the_ledgers_go_a_window_later(soaked: CaseResult, course: Cour
     """What the next window needs of a deleted one stays until that is deleted."""
     folder = soaked.run.produced / "client=p0"
     gone = deleted_parts(folder)
-    assert bool(gone) == (sum(one.deleted for one in windows(soaked.run)) > 1)
+    assert bool(gone) == (sum(one.deleted for one in read_windows(soaked.run)) > 1)
     assert gone or course is SHORT
     assert not any((folder / one.name).exists() for one in gone)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
+from ackproof.rundir.metadata import BrokerChanged, PartitionChanged
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict.cases import counted_for, rules_for, scope_for
@@ -168,8 +168,8 @@ def _asked(*nodes: int) -> Event:
     return _event(EventKind.FAULT_ASKED, fault=1, detail={"nodes": list(nodes)})
 
 
-def _partition(offset: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionDecided:
-    return PartitionDecided(
+def _partition(offset: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionChanged:
+    return PartitionChanged(
         offset=offset,
         epoch=1,
         timestamp_ms=offset,

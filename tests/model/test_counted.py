@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
+from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionChanged
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict.cases import counted_for, scope_for
 from ackproof_model.predict.incidents import _changed
@@ -64,8 +64,8 @@ def quiet() -> Case:
     return case_of("kill: {target: leader(orders/0)}")
 
 
-def _state(at: int, isr: tuple[int, ...], partition: int = 0, topic: str = "orders") -> PartitionDecided:
-    return PartitionDecided(
+def _state(at: int, isr: tuple[int, ...], partition: int = 0, topic: str = "orders") -> PartitionChanged:
+    return PartitionChanged(
         offset=at, epoch=1, timestamp_ms=at, topic=topic, partition=partition, leader=1, leader_epoch=0,
         partition_epoch=at, replicas=(1, 2, 3), isr=isr,
     )  # fmt: skip

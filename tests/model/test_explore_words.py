@@ -201,7 +201,7 @@ def test_answers_come_back_from_the_cache_folder(monkeypatch: pytest.MonkeyPatch
 
 
 def _of(prediction: PredictionFile, anomaly: str) -> Chance | None:
-    found = prediction.of(anomaly)
+    found = prediction.find_class(anomaly)
     return found.chance if found else None
 
 
@@ -222,17 +222,17 @@ def test_without_faults_nothing_is_lost() -> None:
 
 def test_acks_0_may_lose_with_any_fault_that_breaks_a_connection() -> None:
     case = case_of("reset: {link: clients -> leader(orders/0)}", "for: 1s", acks="0", replicas=2)
-    found = predict_case(case).of("lost")
+    found = predict_case(case).find_class("lost")
     assert found is not None and (found.chance, found.explored) == (Chance.POSSIBLE, False)
 
 
 def test_of_a_log_that_rots_nothing_is_called_impossible_and_that_is_said() -> None:
     prediction = predict_case(case_of("flip_bits: {target: leader(orders/0)}", "for: 1s", min_insync=2))
-    apart = [*prediction.apart("lost"), *prediction.apart("conflict")]
+    apart = [*prediction.find_partitions("lost"), *prediction.find_partitions("conflict")]
     assert {(one.chance, one.explored, one.partitions) for one in apart} == {
         (Chance.UNKNOWN, False, ("orders/0",))
     }
-    elsewhere = prediction.of("lost", "orders")
+    elsewhere = prediction.find_class("lost", "orders")
     assert elsewhere is not None and elsewhere.chance is Chance.IMPOSSIBLE
     assert _of(prediction, "lost") is Chance.UNKNOWN
     (said,) = prediction.not_predicted
@@ -241,7 +241,7 @@ def test_of_a_log_that_rots_nothing_is_called_impossible_and_that_is_said() -> N
 
 def test_a_log_that_rots_where_it_is_the_only_one_loses_as_with_its_power() -> None:
     prediction = predict_case(case_of("truncate_segment: {target: leader(orders/0)}", replicas=1))
-    (lost,) = prediction.apart("lost")
+    (lost,) = prediction.find_partitions("lost")
     assert lost.chance is Chance.POSSIBLE and lost.story
     assert "as a loss of power does" in lost.why
     assert prediction.not_predicted == ()

@@ -17,7 +17,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timeline import ScriptStep, Seen, Timeline
+from ackproof.rundir.timeline import ScriptState, ScriptStep, Timeline
 from ackproof_model.explore import explore, rules_in_words, scope_in_words, world_of
 from ackproof_model.force.experiment import BESIDE, Ground, Word, file_text, outcome_of
 from ackproof_model.force.story import Story, read_story
@@ -230,7 +230,9 @@ def test_what_a_run_came_to(tmp_path: Path, wrong: str, lost: int, word: Word, n
         for place, _ in enumerate(forced, 1):
             said = wrong if place == 3 else ""
             timeline.add(
-                ScriptStep(number=place, step="x", waited_for="leader 2", wrong=said, seen=Seen(leader=1))
+                ScriptStep(
+                    number=place, step="x", waited_for="leader 2", wrong=said, seen=ScriptState(leader=1)
+                )
             )
             if said:
                 break
@@ -250,7 +252,7 @@ def test_a_story_that_rests_on_the_high_watermarks_of_followers_waits_for_these(
     assert (then["ends"], then["high_watermarks"]) == ({"1": 2, "2": 1}, {"1": 2, "2": 2})
     with Timeline(run.timeline, RunClock.start()) as timeline:
         for place, _ in enumerate(forced, 1):
-            timeline.add(ScriptStep(number=place, step="x", seen=Seen(leader=1)))
+            timeline.add(ScriptStep(number=place, step="x", seen=ScriptState(leader=1)))
     assert outcome_of(found, forced, run).word is Word.HAPPENED
 
 

@@ -24,7 +24,7 @@ from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.parts import mark_end
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, FINDINGS
 from ackproof_model.replay.document import conform
@@ -203,7 +203,10 @@ class ObservedRun:
         rows = []
         for node in (1, 2, 3):
             for first, last, epoch in self.log:
-                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN}
+                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0) | {
+                    "sound": True,
+                    "content": UNKNOWN_CONTENT,
+                }
                 row |= {"node": node, "topic": "orders", "first_offset": first, "last_offset": last}
                 rows.append({**row, "leader_epoch": epoch, "control": False, "transactional": False})
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)

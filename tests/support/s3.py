@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "of a test",
@@ -28,7 +28,7 @@ def s3_bucket() -> Iterator[str]:
     try:
         host, port = server.get_host_and_port()
         query = f"region=us-east-1&scheme=http&endpoint_override={host}:{port}"
-        bucket = located(f"s3://bucket?{query}&allow_bucket_creation=true")
+        bucket = locate(f"s3://bucket?{query}&allow_bucket_creation=true")
         bucket.mkdir(exist_ok=True)  # those of one process share what they hold
         yield query
     finally:

@@ -23,8 +23,8 @@ from ackproof.rundir.timeline import (
     FaultConfirmed,
     FaultFailed,
     FaultRecovered,
+    ScriptState,
     ScriptStep,
-    Seen,
     read_timeline,
 )
 from faultbench.spoilt import Spoilt, not_at_first, of_another_api
@@ -69,7 +69,7 @@ def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[Scr
     return [event.what for event in events if isinstance(event.what, ScriptStep)], "; ".join(failed)
 
 
-def last(steps: list[ScriptStep]) -> Seen:
+def last(steps: list[ScriptStep]) -> ScriptState:
     """What was seen after the last of them."""
     assert steps[-1].seen is not None
     return steps[-1].seen

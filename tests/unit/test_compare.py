@@ -18,7 +18,13 @@ from ackproof.quantities.quantity import Value
 from ackproof.repeats.demand import Statistic
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.lab import Beyond, ComparedBatch, ComparedCase, ComparedQuantity, ComparisonFile
+from ackproof.rundir.lab import (
+    ComparedBatch,
+    ComparedCase,
+    ComparedDifference,
+    ComparedQuantity,
+    ComparisonFile,
+)
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.compare.batches import compare
@@ -144,7 +150,7 @@ def made(
     low: float | None, high: float | None, quantity: str = "latency(p99)", unit: str = "s"
 ) -> ComparisonFile:
     batch = ComparedBatch(name="x", directory="x", verdict="PASS", cases=1)
-    beyond = Beyond(sure_low=low, sure_high=high)
+    beyond = ComparedDifference(sure_low=low, sure_high=high)
     one = ComparedQuantity(quantity=quantity, window="", unit=unit, sides=(None, None), beyond=(beyond,))
     case = ComparedCase(case="c", verdicts=("1 PASS",) * 2, quantities=(one,))
     return ComparisonFile(batches=(batch, batch), statistic="mean", confidence=0.95, cases=(case,))

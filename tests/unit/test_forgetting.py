@@ -21,7 +21,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import deleted_parts
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Timeline
-from ackproof.rundir.windows import Read, WindowFile, WindowOrder, window_dir, window_json, windows
+from ackproof.rundir.windows import WindowFile, WindowRead, WindowTask, read_windows, window_dir, window_json
 
 PLACE = TopicPartition("orders", 0)
 ROWS = 10
@@ -47,14 +47,14 @@ class Soak:
         followed = window_dir(self.case, number).consumed / client_folder("f0")
         followed.mkdir(parents=True)
         (followed / "part-000000.parquet").touch()
-        read = (Read(topic="orders", partition=0, start=number * ROWS, end=number * ROWS + ROWS),)
+        read = (WindowRead(topic="orders", partition=0, start=number * ROWS, end=number * ROWS + ROWS),)
         file = WindowFile(
             number=number, from_ns=0, to_ns=0, read=read, counts=changes.pop("counts", {}), produced=ROWS, acked=ROWS,
             failed=0, indeterminate=0, live=0, followed=ROWS, open=0, late=changes.pop("late", 0),
             pinned={0: tuple(pinned)}, **changes,
         )  # fmt: skip
         file.save(window_json(self.case, number))
-        order = WindowOrder(
+        order = WindowTask(
             number=number, from_ns=0, to_ns=0, read=read, chunk_rows=ROWS, stride=1, produced={"p0": (str(part),)},
             producers={"p0": 0}, sent={}, consumed=(), followed=(),
         )  # fmt: skip
@@ -66,7 +66,7 @@ class Soak:
 
     @property
     def deleted(self) -> list[int]:
-        return [one.number for one in windows(self.case) if one.deleted]
+        return [one.number for one in read_windows(self.case) if one.deleted]
 
 
 @pytest.fixture

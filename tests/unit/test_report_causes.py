@@ -13,9 +13,9 @@ from ackproof.rundir.model import (
     ClassExplained,
     ConformanceFile,
     Deletion,
-    Interval,
     Truncation,
-    Unexplained,
+    UnexplainedRecord,
+    UnplacedLoss,
 )
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.causes import MOST, Causes, causes_of, with_causes
@@ -64,7 +64,9 @@ def test_the_heaviest_stands_first_and_what_nothing_explains_before_all() -> Non
         deletions=(gone(50), gone(0)),
         classes=(lost(455, explained=453, unexplained=2, deleted=50),),
         unexplained=(
-            Unexplained(anomaly="lost", topic="t", partition=7, producer=1, seq=4, offset=12, why="nothing cut it"),
+            UnexplainedRecord(
+                anomaly="lost", topic="t", partition=7, producer=1, seq=4, offset=12, why="nothing cut it"
+            ),
         ),
     )  # fmt: skip
     assert shown(replay) == [
@@ -79,13 +81,15 @@ def test_what_is_unexplained_without_an_example_or_an_offset() -> None:
     assert shown(ConformanceFile(classes=(lost(2, explained=0, unexplained=2),))) == [
         ("—", "lost", 2, "no observed step takes them", True)
     ]
-    example = Unexplained(anomaly="lost", topic="t", partition=0, producer=1, seq=4000, offset=-1, why="w")
+    example = UnexplainedRecord(
+        anomaly="lost", topic="t", partition=0, producer=1, seq=4000, offset=-1, why="w"
+    )
     replay = ConformanceFile(classes=(lost(2, explained=0, unexplained=2),), unexplained=(example,))
     assert shown(replay)[0][1] == "lost, such as seq 4,000 of producer 1"
 
 
 def test_acks_without_offsets_are_told_by_their_seqs() -> None:
-    known = Interval(
+    known = UnplacedLoss(
         topic="t", partition=2, producer=1, first_seq=10, last_seq=2000, records=30, why="fault 1"
     )
     replay = ConformanceFile(

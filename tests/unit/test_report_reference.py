@@ -15,8 +15,8 @@ from ackproof.rundir.model import (
     ElectionSeen,
     PredictedClass,
     PredictionFile,
+    SimulatedSpread,
     SimulationFile,
-    Spread,
 )
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
@@ -42,8 +42,8 @@ EVENTS = (
 )
 
 
-def spread(name: str, least: float, middle: float, most: float) -> Spread:
-    return Spread(
+def spread(name: str, least: float, middle: float, most: float) -> SimulatedSpread:
+    return SimulatedSpread(
         name=name, runs=50, seen=50 if most else 0, least=least, p05=least, p50=middle, p95=most, most=most,
         mean=middle, mean_low=least, mean_high=most, share_low=0, share_high=1,
     )  # fmt: skip

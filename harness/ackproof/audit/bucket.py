@@ -18,7 +18,7 @@ from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import Keys, signed, total
+from ackproof.rundir.payload import Keys, as_int64, content_sum
 from ackproof.rundir.removals import Removal
 
 BACK: Schema = {"offset": "i8"}
@@ -169,8 +169,8 @@ def both_live(rows: Streams) -> Rows:
 def together(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The sums over several ranges."""
     final, committed = zip(*contents, strict=True)
-    return signed(sum(final) % (1 << 64)), signed(sum(committed) % (1 << 64))
+    return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 
 
 def _content(rows: Rows) -> int:
-    return signed(total(rows["offset"], rows["producer"], rows["seq"], rows["intact"]) % (1 << 64))
+    return as_int64(content_sum(rows["offset"], rows["producer"], rows["seq"], rows["intact"]) % (1 << 64))

@@ -32,7 +32,7 @@ from ackproof.ledgers.rows import (
 )
 from ackproof.ledgers.transactions import Fates
 from ackproof.rundir.anomalies import Anomaly, Inversion
-from ackproof.rundir.arrow import joined
+from ackproof.rundir.arrow import append_numbers
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
@@ -183,7 +183,7 @@ class IdentityAudit:
         in_place[of[match.at == acked_at[of]]] = True
         moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
         if len(moved):
-            words = joined("first found at offset ", match.lowest[moved])
+            words = append_numbers("first found at offset ", match.lowest[moved])
             self._add(Anomaly.DISPLACED, produced, moved, detail=words)
         for anomaly, meant in (
             (Anomaly.RESURRECTED, Outcome.FAILED),

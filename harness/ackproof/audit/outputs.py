@@ -24,7 +24,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
-from ackproof.rundir.storage import located, remove_empty, remove_tree
+from ackproof.rundir.storage import locate, remove_empty, remove_tree
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -49,7 +49,7 @@ class Outputs:
 
     @property
     def case(self) -> CaseDir:
-        return CaseDir(located(self.directory))
+        return CaseDir(locate(self.directory))
 
     @property
     def work(self) -> Path:
@@ -138,10 +138,10 @@ def findings_file(path: Path, **options: object) -> pq.ParquetWriter:
     Another audit of the same directory removes a folder that is still empty.
     """
     try:
-        return storage.writer(path, FINDINGS, **options)
+        return storage.create_parquet(path, FINDINGS, **options)
     except FileNotFoundError:
         path.parent.mkdir(exist_ok=True)
-        return storage.writer(path, FINDINGS, **options)
+        return storage.create_parquet(path, FINDINGS, **options)
 
 
 class FindingsWriter:
@@ -184,13 +184,13 @@ class FindingsWriter:
         self.counts[anomaly] += length
         numbers = {**_UNKNOWN, **known.columns, "partition": np.array(place.partition)}
         arrays = [
-            arrow.repeated(anomaly.value, length),
-            arrow.repeated(place.topic, length),
+            arrow.repeat_text(anomaly.value, length),
+            arrow.repeat_text(place.topic, length),
             *(
-                arrow.numbers(np.broadcast_to(numbers[name], length), FINDINGS.field(name).type)
+                arrow.to_arrow(np.broadcast_to(numbers[name], length), FINDINGS.field(name).type)
                 for name in _NUMBERS
             ),
-            arrow.repeated(detail, length) if isinstance(detail, str) else detail,
+            arrow.repeat_text(detail, length) if isinstance(detail, str) else detail,
         ]
         self._waiting.append(pa.Table.from_arrays(arrays, schema=FINDINGS))
         self._waiting_rows += length

@@ -24,7 +24,7 @@ from ackproof.ledgers.directory import Ledger, Rejected
 from ackproof.ledgers.lookup import Runs
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
-from ackproof.rundir.arrow import numbers, repeated
+from ackproof.rundir.arrow import repeat_text, to_arrow
 from ackproof.rundir.documents import AuditFile, DeletedWindows, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import SERIES_FILE, CaseDir, client_folder
 from ackproof.rundir.observed import RecoveryFile, Unrecovered
@@ -32,7 +32,7 @@ from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import DELETED
 from ackproof.rundir.schema import FINDINGS, SERIES
-from ackproof.rundir.windows import WindowFile, window_findings, windows
+from ackproof.rundir.windows import WindowFile, read_windows, window_findings
 
 COUNTED = int(ExitCode.PASS)
 INCOMPLETE = int(ExitCode.INCONCLUSIVE)
@@ -80,9 +80,9 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
     """Write the series, and then `audit.json`, which comes back; remove what it replaces. Raises OSError."""
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
-    with storage.writer(outputs.series, SERIES) as writer:
+    with storage.create_parquet(outputs.series, SERIES) as writer:
         for name in sorted(counted.series):
-            with storage.parquet(outputs.work / "series" / name) as of_unit:
+            with storage.open_parquet(outputs.work / "series" / name) as of_unit:
                 for batch in of_unit.iter_batches(batch_size=1 << 17):
                     writer.write_batch(_whole(batch, cut))
     names = sorted(counted.findings)
@@ -90,7 +90,7 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
         none = outputs.findings("0")
         findings_file(none).close()
         names = [none.name]
-    older, series = case.published, storage.renamed(outputs.series, SERIES_FILE)
+    older, series = case.published, storage.rename_unless_taken(outputs.series, SERIES_FILE)
     file = file.model_copy(update={"findings": tuple(names), "series": series.name})
     try:
         file.save(case.audit_json)
@@ -110,9 +110,9 @@ def _whole(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.Re
     gap, length = series[at], len(series)
     for place, longest in cut.items():
         # Arrays all of them: for a plain value Arrow imports pandas, 0.5 s at the end of the audit.
-        topics, partition = repeated(place.topic, length), np.full(length, place.partition, np.int32)
-        here = pc.and_(pc.equal(series["topic"], topics), pc.equal(series["partition"], numbers(partition)))
-        gap = pc.if_else(here, numbers(np.full(length, longest)), gap)
+        topics, partition = repeat_text(place.topic, length), np.full(length, place.partition, np.int32)
+        here = pc.and_(pc.equal(series["topic"], topics), pc.equal(series["partition"], to_arrow(partition)))
+        gap = pc.if_else(here, to_arrow(np.full(length, longest)), gap)
     return series.set_column(at, series.schema.field(at), gap)
 
 
@@ -132,7 +132,7 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 def windows_of(case: CaseDir) -> tuple[WindowFile, ...]:
     """Those of a soak of which some were deleted; nothing of any other run. Raises `Rejected`."""
     try:
-        found = tuple(windows(case))
+        found = tuple(read_windows(case))
     except BadInput as error:
         raise Rejected(str(error)) from error
     return found if any(one.deleted for one in found) else ()
@@ -198,7 +198,7 @@ def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Count
     if paths:
         with findings_file(into) as writer:
             for path in paths:
-                table = storage.table(path)
+                table = storage.read_table(path)
                 counts.update(table["class"].to_pylist())
                 writer.write_table(table)
     return counts
@@ -211,7 +211,7 @@ def add_unrecovered(outputs: Outputs, counted: Counted) -> None:
         return
     file = RecoveryFile.load(path)
     for name in LIVENESS:
-        counted.counts[name] += len(file.of(name))
+        counted.counts[name] += len(file.of_class(name))
     if not file.unrecovered:
         return
     findings = outputs.findings("recovery")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.ledgers.rows import Array, Bools, Ints, Rows, distinct
-from ackproof.rundir.arrow import numbers, repeated
+from ackproof.rundir.arrow import repeat_text, to_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
@@ -136,8 +136,8 @@ def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_m
         for name, column in bins.columns.items():
             columns[name][at] = column
     arrays = [
-        repeated(place.topic, len(number)),
-        numbers(np.broadcast_to(place.partition, len(number)), pa.int32()),
-        *(numbers(columns[field.name], field.type) for field in list(SERIES)[2:]),
+        repeat_text(place.topic, len(number)),
+        to_arrow(np.broadcast_to(place.partition, len(number)), pa.int32()),
+        *(to_arrow(columns[field.name], field.type) for field in list(SERIES)[2:]),
     ]
     return pa.Table.from_arrays(arrays, schema=SERIES)

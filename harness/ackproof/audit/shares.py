@@ -33,7 +33,7 @@ from ackproof.ledgers.rows import (
 )
 from ackproof.ledgers.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.arrow import texts
+from ackproof.rundir.arrow import text_array
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -327,7 +327,7 @@ def torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter)
     at = place[first[wrong]]
     for number in distinct(at).tolist():
         here = rows.take(wrong[at == number])
-        told = texts([_told(here, index) for index in range(len(here))])
+        told = text_array([_told(here, index) for index in range(len(here))])
         findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=told)
 
 

@@ -52,7 +52,7 @@ from ackproof.audit.units import (
     do_split,
     do_whole,
 )
-from ackproof.rundir.arrow import calm_arrow
+from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
@@ -130,7 +130,7 @@ def _start_task(numbers: Iterable[int]) -> Iterator[tuple[Key, None]]:
     import pyarrow.fs
     import pyarrow.parquet  # noqa: F401 - both are imported where a path or a file is met
 
-    calm_arrow()
+    limit_arrow_threads()
     np.ones(_HEAP, np.uint8)
     for number in numbers:
         yield (number, 0), None
@@ -143,13 +143,13 @@ def _started_task(messages: Iterable[tuple[Key, None]]) -> Iterator[None]:
 
 
 def _each_task(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:
-    calm_arrow()
+    limit_arrow_threads()
     for unit in chain.from_iterable(groups):
         yield (unit.target.number, _RESULT), do(unit)
 
 
 def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
-    calm_arrow()
+    limit_arrow_threads()
     for unit in chain.from_iterable(groups):
         number = unit.target.number
         if isinstance(unit, Whole):
@@ -168,7 +168,7 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
 def _judge_task(
     messages: Iterable[Keyed], targets: Mapping[int, Target], places: Mapping[Key, PlaceUnit]
 ) -> Iterator[Message]:
-    calm_arrow()
+    limit_arrow_threads()
     shares: dict[Key, list[Share]] = defaultdict(list)
     placed: dict[Key, list[Placed]] = defaultdict(list)
     for key, message in messages:

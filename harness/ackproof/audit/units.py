@@ -282,7 +282,7 @@ def write_series(target: Target, unit: str, tables: Sequence[pa.Table]) -> list[
     if not tables:
         return []
     path = target.outputs.unfinished("series", unit)
-    with storage.writer(path, SERIES) as writer:
+    with storage.create_parquet(path, SERIES) as writer:
         writer.write_table(pa.concat_tables(tables))
     return [path.name]
 

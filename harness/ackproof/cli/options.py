@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 
 if TYPE_CHECKING:
     from ackproof.plan.soaking import Soak
@@ -73,7 +73,7 @@ shard_option = click.option(
 
 class _Place(click.Path):
     def coerce_path_result(self, value: str | os.PathLike[str]) -> Path:
-        return located(value)
+        return locate(value)
 
 
 PLACES: Final = _Place()

@@ -9,7 +9,7 @@ from typing import Final
 from ackproof.clients.journal import Chunk, Journal
 from ackproof.clients.memory import FreeMemory
 from ackproof.clients.settings import ProducerSettings
-from ackproof.rundir.part_order import Shelf
+from ackproof.rundir.part_order import ArrayPool
 
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
@@ -30,7 +30,7 @@ class Converter:
         self._starts = starts
         # one that waits between its records need not put anything off
         self._later = _LATER if whose.rate is None else 0
-        self._shelf = Shelf()
+        self._shelf = ArrayPool()
         self._free = FreeMemory()
         self._stop = threading.Event()
         self.error: Exception | None = None

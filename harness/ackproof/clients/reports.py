@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, Message
 from ackproof.clients.counters import SharedCounters
 from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.clients.settings import ProducerSettings, resend_after_s
-from ackproof.rundir.guarantees import reported
+from ackproof.rundir.guarantees import classify_report
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -211,8 +211,8 @@ class Reports:
         done = time.monotonic_ns()
         code = error.code()
         old = done - row[at + SENT] >= self._resend_after_ns
-        outcome = reported(code, may_resend=old)
-        if old and self._resend_after_ns and reported(code, may_resend=False) is Outcome.FAILED:
+        outcome = classify_report(code, may_resend=old)
+        if old and self._resend_after_ns and classify_report(code, may_resend=False) is Outcome.FAILED:
             self._journal.pinned.add(seq >> self._shift)
             self._undecided.append(seq)
         row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, code, outcome)

@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from ackproof.clients.memory import FreeMemory
 from ackproof.clients.settings import ReaderSettings
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.part_order import Column, Shelf
+from ackproof.rundir.part_order import ArrayPool, Column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER
 from ackproof.rundir.payload_bulk import BulkDecoder
@@ -192,7 +192,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, shelf = self._settings.first_part, Shelf()
+        number, shelf = self._settings.first_part, ArrayPool()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue

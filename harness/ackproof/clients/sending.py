@@ -105,7 +105,7 @@ class Sender:
         """As the library's own, with the record's key. A tombstone has who sent it in a header."""
         assert self._keys is not None
         seq = int.from_bytes(value[SEQ], "big")
-        key = self._keys.of(self._producer, seq)
+        key = self._keys.record_key(self._producer, seq)
         if self._keys.deletes(seq):
             self._client.produce(
                 topic, None, key, partition, on_delivery=self._unvalued(value), headers={HEADER: value}

@@ -22,13 +22,13 @@ from ackproof.experiment.triggers import After, At, Condition, Trigger, When, su
 from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import (
     DRAWN_FROM,
+    EventDetail,
     FaultAsked,
     FaultConfirmed,
     FaultFailed,
     FaultHealed,
     FaultMissed,
     FaultRecovered,
-    Happening,
     fault_name,
 )
 
@@ -190,7 +190,7 @@ class Step:
     """What becomes of a life, and what the timeline is told of it."""
 
     life: Life
-    events: tuple[Happening, ...] = ()
+    events: tuple[EventDetail, ...] = ()
 
 
 Lives: TypeAlias = Mapping[int, Life]

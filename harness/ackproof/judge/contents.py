@@ -13,7 +13,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import final_rows
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import COMMITTED, UNKNOWN, content
+from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT, content_hashes
 
 
 class Compared(NamedTuple):
@@ -47,7 +47,7 @@ def compare(
     log = log.append_column("holds", pa.array(holds))
     log = log.filter(pc.and_(pc.invert(log["control"]), pc.greater_equal(log["last_offset"], start)))
     inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
-    known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN)).to_numpy()
+    known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN_CONTENT)).to_numpy()
     first = log["first_offset"].to_numpy()
     if known.all() and int(log["holds"].to_numpy().sum()) == summed:
         return Compared(len(first), 0, -1, 0)
@@ -62,7 +62,7 @@ def compare(
         at = np.searchsorted(first, offsets, side="right") - 1
         # A reader is handed a batch in one go: so there are few runs of rows of one batch, whatever their order.
         runs = np.flatnonzero(np.diff(at, prepend=at[0] - 1))
-        np.add.at(sums, at[runs], np.add.reduceat(content(offsets, *who), runs))
+        np.add.at(sums, at[runs], np.add.reduceat(content_hashes(offsets, *who), runs))
     differs = known & (sums[:-1] != log["holds"].to_numpy().view(np.uint64))
     return Compared(
         same=int((known & ~differs).sum()),
@@ -80,6 +80,6 @@ def _committed(log: pa.Table) -> npt.NDArray[np.int64]:
     for at, (producer_id, control, transactional) in reversed(list(enumerate(zip(*columns, strict=True)))):
         if control:
             next_marker[producer_id] = holds[at]
-        elif transactional and (marker := next_marker.get(producer_id, UNKNOWN)) != COMMITTED:
-            holds[at] = UNKNOWN if marker == UNKNOWN else 0
+        elif transactional and (marker := next_marker.get(producer_id, UNKNOWN_CONTENT)) != COMMIT_MARKER:
+            holds[at] = UNKNOWN_CONTENT if marker == UNKNOWN_CONTENT else 0
     return holds

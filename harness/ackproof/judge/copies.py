@@ -38,7 +38,7 @@ def sent_again(run: CaseDir) -> int:
     if not run.replica_batches.exists():
         return 0
     names = ["topic", "partition", "producer", "seq"]
-    found = storage.rows_of(run.finding_parts, names, pc.field("class") == "duplicate", FINDINGS)
+    found = storage.read_rows(run.finding_parts, names, pc.field("class") == "duplicate", FINDINGS)
     copies: Counter[tuple[str, int, int, int]] = Counter(
         zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
     )
@@ -73,7 +73,7 @@ def _sessions(run: CaseDir, place: TopicPartition, offsets: np.ndarray) -> Itera
     """Producer id and epoch of the batch at each offset, as the replica with the longest log has it."""
     wanted = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
     names = ["node", "first_offset", "last_offset", "producer_id", "producer_epoch"]
-    table = storage.table(run.replica_batches, columns=names, filters=wanted)
+    table = storage.read_table(run.replica_batches, columns=names, filters=wanted)
     if table.num_rows == 0:
         yield from [_UNKNOWN] * len(offsets)
         return

@@ -63,7 +63,7 @@ def impossible_demands(
     """
     for expect in expects:
         for anomaly, bound in expect.counts.items():
-            found = prediction.of(anomaly)
+            found = prediction.find_class(anomaly)
             if removable and anomaly in (Anomaly.LOST, Anomaly.VANISHED):
                 continue
             if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:

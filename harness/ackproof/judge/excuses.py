@@ -204,7 +204,7 @@ class _Log:
 def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:
     """How many findings of a class each record has, by partition; of inversions those of two acked records."""
     names = ["topic", "partition", "producer", "seq", "detail"]
-    table = storage.rows_of(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
+    table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
     for topic, partition, producer, seq, detail in _rows(table, names):
         if anomaly is not Anomaly.REORDERED or detail == Inversion.BOTH_ACKED:
@@ -217,7 +217,7 @@ def _attempts(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> M
     names = ["producer", "seq", "sent_ns", "done_ns"]
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) & (pc.field("topic") == place.topic)
     wanted &= pc.field("partition") == place.partition
-    table = storage.rows_of(parts(facts.run.produced), names, wanted, PRODUCED)
+    table = storage.read_rows(parts(facts.run.produced), names, wanted, PRODUCED)
     return {(row[0], row[1]): Attempt(row[2], row[3]) for row in _rows(table, names)}
 
 

@@ -29,7 +29,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
-from ackproof.rundir.windows import WindowFile, windows
+from ackproof.rundir.windows import WindowFile, read_windows
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Facts(Evidence):
     @cached_property
     def windows(self) -> Sequence[WindowFile]:
         """Those of a soak, in their order. Raises `BadInput`."""
-        return tuple(windows(self.run))
+        return tuple(read_windows(self.run))
 
     @cached_property
     def log_starts(self) -> Mapping[TopicPartition, int]:
@@ -106,7 +106,7 @@ class Facts(Evidence):
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
         """How many findings of a class are such."""
-        findings = storage.dataset(self.run.finding_parts, FINDINGS)
+        findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
         if self.expired_as_lost is not None and anomaly in GONE:
             wanted &= ~self.expired_as_lost
         return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))

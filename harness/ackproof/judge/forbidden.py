@@ -33,7 +33,7 @@ def ruling(
         return usual  # no prediction decides it
     bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
     demanded = any(bound.lowest > 0 for bound in bounds)
-    found = prediction.of(anomaly, topic)
+    found = prediction.find_class(anomaly, topic)
     if found is None or (not found.explored and found.why == usual.why):
         if not bounds or (usual.chance is Chance.IMPOSSIBLE and not demanded):
             return usual

@@ -19,7 +19,7 @@ import numpy as np
 from ackproof.judge.facts import Facts
 from ackproof.quantities.quantity import Quantity, Value
 from ackproof.rundir import storage
-from ackproof.rundir.documents import Calm
+from ackproof.rundir.documents import QuietSeconds
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.timeline import EventKind
 
@@ -53,7 +53,7 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
     return replace(value, low=0.0, why=STARVED, never=False)
 
 
-def calm(facts: Facts) -> Calm | None:
+def calm(facts: Facts) -> QuietSeconds | None:
     """How the machine was doing under load; None where nobody watched."""
     spans = quiet(facts)
     pulses = [
@@ -65,7 +65,7 @@ def calm(facts: Facts) -> Calm | None:
         return None
     still = [pair for pair in pulses if _inside(*pair, spans)]
     seconds = _seconds(still)
-    found = Calm(
+    found = QuietSeconds(
         seconds=seconds,
         asked_rate=facts.case.experiment.workload.producers.rate,
         sent_rate=sum(after.sent - before.sent for before, after in still) / seconds if still else -1,
@@ -81,7 +81,7 @@ def calm(facts: Facts) -> Calm | None:
     return found.model_copy(update={"starved": _starved(found)})
 
 
-def _starved(seen: Calm) -> tuple[str, ...]:
+def _starved(seen: QuietSeconds) -> tuple[str, ...]:
     said = []
     if seen.asked_rate is not None:
         if 0 <= seen.sent_rate < LEAST_SENT * seen.asked_rate:
@@ -136,7 +136,7 @@ def _median_ms(series: Path, spans: Spans) -> float:
     """The median over 100 ms of the median acknowledgement time in ms; -1 where hardly anything was acknowledged."""
     if not series.exists() or sum(last - first for first, last in spans) < _LEAST_NS:
         return -1
-    table = storage.table(series, columns=["start_ns", "acked", "p50_ms"])
+    table = storage.read_table(series, columns=["start_ns", "acked", "p50_ms"])
     start, acked, p50 = (table[name].to_numpy() for name in table.column_names)
     inside = np.zeros(len(start), np.bool_)
     for first, last in spans:

@@ -24,12 +24,12 @@ from ackproof.rundir.metrics import read_scrapes
 from ackproof.rundir.observed import read_commits, read_fetching, read_pulses, read_rounds, read_samples
 from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
 from ackproof.rundir.schema import SERIES
-from ackproof.rundir.seal import SealFile, broken
+from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
     """What is missing, doubled, torn or of another run, by name; nothing for a run of a version that did not seal."""
-    flaws = broken(run) or tuple(_unreadable(run))
+    flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():
         return flaws
     try:
@@ -58,7 +58,7 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
         *((path, read_fetching) for path in sorted(run.clients.glob("*/served.jsonl"))),
         (run.replicas, ReplicasFile.load),
         (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
-        (run.series, lambda path: storage.table(path).select(SERIES.names)),
+        (run.series, lambda path: storage.read_table(path).select(SERIES.names)),
     )
     for path, read in readers:
         try:
@@ -152,7 +152,7 @@ def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
     try:
         found: Counter[str] = Counter()
         for path in run.finding_parts:
-            with storage.parquet(path) as file:
+            with storage.open_parquet(path) as file:
                 for batch in file.iter_batches(columns=["class"]):
                     found.update(batch.column(0).to_pylist())
     except (OSError, pa.ArrowException) as error:
@@ -167,7 +167,7 @@ def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
     """Every attempt, and every record that a live reader was handed, is in one bin."""
     if not run.series.exists():
         return
-    table = storage.table(run.series, columns=["acked", "failed", "indeterminate", "read"])
+    table = storage.read_table(run.series, columns=["acked", "failed", "indeterminate", "read"])
     counts = audit.records.model_dump() | {"read": audit.records.consumed_live}
     for name in table.column_names:
         if (told := int(pc.sum(table[name]).as_py() or 0)) != counts[name]:

@@ -23,10 +23,10 @@ from ackproof.rundir.parts import (
     PartEnd,
     deleted_parts,
     digest,
-    end_of,
+    end_file,
     has_end,
+    numbers_of_part,
     read_end,
-    span,
 )
 from ackproof.rundir.payload import Keys
 from ackproof.rundir.schema import CONSUMED, PRODUCED
@@ -124,7 +124,7 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     ledger = Ledger(directory)
     # Said even of a file that is gone by now: it was there.
     ledger.reasons += [
-        f"{_short(storage.located(path), directory)}: {why}" for path, why in sorted(set_aside.items())
+        f"{_short(storage.locate(path), directory)}: {why}" for path, why in sorted(set_aside.items())
     ]
     clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
     if case.case_json.exists():
@@ -168,7 +168,7 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
         end = read_end(folder)
     except NotAnEnd as error:
         end = None
-        flaws.append(f"{_short(end_of(folder), ledger.directory)}: {error}")
+        flaws.append(f"{_short(end_file(folder), ledger.directory)}: {error}")
     name_of = folder.name.removeprefix("client=")
     ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone]
     listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
@@ -273,7 +273,7 @@ def _producers_in(parts: list[Part]) -> set[int]:
     found: set[int] = set()
     for part in parts:
         try:
-            with storage.parquet(part.path) as file:
+            with storage.open_parquet(part.path) as file:
                 for batch in file.iter_batches(columns=["producer"]):
                     found.update(batch.column(0).unique().to_pylist())
         except (OSError, pa.ArrowException):
@@ -282,7 +282,7 @@ def _producers_in(parts: list[Part]) -> set[int]:
 
 
 def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         metadata = file.metadata
         found = file.schema_arrow
     required = SCHEMAS[kind]
@@ -306,7 +306,7 @@ def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
         elif nulls:
             raise Rejected(f"{where} has {nulls} null" + ("s" if nulls > 1 else ""))
     groups = tuple(_row_group(metadata, number, leaves, kind) for number in range(metadata.num_row_groups))
-    return Part(str(path), kind, client, groups, tuple(unsure), span(metadata))
+    return Part(str(path), kind, client, groups, tuple(unsure), numbers_of_part(metadata))
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:

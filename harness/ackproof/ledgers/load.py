@@ -29,10 +29,10 @@ from ackproof.ledgers.rows import (
     squeezed,
 )
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import values
+from ackproof.rundir.arrow import to_numpy
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 
 Stream = Literal["produced", "live", "final", "live committed", "committed"]
 STREAMS: dict[Stream, Schema] = {
@@ -97,7 +97,7 @@ def read(
     columns = _columns_of(part, groups, needed)
     try:
         # Opening again is cheap beside decoding, and the file may have changed or gone since its footer was read.
-        with storage.parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
+        with storage.open_parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
             for batch in file.iter_batches(
                 batch_size=batch_rows,
                 row_groups=[group.number for group in groups],
@@ -181,7 +181,7 @@ def _filled(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch)
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Array:
-    return values(batch.column(name))
+    return to_numpy(batch.column(name))
 
 
 def _words(column: pa.Array) -> tuple[list[str], Array]:
@@ -189,7 +189,7 @@ def _words(column: pa.Array) -> tuple[list[str], Array]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     words: list[str] = column.dictionary.to_pylist()
-    codes = values(column.indices)
+    codes = to_numpy(column.indices)
     if len(set(words)) != len(words):
         distinct = list(dict.fromkeys(words))
         number = {word: code for code, word in enumerate(distinct)}
@@ -289,7 +289,7 @@ class Spilled:
     def load(self) -> Rows:
         """Read back. Raises OSError."""
         read: dict[str, Array] = {}
-        with located(self.path).open("rb") as file:
+        with locate(self.path).open("rb") as file:
             file.seek(self.start)
             for column in self.columns:
                 if column.stored is None:

@@ -28,7 +28,7 @@ from ackproof.ledgers.rows import (
     is_constant,
 )
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import values
+from ackproof.rundir.arrow import to_numpy
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.parts import has_end
@@ -87,7 +87,7 @@ def look(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
             continue
         where = str(path.relative_to(ledger.directory))
         try:
-            with storage.parquet(path) as file:
+            with storage.open_parquet(path) as file:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException) as error:
             ledger.reasons.append(f"{where}: {unreadable(error)}")
@@ -132,7 +132,7 @@ def _holds_committed(part: Part) -> bool:
     if not unsure:
         return False
     try:
-        with storage.parquet(part.path) as file:
+        with storage.open_parquet(part.path) as file:
             phases = file.read_row_groups(unsure, columns=["phase"], use_threads=False).column(0)
     except (OSError, pa.ArrowException):
         return False  # the pass over the data meets the same error and names the file
@@ -181,7 +181,7 @@ class Table:
 
 def _load(path: str) -> Rows:
     try:
-        with storage.parquet(path) as file:
+        with storage.open_parquet(path) as file:
             names = [name for name in _COLUMNS if name in file.schema_arrow.names]
             table = file.read(columns=names, use_threads=False).combine_chunks()
     except (OSError, pa.ArrowException) as error:
@@ -190,7 +190,7 @@ def _load(path: str) -> Rows:
         if table.column(name).null_count:
             raise Rejected(f"{path}: column {name} has a null")
     columns: dict[str, Array] = {
-        name: values(pa.concat_arrays(table.column(name).chunks))
+        name: to_numpy(pa.concat_arrays(table.column(name).chunks))
         if table.num_rows
         else np.empty(0, _COLUMNS[name])
         for name in names

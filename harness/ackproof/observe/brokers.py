@@ -14,7 +14,14 @@ from ackproof.cluster.disks.log import Batch, batch_at
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.network.wire import Connection, Question, WireError
 from ackproof.observe.watcher import Asker
-from ackproof.rundir.observed import ROUND_EVERY_S, ZNODES, PartitionTold, Round, Served, Told
+from ackproof.rundir.observed import (
+    ROUND_EVERY_S,
+    ZNODES,
+    BrokerRound,
+    PartitionView,
+    ServedReplica,
+    ViewerAnswer,
+)
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -31,7 +38,7 @@ what follows: no broker appends it."""
 class _Reply(NamedTuple):
     """A viewer's answer; that of the quorum says who the controller is, and what znodes there are."""
 
-    told: Told | None
+    told: ViewerAnswer | None
     controller: int | None = None
 
 
@@ -56,7 +63,7 @@ class BrokerAsker(Asker[_Reply]):
                 file.write(self._round().model_dump_json() + "\n")
                 file.flush()
 
-    def _round(self) -> Round:
+    def _round(self) -> BrokerRound:
         """Ask everybody at once. What is answered later is of no round, and whoever owes an answer is silent."""
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
@@ -79,7 +86,7 @@ class BrokerAsker(Asker[_Reply]):
             self._replicas |= {TopicPartition(it.topic, it.partition): it.replicas for it in one.partitions}
         if not self._cluster.spec.metadata.broker_controls:
             silent = [viewer for viewer in silent if viewer != ZNODES]
-        return Round(
+        return BrokerRound(
             t_ns=began,
             done_ns=self._timeline.clock.now(),
             controller=replies[ZNODES].controller if ZNODES in replies else None,
@@ -98,7 +105,7 @@ class BrokerAsker(Asker[_Reply]):
         controller = self._cluster.controller()
         told = None
         if (brokers := self._cluster.registered()) is not None:
-            told = Told(
+            told = ViewerAnswer(
                 viewer=ZNODES,
                 brokers=tuple(sorted(brokers)),
                 partitions=_partitions(self._cluster.metadata_state(self._topics)),
@@ -126,7 +133,7 @@ class BrokerAsker(Asker[_Reply]):
         told = {place: row.high_watermark for place, row in rows.items()}
         for place, mark in _marks(link, told, given).items():
             row, batches = rows[place], given[place]
-            one = Served(
+            one = ServedReplica(
                 topic=place.topic,
                 partition=place.partition,
                 log_end=log_ends.get(place, -1),
@@ -140,7 +147,7 @@ class BrokerAsker(Asker[_Reply]):
             last = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
             self._from[broker, place] = max(0, row.log_start_offset, last)
         return _Reply(
-            Told(
+            ViewerAnswer(
                 viewer=broker,
                 brokers=tuple(sorted(queries.read_brokers(view))),
                 partitions=_partitions(queries.read_partitions(view)),
@@ -229,9 +236,9 @@ def _batches(data: bytes) -> Iterator[Batch]:
         position = batch.end
 
 
-def _partitions(states: Mapping[TopicPartition, PartitionState]) -> tuple[PartitionTold, ...]:
+def _partitions(states: Mapping[TopicPartition, PartitionState]) -> tuple[PartitionView, ...]:
     return tuple(
-        PartitionTold(
+        PartitionView(
             topic=place.topic,
             partition=place.partition,
             leader=state.leader,

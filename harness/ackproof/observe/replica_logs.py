@@ -28,9 +28,17 @@ from ackproof.cluster.disks.log import (
     varint,
 )
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import id_of
+from ackproof.rundir.metadata import parse_uuid
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import ABORTED, COMMITTED, MAGIC, UNKNOWN, run_bytes, signed, total
+from ackproof.rundir.payload import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    MAGIC,
+    UNKNOWN_CONTENT,
+    as_int64,
+    content_sum,
+    run_bytes,
+)
 from ackproof.rundir.payload_bulk import BulkDecoder
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 
@@ -159,7 +167,7 @@ def _topic_id(path: Path) -> str:
     """The id in `partition.metadata` (KIP-516), as the metadata log writes it; '' where there is none."""
     try:
         found = _ID.search(path.read_text(encoding="utf-8"))
-        return id_of(found[1]) if found else ""
+        return parse_uuid(found[1]) if found else ""
     except (OSError, ValueError):
         return ""
 
@@ -229,23 +237,23 @@ class Contents:
                 key = (batch.first, batch.last, batch.crc)
                 if sound[-1] and key not in self._digests:
                     self._digests[key] = _marker(path, batch) if batch.control else self._digest(data, batch)
-                digests.append(self._digests[key] if sound[-1] else UNKNOWN)
+                digests.append(self._digests[key] if sound[-1] else UNKNOWN_CONTENT)
         return sound, digests
 
     def _digest(self, data: bytes, batch: Batch) -> int:
         try:
             body = _plain(data[SMALLEST:], batch.codec)
         except (KeyError, ValueError, OSError):  # ArrowInvalid is a ValueError
-            return UNKNOWN
+            return UNKNOWN_CONTENT
         values = []
         for found in self._record.finditer(body):
             size, at = varint(body, found.end())
             values.append(body[at : at + size])
         if not len(values) == batch.records == batch.last - batch.first + 1:
-            return UNKNOWN
+            return UNKNOWN_CONTENT
         who = self._decode(values)
         offsets = np.arange(batch.first, batch.last + 1, dtype=np.int64)
-        return signed(total(offsets, who.producer, who.seq, who.intact))
+        return as_int64(content_sum(offsets, who.producer, who.seq, who.intact))
 
 
 def _marker(path: Path, batch: Batch) -> int:
@@ -253,9 +261,9 @@ def _marker(path: Path, batch: Batch) -> int:
     try:
         keys = [record.key for record in records(path, batch)]
     except ValueError:
-        return UNKNOWN
-    kind = int.from_bytes(keys[0][2:4], "big") if len(keys) == 1 and keys[0] is not None else UNKNOWN
-    return kind if kind in (ABORTED, COMMITTED) else UNKNOWN
+        return UNKNOWN_CONTENT
+    kind = int.from_bytes(keys[0][2:4], "big") if len(keys) == 1 and keys[0] is not None else UNKNOWN_CONTENT
+    return kind if kind in (ABORT_MARKER, COMMIT_MARKER) else UNKNOWN_CONTENT
 
 
 def _plain(body: bytes, codec: int) -> bytes:

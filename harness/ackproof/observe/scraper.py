@@ -71,8 +71,8 @@ class Scraper(Watcher):
         for one, values in asked.items():
             if values is None and metric.name in self._has.get(one, {metric.name}):
                 return None
-        numbers = [number for values in asked.values() if (number := metric.of_one(values)) is not None]
-        return metric.of_all(numbers) if numbers else None
+        numbers = [number for values in asked.values() if (number := metric.value_in(values)) is not None]
+        return metric.combine(numbers) if numbers else None
 
     def _watch(self) -> None:
         from ackproof.rundir.schema import METRICS as COLUMNS
@@ -81,7 +81,7 @@ class Scraper(Watcher):
         unfinished.parent.mkdir(parents=True, exist_ok=True)
         rows: list[Row] = []
         with (
-            storage.writer(unfinished, COLUMNS) as file,
+            storage.create_parquet(unfinished, COLUMNS) as file,
             ThreadPoolExecutor(len(self._exporters), thread_name_prefix="scraper") as pool,
         ):
             for _ in self._looks(EVERY_S):
@@ -157,12 +157,12 @@ def _table(rows: Sequence[Row]) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    from ackproof.rundir.arrow import numbers, texts
+    from ackproof.rundir.arrow import text_array, to_arrow
     from ackproof.rundir.schema import METRICS as COLUMNS
 
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     arrays = [
-        texts(column) if pa.types.is_string(field.type) else numbers(np.array(column), field.type)
+        text_array(column) if pa.types.is_string(field.type) else to_arrow(np.array(column), field.type)
         for field, column in zip(COLUMNS, columns, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=COLUMNS)

@@ -18,7 +18,7 @@ from ackproof.faults.storm import Storm
 from ackproof.plan.cases import pairs_of
 from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
-from ackproof.rundir.documents import shared
+from ackproof.rundir.documents import group_timings
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
@@ -136,7 +136,7 @@ def describe(case: Case) -> list[str]:
 def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
     """Whose time-outs these cases have, which settings are not Kafka's defaults, what is ignored: lines of text."""
     cells = {(case.experiment.name, cell_of(case.id)): case.experiment for case in cases}
-    for timing, names in shared((cell, timing_of(spec)) for (_, cell), spec in cells.items()):
+    for timing, names in group_timings((cell, timing_of(spec)) for (_, cell), spec in cells.items()):
         first, *rest = timing.lines()
         yield f"{first} ({names})" if names else first
         yield from (f"  {line}" for line in rest)

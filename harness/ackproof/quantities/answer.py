@@ -50,9 +50,9 @@ def answered(
         state = over_time(evidence, ask, bound)
         return Answer(state.text, state.holds, state.holds is False, state.why)
     value = known(measured(evidence, ask, bound.window))
-    holds = bound.within(value.low, value.high)
+    holds = bound.holds_between(value.low, value.high)
     why = (value.why or "it is not known more closely") if holds is None else ""
-    return Answer(value.text(bound.unit), holds, bound.broken(value.low, value.high), why, value)
+    return Answer(value.text(bound.unit), holds, bound.is_exceeded_by(value.low, value.high), why, value)
 
 
 ABOVE_S = 1.0

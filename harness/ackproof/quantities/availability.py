@@ -12,7 +12,7 @@ from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, V
 from ackproof.quantities.viewers import NOT_ASKED
 from ackproof.rundir.bounds import Span, Unit, Window
 from ackproof.rundir.lifelines import Spans
-from ackproof.rundir.observed import ZNODES, Commit, Round, Told
+from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit, ViewerAnswer
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -321,11 +321,11 @@ def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
     return found or _nothing("no reader committed an offset of", place)
 
 
-def _is_of(commit: Commit, place: TopicPartition) -> bool:
+def _is_of(commit: OffsetCommit, place: TopicPartition) -> bool:
     return any(place == (topic, partition) for topic, partition, _ in commit.offsets)
 
 
-def _between_commits(told: Sequence[Commit], load_ends: float) -> list[Gap]:
+def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap]:
     begin, found = told[0].begun_ns, []
     for one in told:
         if one.good:
@@ -341,7 +341,7 @@ def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     begin after the load, or end before it, nobody knows what was then."""
     if not evidence.rounds:
         return NOT_ASKED
-    found, failed = list[Gap](), list[Round]()
+    found, failed = list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, evidence.rounds[0].t_ns)
     for number, one in enumerate(evidence.rounds):
         if not any(_describes(told, place) for told in one.told):
@@ -357,14 +357,14 @@ def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     return {str(place or "the cluster"): Watched(-math.inf, math.inf, found)}
 
 
-def _describes(told: Told, place: TopicPartition | None) -> bool:
+def _describes(told: ViewerAnswer, place: TopicPartition | None) -> bool:
     return told.viewer != ZNODES and (
         place is None
         or any((row.topic, row.partition) == place and row.leader >= 0 for row in told.partitions)
     )
 
 
-def _sure(before: float, failed: Sequence[Round]) -> tuple[float, float]:
+def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
     """From when to when nobody answered; `before`: the round before these, with which nothing is sure without them."""
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 

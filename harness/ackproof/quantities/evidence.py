@@ -20,15 +20,15 @@ from ackproof.rundir.metadata import (
     EligibleCleared,
     LogEnded,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     TopicRemoved,
     read_metadata,
 )
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.observed import (
-    Commit,
-    Fetching,
-    Round,
+    BrokerRound,
+    FetchSources,
+    OffsetCommit,
     Sample,
     read_commits,
     read_fetching,
@@ -159,18 +159,18 @@ class Evidence:
         return read_scrapes(self.run.metrics)
 
     @cached_property
-    def rounds(self) -> Sequence[Round]:
+    def rounds(self) -> Sequence[BrokerRound]:
         """What each broker said when it was asked by itself; nothing where nobody asked. Raises as `read_rounds`."""
         return read_rounds(self.run.brokers)
 
     @cached_property
-    def fetching(self) -> Mapping[str, Sequence[Fetching]]:
+    def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
         """Of each live reader that told it, from which brokers it fetched. Raises as `read_fetching`."""
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
-    def commits(self) -> Mapping[str, Sequence[Commit]]:
+    def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
         """What each live reader that commits to a group tried to. Raises as `read_commits`."""
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
@@ -289,13 +289,13 @@ class MetadataLog:
     in words; '' nothing."""
 
     records: Sequence[MetadataRecord]
-    states: Mapping[TopicPartition, Sequence[Sequence[PartitionDecided]]]
+    states: Mapping[TopicPartition, Sequence[Sequence[PartitionChanged]]]
     hole: str
 
     @classmethod
     def of(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
         """Of the records of `observed/metadata.jsonl`."""
-        lives: dict[TopicPartition, list[list[PartitionDecided]]] = defaultdict(list)
+        lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:
             if isinstance(record, TopicRemoved):
@@ -304,7 +304,7 @@ class MetadataLog:
                 for place, each in lives.items():
                     if record.topic in ("", place.topic):
                         each[-1][-1] = each[-1][-1].model_copy(update={"elr": ()})
-            elif isinstance(record, PartitionDecided):
+            elif isinstance(record, PartitionChanged):
                 place = TopicPartition(record.topic, record.partition)
                 if place not in lives or place in gone:
                     lives[place].append([])
@@ -312,7 +312,7 @@ class MetadataLog:
                 lives[place][-1].append(record)
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
-    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionDecided, bool | None]]:
+    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
         """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
         that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
         it was."""
@@ -361,7 +361,7 @@ def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
 
     That the eligible replicas are forgotten is a change without a record of its own (KIP-966).
     """
-    before: dict[TopicPartition, PartitionDecided] = {}
+    before: dict[TopicPartition, PartitionChanged] = {}
     silent: dict[TopicPartition, int] = {}
     for record in records:
         if isinstance(record, TopicRemoved):
@@ -369,7 +369,7 @@ def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
         elif isinstance(record, EligibleCleared):
             for place in before:
                 silent[place] = silent.get(place, 0) + (record.topic in ("", place.topic))
-        elif isinstance(record, PartitionDecided):
+        elif isinstance(record, PartitionChanged):
             place = TopicPartition(record.topic, record.partition)
             one = before.get(place)
             if one is not None:

@@ -304,7 +304,7 @@ def _inside(times: Ints, spans: Spans) -> Bools:
 def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
     """Some rows of one partition after the other; a partition comes many times."""
     for path in parts(folder):
-        with storage.parquet(path) as file:
+        with storage.open_parquet(path) as file:
             for batch in file.iter_batches(_ROWS, columns=list(columns)):
                 yield from _split(batch)
 

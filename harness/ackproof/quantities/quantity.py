@@ -17,7 +17,7 @@ from ackproof.rundir.partition import TopicPartition
 if TYPE_CHECKING:
     from ackproof.quantities.evidence import Evidence
     from ackproof.quantities.over_time import Looks
-    from ackproof.rundir.metadata import PartitionDecided
+    from ackproof.rundir.metadata import PartitionChanged
     from ackproof.rundir.observed import Sample
 
 
@@ -60,7 +60,7 @@ class State:
     that are asked about, by their names, or why there are none."""
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
-    of_record: Callable[[PartitionDecided], float] | None = None
+    of_record: Callable[[PartitionChanged], float] | None = None
     among: Callable[[Evidence, Ask], Mapping[str, Looks] | str] | None = None
 
 

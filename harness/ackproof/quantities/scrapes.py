@@ -180,7 +180,7 @@ class _Table:
             return silent
         if not numbers:
             return Round(t_ns, done, None)
-        return Round(t_ns, done, self._metric.of_all(numbers))
+        return Round(t_ns, done, self._metric.combine(numbers))
 
     def _numbers(self, node: int, t_ns: int, scrape: Scrape | None) -> list[float]:
         if self._metric.shape is Shape.COUNTER:
@@ -188,7 +188,7 @@ class _Table:
             times, added = self._added[node]
             before = bisect_right(times, t_ns)
             return [added[before - 1]] if before else []
-        number = self._metric.of_one(scrape.values if scrape is not None else None)
+        number = self._metric.value_in(scrape.values if scrape is not None else None)
         return [] if number is None else [number]
 
 

@@ -19,22 +19,22 @@ from ackproof.quantities.viewers import NOT_ASKED, SILENT, each_place, of_broker
 from ackproof.rundir.bounds import Window
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.lifelines import Spans
-from ackproof.rundir.observed import Fetching, Round, Served
+from ackproof.rundir.observed import BrokerRound, FetchSources, ServedReplica
 from ackproof.rundir.partition import TopicPartition
 
 _CORRUPT_MESSAGE: Final = 2
 """So a leader refuses a batch whose checksum is broken: it has looked at it."""
 
 
-def _gave_records(one: Served) -> bool:
+def _gave_records(one: ServedReplica) -> bool:
     return one.fetch == 0 and one.records > 0
 
 
-def _took(one: Served) -> bool:
+def _took(one: ServedReplica) -> bool:
     return one.produce == _CORRUPT_MESSAGE
 
 
-_ASKED: Final[dict[tuple[str, str], Callable[[Served], bool]]] = {
+_ASKED: Final[dict[tuple[str, str], Callable[[ServedReplica], bool]]] = {
     ("served", "fetch"): _gave_records,
     ("served", "produce"): _took,
     ("refused", "fetch"): lambda one: one.fetch != 0,
@@ -42,7 +42,7 @@ _ASKED: Final[dict[tuple[str, str], Callable[[Served], bool]]] = {
 }
 
 
-def _answers(evidence: Evidence, ask: Ask, window: Window) -> Iterator[Served] | str:
+def _answers(evidence: Evidence, ask: Ask, window: Window) -> Iterator[ServedReplica] | str:
     """What brokers gave within a window; why that is not known."""
     spans = evidence.spans(window)
     if not evidence.rounds or isinstance(spans, str):
@@ -58,7 +58,7 @@ def _answers(evidence: Evidence, ask: Ask, window: Window) -> Iterator[Served] |
     )
 
 
-def _count(counts: Callable[[Served], bool], evidence: Evidence, ask: Ask, window: Window) -> Value:
+def _count(counts: Callable[[ServedReplica], bool], evidence: Evidence, ask: Ask, window: Window) -> Value:
     found = _answers(evidence, ask, window)
     if isinstance(found, str):
         return Value.unknown(found)
@@ -83,7 +83,7 @@ def _beyond(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
-    def number(round_: Round) -> float | None:
+    def number(round_: BrokerRound) -> float | None:
         marks = {
             told.viewer: one.high_watermark
             for told in round_.told
@@ -251,7 +251,7 @@ class Sources:
         return certain, possible
 
 
-def _by_place(told: Sequence[Fetching]) -> dict[TopicPartition, _Named]:
+def _by_place(told: Sequence[FetchSources]) -> dict[TopicPartition, _Named]:
     found: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
     for line in told:
         for topic, partition, broker in line.sources:

@@ -11,17 +11,17 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS, Looks
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.observed import PartitionTold, Round, Told
+from ackproof.rundir.observed import BrokerRound, PartitionView, ViewerAnswer
 from ackproof.rundir.partition import TopicPartition
 
 NOT_ASKED: Final = "nobody asked each broker; it takes observe: {brokers: true}"
 
 
-def _told(round_: Round, viewer: int | None) -> Told | None:
+def _told(round_: BrokerRound, viewer: int | None) -> ViewerAnswer | None:
     return next((one for one in round_.told if one.viewer == viewer), None)
 
 
-def _row(told: Told, place: TopicPartition) -> PartitionTold | None:
+def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
     return next((one for one in told.partitions if (one.topic, one.partition) == place), None)
 
 
@@ -48,14 +48,14 @@ def each_place(
     return found or f"nobody spoke of {ask.place or 'any partition'}"
 
 
-def of_rounds(evidence: Evidence, of: Callable[[Round], float | None]) -> Looks:
+def of_rounds(evidence: Evidence, of: Callable[[BrokerRound], float | None]) -> Looks:
     """Those rounds that tell it."""
     known = [(one.t_ns, number) for one in evidence.rounds if (number := of(one)) is not None]
     return Looks([time for time, _ in known], [number for _, number in known])
 
 
-def _said(of: Callable[[PartitionTold], float], evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
-    def number(round_: Round) -> float | None:
+def _said(of: Callable[[PartitionView], float], evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
+    def number(round_: BrokerRound) -> float | None:
         told = _told(round_, ask.viewer)
         row = None if told is None else _row(told, place)
         return None if row is None else of(row)
@@ -64,7 +64,7 @@ def _said(of: Callable[[PartitionTold], float], evidence: Evidence, ask: Ask, pl
 
 
 def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
-    def number(round_: Round) -> float | None:
+    def number(round_: BrokerRound) -> float | None:
         told = _told(round_, ask.viewer)
         return None if told is None else len(told.brokers)
 
@@ -76,7 +76,7 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
     return {str(ask): looks} if evidence.rounds else NOT_ASKED
 
 
-def _different(place: TopicPartition, round_: Round) -> int | None:
+def _different(place: TopicPartition, round_: BrokerRound) -> int | None:
     """How many different things are said of a partition; None where somebody did not answer, or nobody spoke of it."""
     rows = {row for told in round_.told if (row := _row(told, place)) is not None}
     return None if round_.silent or not rows else len(rows)
@@ -131,7 +131,7 @@ def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
 
 _FROM: Final = "observed/brokers.jsonl"
 SILENT: Final = f"An absence holds where no two answers are further apart than {HOLE_NS / 1e9:.0f} s."
-_SAID: Final[tuple[tuple[str, Callable[[PartitionTold], float], str], ...]] = (
+_SAID: Final[tuple[tuple[str, Callable[[PartitionView], float], str], ...]] = (
     (
         "leader",
         lambda row: row.leader,

@@ -17,7 +17,7 @@ from typing import Final
 
 from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
 from ackproof.quantities.quantity import Value, number_text, quantile_share
-from ackproof.rundir.bounds import WHOLE, Unit, Window, end_of
+from ackproof.rundir.bounds import WHOLE, Unit, Window, split_tail
 
 STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
 """Those that are told where somebody writes another word."""
@@ -103,7 +103,7 @@ class Demand:
     @classmethod
     def parse(cls, text: str, unit: Unit) -> Demand:
         """Read it, for a quantity of this unit. Raises ValueError."""
-        at, by, window = end_of(text)
+        at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
         if match is None or by is not None:
             raise ValueError(f"expected a statistic and its bound such as {_EXAMPLE}")

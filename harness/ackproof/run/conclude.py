@@ -62,7 +62,7 @@ class CaseResult:
         final: FinalReadFile | None = None
         with suppress(BadInput):
             final = FinalReadFile.load(self.run.final_read)
-        return {**self.audit.told(final), **self.audit.audited.model_dump()}
+        return {**self.audit.counts_to_show(final), **self.audit.audited.model_dump()}
 
 
 def conclude(

@@ -21,7 +21,7 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import mark_deleted
 from ackproof.rundir.timeline import Note, Timeline
-from ackproof.rundir.windows import WindowFile, WindowOrder, window_dir, window_json
+from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_json
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Forgetting:
         """Parts of deleted windows that the next windows need."""
         self._ended = False
 
-    def take(self, order: WindowOrder, file: WindowFile) -> None:
+    def take(self, order: WindowTask, file: WindowFile) -> None:
         """Another window was audited."""
         if self._ended:
             return

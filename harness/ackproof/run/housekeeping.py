@@ -24,7 +24,7 @@ from ackproof.network.mesh import LinkError
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import BatchDir, CaseDir
-from ackproof.rundir.registry import entries
+from ackproof.rundir.registry import read_entries
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def sweep() -> Swept:
     held = {child.run_id for child, _ in ended.left}
     _remove_rules(swept)
     directories |= {str(child.directory) for child in ended.gone}
-    for path, entry in entries():
+    for path, entry in read_entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
             continue
         if _tidy(CaseDir(Path(entry.case_dir)), swept):

@@ -70,7 +70,7 @@ def recover(
     file = watch.wait(stop, clients)
     file.save(run.recovery)
     leaderless, hanging = (
-        frozenset(one.place for one in file.of(name))
+        frozenset(one.place for one in file.of_class(name))
         for name in (Anomaly.LEADERLESS, Anomaly.HANGING_TRANSACTION)
     )
     return replace(order, short=watch.short, leaderless=leaderless, hanging=hanging)

@@ -36,9 +36,9 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline, WindowAudited
 from ackproof.rundir.windows import (
     FOLLOWER,
-    Read,
     WindowFile,
-    WindowOrder,
+    WindowRead,
+    WindowTask,
     window_dir,
     window_findings,
     window_json,
@@ -144,7 +144,7 @@ class Soaker(Watcher):
                 return  # the last one closes with the final read
             self._bring(self._close)
 
-    def _bring(self, close: Callable[[CaseDir], WindowOrder]) -> None:
+    def _bring(self, close: Callable[[CaseDir], WindowTask]) -> None:
         """Close a window and audit it. What stands in the way is told, and its range is left to the next."""
         folder = window_dir(self._case, self._number)
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class Soaker(Watcher):
                 self._forgetting.forget()
         self._number += 1
 
-    def _take(self, order: WindowOrder, file: WindowFile) -> None:
+    def _take(self, order: WindowTask, file: WindowFile) -> None:
         """A window was audited: the next begins behind it."""
         self._read.update({one.place: one.end for one in file.read})
         for client, taken in order.produced.items():
@@ -184,7 +184,7 @@ class Soaker(Watcher):
         if self._forgetting is not None:
             self._forgetting.take(order, file)
 
-    def _close(self, folder: CaseDir) -> WindowOrder:
+    def _close(self, folder: CaseDir) -> WindowTask:
         ends = self._whole()
         left: list[str] = []
         reasons: list[str] = []
@@ -284,19 +284,19 @@ class Soaker(Watcher):
         reasons: Sequence[str],
         *,
         last: bool = False,
-    ) -> WindowOrder:
+    ) -> WindowTask:
         producers = {
             client.id: client.producer for client in self._workload.clients if client.producer is not None
         }
         readers = {client.id: client.reader for client in self._workload.clients if client.reader is not None}
         running = self._workload.running()
-        return WindowOrder(
+        return WindowTask(
             number=self._number,
             last=last,
             from_ns=self._since_ns,
             to_ns=self._timeline.clock.now(),
             read=tuple(
-                Read(topic=place.topic, partition=place.partition, start=self._read[place], end=end)
+                WindowRead(topic=place.topic, partition=place.partition, start=self._read[place], end=end)
                 for place, end in zip(self._order.places, reached, strict=True)
             ),
             chunk_rows=self._rotation.chunk_rows,
@@ -323,7 +323,7 @@ class Soaker(Watcher):
         """The parts of a client that were not audited yet."""
         return tuple(str(path) for path in parts(folder) if not self._of(client).has(number_of(path)))
 
-    def _audit(self, order: WindowOrder, folder: CaseDir) -> WindowFile:
+    def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
         """Raises `AckproofError` with what it said."""
         named = folder.path / "order.json"
         order.save(named)

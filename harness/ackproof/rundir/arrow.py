@@ -14,7 +14,7 @@ import pyarrow as pa
 from ackproof.rundir.part_order import Column as Array
 
 
-def values(column: pa.Array) -> Array:
+def to_numpy(column: pa.Array) -> Array:
     """What a column of numbers or bools without nulls holds."""
     length, start = len(column), column.offset
     raw = column.buffers()[1]
@@ -26,7 +26,7 @@ def values(column: pa.Array) -> Array:
     return np.frombuffer(raw, type_, count=length, offset=start * type_.itemsize)
 
 
-def numbers(values: Array, type_: pa.DataType | None = None) -> pa.Array:
+def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
     """An array of a primitive type, their own if none is given. Bools stay bools."""
     if values.dtype == np.bool_:
         packed = np.packbits(values, bitorder="little")
@@ -36,23 +36,23 @@ def numbers(values: Array, type_: pa.DataType | None = None) -> pa.Array:
     return pa.Array.from_buffers(type_, len(wanted), [None, pa.py_buffer(wanted)])
 
 
-def repeated(text: str, length: int) -> pa.Array:
+def repeat_text(text: str, length: int) -> pa.Array:
     """One string, `length` times."""
     raw = text.encode()
     ends = np.arange(length + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(pa.string(), length, [None, pa.py_buffer(ends), pa.py_buffer(raw * length)])
 
 
-def joined(before: str, values: Array) -> pa.Array:
+def append_numbers(before: str, values: Array) -> pa.Array:
     """`before` and a number, for each number."""
     import pyarrow.compute as pc
 
     length = len(values)
-    words = numbers(values, pa.int64()).cast(pa.string())
-    return pc.binary_join_element_wise(repeated(before, length), words, repeated("", length))
+    words = to_arrow(values, pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(repeat_text(before, length), words, repeat_text("", length))
 
 
-def texts(words: Sequence[str]) -> pa.Array:
+def text_array(words: Sequence[str]) -> pa.Array:
     """An array of strings."""
     raw = [word.encode() for word in words]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
@@ -61,7 +61,7 @@ def texts(words: Sequence[str]) -> pa.Array:
     )
 
 
-def calm_arrow() -> None:
+def limit_arrow_threads() -> None:
     """For a process that is one of several, one per core: Arrow's own threads would only get in their way."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -111,7 +111,7 @@ class OverRepeats(Document):
         return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
 
     @property
-    def told(self) -> str:
+    def outcome_text(self) -> str:
         """What came of it, in a sentence."""
         if self.verdict is None:
             return self.why or "not judged"

@@ -119,19 +119,19 @@ class Bound:
             raise expected
         head = _HEAD.match(given)
         assert head is not None  # it matches nothing, too
-        end, by, window = end_of(given)
+        end, by, window = split_tail(given)
         mode = Mode(head["mode"]) if head["mode"] else None
         if (mode is not None) != (unit is Unit.NUMBER) or head.end() > end:
             raise expected
-        value = _number(given[head.end() : end].strip(), unit, expected)
-        bound = cls(head["op"] or "==", value, unit, mode, window, _by(by, mode, window))
+        value = _parse_number(given[head.end() : end].strip(), unit, expected)
+        bound = cls(head["op"] or "==", value, unit, mode, window, _deadline(by, mode, window))
         if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # a leader may be: there is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
 
     def __str__(self) -> str:
         plain = self.op == "==" and self.unit is Unit.COUNT
-        number = _text(self.value, self.unit)
+        number = _number_text(self.value, self.unit)
         by = None if self.by_s is None else f"by {duration_text(self.by_s)}"
         words = (self.mode, None if plain else self.op, number, by, str(self.window))
         return " ".join(word for word in words if word)
@@ -146,16 +146,16 @@ class Bound:
         """Whether a number is within the bound."""
         return OPERATORS[self.op](number, self.value)
 
-    def within(self, low: float, high: float) -> bool | None:
+    def holds_between(self, low: float, high: float) -> bool | None:
         """Whether a number between these two is within the bound; None where that depends on where it is."""
         ends = self.holds(low), self.holds(high)
         if self.op == "==":
             return all(ends) if low == high or not low <= self.value <= high else None
         return ends[0] if ends[0] == ends[1] else None
 
-    def broken(self, low: float, high: float) -> bool:
+    def is_exceeded_by(self, low: float, high: float) -> bool:
         """Whether a number between these two is above an upper bound. Below a lower one it is merely not shown."""
-        return self.within(low, high) is False and (
+        return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )
 
@@ -172,7 +172,7 @@ class Bound:
         return {"<": value - 1, "<=": value, "==": value}.get(self.op)
 
 
-def end_of(text: str) -> tuple[int, str | None, Window]:
+def split_tail(text: str) -> tuple[int, str | None, Window]:
     """Where the last words of a bound begin, and what they say: by when, and within which part of a run."""
     tail = _TAIL.search(text)
     assert tail is not None  # it matches nothing, too
@@ -181,7 +181,7 @@ def end_of(text: str) -> tuple[int, str | None, Window]:
     return tail.start(), tail["by"], window
 
 
-def _number(text: str, unit: Unit, expected: ValueError) -> float:
+def _parse_number(text: str, unit: Unit, expected: ValueError) -> float:
     if unit in (Unit.COUNT, Unit.NUMBER):
         if not _COUNT.match(text):
             raise expected
@@ -195,7 +195,7 @@ def _number(text: str, unit: Unit, expected: ValueError) -> float:
     return number
 
 
-def _by(text: str | None, mode: Mode | None, window: Window) -> float | None:
+def _deadline(text: str | None, mode: Mode | None, window: Window) -> float | None:
     if mode is Mode.SETTLES and window.span not in (Span.WHOLE, Span.AFTER):
         raise ValueError("'settles' means until the end of the load: write no window, or 'after fault N'")
     if text is None:
@@ -211,7 +211,7 @@ def _by(text: str | None, mode: Mode | None, window: Window) -> float | None:
     return parse_duration(text)
 
 
-def _text(value: float, unit: Unit) -> str:
+def _number_text(value: float, unit: Unit) -> str:
     if unit is Unit.SECONDS:
         return duration_text(value)
     return rate_text(value) if unit is Unit.PER_SECOND else str(int(value))

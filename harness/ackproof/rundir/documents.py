@@ -201,7 +201,7 @@ class AuditFile(Document):
         """All that was audited: rows of the ledgers, with those that a soak deleted."""
         return self.records if self.deleted is None else self.deleted.records
 
-    def told(self, final: FinalReadFile | None) -> dict[str, int]:
+    def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
         """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing
         was found says nothing: only what was found is told then, and no class of absence."""
         if final is not None and final.read_out:
@@ -245,7 +245,7 @@ class VerdictFile(Document):
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
     """What the logs on disk confirm of the final read."""
-    calm: Calm | None = None
+    calm: QuietSeconds | None = None
     """How the machine was doing, where somebody watched."""
     expected: tuple[ExpectationJudged, ...] = ()
     """What became of each bound of `expect`; nothing in files of older versions."""
@@ -301,7 +301,7 @@ class Timing(BaseModel, frozen=True):
             yield f"ignored: {', '.join(names)}: {why}"
 
 
-def shared(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
+def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
     """Each timing, with the names of those that have it; '' where all have the same."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
@@ -309,7 +309,7 @@ def shared(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
     return [(timing, "; ".join(names) if len(found) > 1 else "") for timing, names in found.values()]
 
 
-class Calm(BaseModel, frozen=True):
+class QuietSeconds(BaseModel, frozen=True):
     """How a run went in the seconds of its load in which no fault was at work. Shares are 0 … 1; -1 is unknown."""
 
     seconds: float

@@ -183,7 +183,7 @@ REFUSED: Final = Outcome.FAILED
 """Outcome of a produce call that raised: the library did not take the record, so it was never sent."""
 
 
-def reported(code: int, *, may_resend: bool) -> Outcome:
+def classify_report(code: int, *, may_resend: bool) -> Outcome:
     """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
 
     `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
@@ -203,22 +203,27 @@ def outcome_table() -> str:
     once, again = "0, idempotence off, sent once", "> 0, idempotence, or perhaps sent twice"
     names = ", ".join(row.name for row in BEFORE_APPEND)
     rows = [
-        ("report without error", "any", reported(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"),
+        (
+            "report without error",
+            "any",
+            classify_report(NO_ERROR, may_resend=True),
+            "the offset is -1 with acks=0",
+        ),
         ("produce call raised (but BufferError)", "any", REFUSED, "refused locally, before any send"),
         *(
-            (f"report {row.name} ({row.code})", once, reported(row.code, may_resend=False), row.why)
+            (f"report {row.name} ({row.code})", once, classify_report(row.code, may_resend=False), row.why)
             for row in BEFORE_APPEND
         ),
         (
             f"report {names}",
             again,
-            reported(BEFORE_APPEND[0].code, may_resend=True),
+            classify_report(BEFORE_APPEND[0].code, may_resend=True),
             "an earlier send may have been appended",
         ),
         (
             "report with any other code",
             "any",
-            reported(20, may_resend=False),
+            classify_report(20, may_resend=False),
             "an append may have come before it: NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, "
             "UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, time-outs, purges, what is not known",
         ),
@@ -263,14 +268,14 @@ def markdown() -> str:
             for row in library.errors
         ]
         lines.append(_GUARANTEES)
-        lines += [_line(row) for row in library.guarantees]
+        lines += [_guarantee_line(row) for row in library.guarantees]
         lines += ["", "What excuses a record:", ""]
         lines += [f"* `{excuse.name.lower()}`: they {excuse.value}." for excuse in Excuse]
         lines.append("")
     return "\n".join(lines)
 
 
-def _line(row: Guarantee) -> str:
+def _guarantee_line(row: Guarantee) -> str:
     excuses = f" (`{'`, `'.join(excuse.name.lower() for excuse in row.excuses)}`)" if row.excuses else ""
     settings = (row.idempotence, row.retries, ", ".join(row.acks), row.in_flight)
     cells = (f"`{row.anomaly}`", *settings, row.words, f"{row.holds}{excuses}", row.source, row.attack)

@@ -26,7 +26,7 @@ class ComparedSide(Document):
     why: str = ""
 
 
-class Beyond(Document):
+class ComparedDifference(Document):
     """A batch beside the first one: how many times as much, of counts how many more.
 
     `low`, `high`: the interval of this one alone. `sure_low`, `sure_high`: a wider one; all of a comparison hold at
@@ -49,12 +49,12 @@ class ComparedQuantity(Document):
     window: str
     unit: str
     sides: tuple[ComparedSide | None, ...]
-    beyond: tuple[Beyond | None, ...]
+    beyond: tuple[ComparedDifference | None, ...]
     expected: bool = False
     """An experiment expects something of it."""
 
     @property
-    def apart(self) -> bool:
+    def differs(self) -> bool:
         """Whether any batch differs from the first for certain."""
         return any(other is not None and other.apart for other in self.beyond)
 
@@ -180,7 +180,7 @@ class ClaimVerdict(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-class Shown(Document):
+class ClaimShowing(Document):
     """One bound of a showing in one run, or over the repeats of cases. `holds` None: it cannot be told, and `why` says
     why not."""
 
@@ -197,7 +197,7 @@ class Shown(Document):
     """What each repeat came to, where it is of repeats; then there is no one run."""
 
 
-class LeftOpen(Document):
+class OpenAttempt(Document):
     """An asking that left a claim open."""
 
     why: str
@@ -219,9 +219,9 @@ class ClaimJudged(Document):
     """Of the batch's folder, relative to that of `claims.json`."""
     seconds: float
     """How long the experiment ran, all its cases, with audit and report."""
-    shown: tuple[Shown, ...]
+    shown: tuple[ClaimShowing, ...]
     """Of this asking; and what an asking before it saw against the claim, which counts along."""
-    before: tuple[LeftOpen, ...] = ()
+    before: tuple[OpenAttempt, ...] = ()
     """The askings that left it open, the first one first."""
 
     @property

@@ -27,7 +27,7 @@ def client_folder(client: str) -> str:
     return f"client={client}"
 
 
-class _At:
+class _PathBelow:
     """A file or folder by its path below that of the folder which it is asked of."""
 
     def __init__(self, below: str) -> None:
@@ -43,63 +43,63 @@ class CaseDir:
 
     path: Path
 
-    case_json = _At("case.json")
+    case_json = _PathBelow("case.json")
     """The resolved case: replayable, with the list of clients."""
-    seal = _At("seal.json")
+    seal = _PathBelow("seal.json")
     """What was written by the end of the run, file by file."""
-    timeline = _At("timeline.jsonl")
+    timeline = _PathBelow("timeline.jsonl")
     """Events, one JSON object a line; ends with the event `end`."""
-    ledger = _At("ledger")
+    ledger = _PathBelow("ledger")
     """Home of both ledgers."""
-    produced = _At("ledger/produced")
+    produced = _PathBelow("ledger/produced")
     """`client=<id>/part-*.parquet` of the producers."""
-    consumed = _At("ledger/consumed")
+    consumed = _PathBelow("ledger/consumed")
     """`client=<id>/part-*.parquet` of the readers."""
-    transactions = _At("ledger/transactions")
+    transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: what became of each transaction."""
-    journal = _At("journal")
+    journal = _PathBelow("journal")
     """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
-    clients = _At("clients")
+    clients = _PathBelow("clients")
     """Settings, statistics and output of client processes, one folder a client."""
-    nodes = _At("nodes")
+    nodes = _PathBelow("nodes")
     """One folder a node: server.properties, hosts, logs and (until the end) data."""
-    attached_json = _At("attached.json")
+    attached_json = _PathBelow("attached.json")
     """What was made on a cluster that someone else runs, until it is deleted there."""
-    windows = _At("windows")
+    windows = _PathBelow("windows")
     """Of a soak one folder a window: see `windows`."""
-    observed = _At("observed")
+    observed = _PathBelow("observed")
     """What was seen of the cluster through the protocol."""
-    samples = _At("observed/partitions.jsonl")
+    samples = _PathBelow("observed/partitions.jsonl")
     """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
-    pulse = _At("observed/pulse.jsonl")
+    pulse = _PathBelow("observed/pulse.jsonl")
     """How the machine and the harness were doing, once a second: pressure, steal, delays, records sent."""
-    metrics = _At("observed/metrics.parquet")
+    metrics = _PathBelow("observed/metrics.parquet")
     """The nodes' own metrics, scraped once a second; only where the experiment asks for them."""
-    brokers = _At("observed/brokers.jsonl")
+    brokers = _PathBelow("observed/brokers.jsonl")
     """What each broker said and served when it was asked by itself; only where the experiment asks for it."""
-    final_read = _At("observed/final-read.json")
+    final_read = _PathBelow("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
-    recovery = _At("observed/recovery.json")
+    recovery = _PathBelow("observed/recovery.json")
     """What had not recovered when the run was over, and what the cluster said of it."""
-    replicas = _At("observed/replicas.json")
+    replicas = _PathBelow("observed/replicas.json")
     """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
-    replica_batches = _At("observed/replicas.parquet")
+    replica_batches = _PathBelow("observed/replicas.parquet")
     """One row per record batch of each replica at the end."""
-    metadata_log = _At("observed/metadata.jsonl")
+    metadata_log = _PathBelow("observed/metadata.jsonl")
     """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
-    removals_json = _At("removals.json")
+    removals_json = _PathBelow("removals.json")
     """What may have removed acknowledged records, by partition; worked out before the audit."""
-    audit_json = _At("audit.json")
+    audit_json = _PathBelow("audit.json")
     """Counts of the audit."""
-    findings = _At("findings")
+    findings = _PathBelow("findings")
     """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
-    conformance_json = _At("conformance.json")
+    conformance_json = _PathBelow("conformance.json")
     """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
-    prediction_json = _At("prediction.json")
+    prediction_json = _PathBelow("prediction.json")
     """What the reference implementation says may happen under these settings and the faults observed."""
-    simulation_json = _At("simulation.json")
+    simulation_json = _PathBelow("simulation.json")
     """What simulated runs of the case came to."""
-    verdict_json = _At("verdict.json")
+    verdict_json = _PathBelow("verdict.json")
     """The verdict and its reasons."""
 
     def served(self, reader: str) -> Path:
@@ -148,15 +148,15 @@ class BatchDir:
 
     path: Path
 
-    batch_json = _At("batch.json")
+    batch_json = _PathBelow("batch.json")
     """Rewritten after every case."""
-    pairs_json = _At("pairs.json")
+    pairs_json = _PathBelow("pairs.json")
     """Which pairs of fault kinds were in force together, where storms of pairs ran."""
-    report_html = _At("report.html")
+    report_html = _PathBelow("report.html")
     """One self-contained page."""
-    junit_xml = _At("junit.xml")
+    junit_xml = _PathBelow("junit.xml")
     """For CI systems."""
-    summary_md = _At("summary.md")
+    summary_md = _PathBelow("summary.md")
     """For a pull request or a job summary."""
 
     def case(self, case_id: str) -> CaseDir:

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import numbers, texts
+from ackproof.rundir.arrow import text_array, to_arrow
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.part_order import Column, Shelf, order_of
+from ackproof.rundir.part_order import ArrayPool, Column, find_order
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
@@ -114,7 +114,7 @@ class ConsumedRows:
     timestamp_ms: Ints
 
 
-def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: Shelf | None = None) -> Path:
+def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPool | None = None) -> Path:
     """Write a part of the produced ledger; its path. `shelf`: the memory of who writes many, one after another."""
     part = _Part(rows.place, rows.places, PRODUCED, shelf)
     part.constant("producer", rows.producer)
@@ -132,7 +132,7 @@ def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: Shelf |
     return part.write(folder, number)
 
 
-def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: Shelf | None = None) -> Path:
+def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPool | None = None) -> Path:
     """Write a part of the consumed ledger; its path. `shelf`: the memory of who writes many, one after another."""
     part = _Part(rows.place, rows.places, CONSUMED, shelf)
     part.constant("reader", rows.reader)
@@ -164,13 +164,13 @@ def parts(folder: Path) -> list[Path]:
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
     """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
-    tables = [storage.table(path, schema=schema) for path in parts(folder)]
+    tables = [storage.read_table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
     """Return these columns of the rows that match. Raises OSError or ArrowException for a part that cannot be read."""
-    return storage.rows_of(parts(folder), columns, wanted)
+    return storage.read_rows(parts(folder), columns, wanted)
 
 
 def final_rows(
@@ -184,7 +184,7 @@ def final_rows(
         & (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
     )
-    return storage.rows_of(parts(run.consumed), columns, wanted, CONSUMED)
+    return storage.read_rows(parts(run.consumed), columns, wanted, CONSUMED)
 
 
 def remove_unfinished(folder: Path) -> int:
@@ -203,23 +203,23 @@ class _Part:
         place: npt.NDArray[np.integer],
         places: Sequence[TopicPartition],
         schema: pa.Schema,
-        shelf: Shelf | None,
+        shelf: ArrayPool | None,
     ) -> None:
-        self._shelf = Shelf() if shelf is None else shelf
-        self._order = order_of(place, places, self._shelf)
+        self._shelf = ArrayPool() if shelf is None else shelf
+        self._order = find_order(place, places, self._shelf)
         self._schema = schema
         self._columns: dict[str, pa.Array] = {}
 
     def column(self, name: str, values: Column) -> None:
         """A column, as it came."""
         room = self._order.put(values, self._room(name, values.dtype))
-        self._columns[name] = numbers(room)
+        self._columns[name] = to_arrow(room)
 
     def constant(self, name: str, value: int) -> None:
         """A column that has one value."""
         room = self._room(name, self._schema.field(name).type.to_pandas_dtype())
         room.fill(value)
-        self._columns[name] = numbers(room)
+        self._columns[name] = to_arrow(room)
 
     def texts(self, name: str, codes: Column, names: Sequence[str]) -> None:
         """A column of texts, by their numbers in `names`."""
@@ -233,7 +233,7 @@ class _Part:
         partitions = np.array([partition for _, partition in places], np.int32)
         spread = self._order.spread
         self._columns["topic"] = _coded(spread(topics, self._room("topic", np.int32)), names)
-        self._columns["partition"] = numbers(spread(partitions, self._room("partition", np.int32)))
+        self._columns["partition"] = to_arrow(spread(partitions, self._room("partition", np.int32)))
 
     def write(self, folder: Path, number: int) -> Path:
         """Write them; the part's path."""
@@ -246,7 +246,7 @@ class _Part:
 
 
 def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(numbers(codes), texts(names))
+    return pa.DictionaryArray.from_arrays(to_arrow(codes), text_array(names))
 
 
 def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:

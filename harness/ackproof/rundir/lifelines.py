@@ -14,13 +14,13 @@ from ackproof.rundir.timeline import (
     ClientReset,
     ClientStarted,
     Event,
+    EventDetail,
     FaultAsked,
     FaultConfirmed,
     FaultFailed,
     FaultHealed,
     FaultMissed,
     FaultRecovered,
-    Happening,
     NodeDied,
     NodeEnded,
     NodeStarted,
@@ -140,7 +140,7 @@ class Lifelines:
             node_life.spans = _process_spans(node_life)
         return cls(phases, faults, fault_events, nodes, clients)
 
-    def fault_event(self, number: int, kind: type[Happening]) -> Event | None:
+    def fault_event(self, number: int, kind: type[EventDetail]) -> Event | None:
         """Return the last event of this kind of a fault."""
         events = self.fault_events.get(number, ())
         return next((event for event in reversed(events) if isinstance(event.what, kind)), None)

@@ -21,7 +21,7 @@ CONTROL: Final = -1
 """Instead of an API key: no log has a hole where such a record stands."""
 
 
-def id_of(text: str) -> str:
+def parse_uuid(text: str) -> str:
     """An id that Kafka wrote in URL-safe base64 (org.apache.kafka.common.Uuid), as it stands in this file; '' as ''.
 
     Raises ValueError for what is no such id.
@@ -29,7 +29,7 @@ def id_of(text: str) -> str:
     return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))) if text else ""
 
 
-class Decided(Document):
+class MetadataEntry(Document):
     """What every record has. `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its append."""
 
     offset: int
@@ -37,7 +37,7 @@ class Decided(Document):
     timestamp_ms: int
 
 
-class TopicCreated(Decided):
+class TopicCreated(MetadataEntry):
     """TopicRecord (2)."""
 
     kind: Literal["topic"] = "topic"
@@ -45,7 +45,7 @@ class TopicCreated(Decided):
     topic_id: str
 
 
-class TopicRemoved(Decided):
+class TopicRemoved(MetadataEntry):
     """RemoveTopicRecord (9)."""
 
     kind: Literal["topic-removed"] = "topic-removed"
@@ -53,7 +53,7 @@ class TopicRemoved(Decided):
     topic_id: str
 
 
-class PartitionDecided(Decided):
+class PartitionChanged(MetadataEntry):
     """A partition's state after PartitionRecord (3) or PartitionChangeRecord (5).
 
     The epochs follow from the log (org.apache.kafka.metadata.PartitionRegistration.merge): each change takes the
@@ -80,7 +80,7 @@ class PartitionDecided(Decided):
     changed: tuple[str, ...] = ()
 
 
-class BrokerRegistered(Decided):
+class BrokerRegistered(MetadataEntry):
     """RegisterBrokerRecord (0)."""
 
     kind: Literal["broker-registered"] = "broker-registered"
@@ -95,7 +95,7 @@ class BrokerRegistered(Decided):
     """'' none."""
 
 
-class BrokerChanged(Decided):
+class BrokerChanged(MetadataEntry):
     """BrokerRegistrationChangeRecord (17). None: not changed."""
 
     kind: Literal["broker"] = "broker"
@@ -106,7 +106,7 @@ class BrokerChanged(Decided):
     log_dirs: tuple[str, ...] | None = None
 
 
-class BrokerUnregistered(Decided):
+class BrokerUnregistered(MetadataEntry):
     """UnregisterBrokerRecord (1)."""
 
     kind: Literal["broker-unregistered"] = "broker-unregistered"
@@ -114,7 +114,7 @@ class BrokerUnregistered(Decided):
     broker_epoch: int
 
 
-class FeatureDecided(Decided):
+class FeatureChanged(MetadataEntry):
     """FeatureLevelRecord (12)."""
 
     kind: Literal["feature"] = "feature"
@@ -122,7 +122,7 @@ class FeatureDecided(Decided):
     level: int
 
 
-class ConfigDecided(Decided):
+class ConfigChanged(MetadataEntry):
     """ConfigRecord (4). `resource`: 2 a topic, 4 a broker ('' all brokers). `value` None: back to the default."""
 
     kind: Literal["config"] = "config"
@@ -132,7 +132,7 @@ class ConfigDecided(Decided):
     value: str | None
 
 
-class EligibleCleared(Decided):
+class EligibleCleared(MetadataEntry):
     """ClearElrRecord (28): the eligible leader replicas of a topic's partitions ('': of all) are forgotten, and who led
     last. Written with min.insync.replicas, since 4.1."""
 
@@ -140,14 +140,14 @@ class EligibleCleared(Decided):
     topic: str
 
 
-class OtherDecided(Decided):
+class OtherEntry(MetadataEntry):
     """A record of another kind, by its API key; `CONTROL` is one that the quorum wrote for itself (a new leader's)."""
 
     kind: Literal["other"] = "other"
     api_key: int
 
 
-class LogEnded(Decided):
+class LogEnded(MetadataEntry):
     """The last line, behind the last record: that log ended at `offset`, and so many records stand before this.
 
     Runs of older versions, and of the model, do not have it.
@@ -160,14 +160,14 @@ class LogEnded(Decided):
 MetadataRecord: TypeAlias = Annotated[
     TopicCreated
     | TopicRemoved
-    | PartitionDecided
+    | PartitionChanged
     | BrokerRegistered
     | BrokerChanged
     | BrokerUnregistered
-    | FeatureDecided
-    | ConfigDecided
+    | FeatureChanged
+    | ConfigChanged
     | EligibleCleared
-    | OtherDecided
+    | OtherEntry
     | LogEnded,
     Field(discriminator="kind"),
 ]

@@ -34,7 +34,7 @@ class Shape(StrEnum):
     of the last seconds."""
 
 
-class Together(StrEnum):
+class Combination(StrEnum):
     """What several nodes' values are together."""
 
     SUM = "sum"
@@ -53,23 +53,23 @@ class Metric:
     attribute: str
     means: str
     shape: Shape = Shape.GAUGE
-    together: Together = Together.SUM
+    together: Combination = Combination.SUM
     factor: float = 1.0
     mode: str = ""
 
-    def of_one(self, values: Mapping[str, float] | None) -> float | None:
+    def value_in(self, values: Mapping[str, float] | None) -> float | None:
         """What a node told of it; None: nothing."""
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
-    def of_all(self, numbers: Sequence[float]) -> float:
+    def combine(self, numbers: Sequence[float]) -> float:
         """What those of several nodes are together; of one at least."""
-        return sum(numbers) if self.together is Together.SUM else max(numbers)
+        return sum(numbers) if self.together is Combination.SUM else max(numbers)
 
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 _ELECTIONS: Final = "kafka.controller:type=ControllerStats,name="
-_GREATEST: Final = Together.GREATEST
+_LARGEST: Final = Combination.GREATEST
 _SHARES: Final = (("p50", "50thPercentile"), ("p99", "99thPercentile"), ("p999", "999thPercentile"))
 
 
@@ -82,7 +82,7 @@ def _latencies() -> tuple[Metric, ...]:
             f"{share.replace('p999', 'p99.9')} of the time that {what} took on a broker, waiting for followers or data "
             "included, as the broker's own histogram has it",
             Shape.LATENCY,
-            _GREATEST,
+            _LARGEST,
             1e-3,
         )
         for name, request, what in (
@@ -132,7 +132,7 @@ _LIST: Final = (
         "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
         "Value",
         "how many records a replica of the node is behind its leader, of all replicas the most",
-        together=_GREATEST,
+        together=_LARGEST,
     ),
     Metric(
         "active_controller_count",
@@ -145,14 +145,14 @@ _LIST: Final = (
         f"{_CONTROLLER}OfflinePartitionsCount",
         "Value",
         "partitions without a leader, as a controller knows them",
-        together=_GREATEST,
+        together=_LARGEST,
     ),
     Metric(
         "fenced_broker_count",
         f"{_CONTROLLER}FencedBrokerCount",
         "Value",
         "brokers that are fenced, as a controller knows them",
-        together=_GREATEST,
+        together=_LARGEST,
     ),
     Metric(
         "leader_elections",
@@ -160,7 +160,7 @@ _LIST: Final = (
         "Count",
         "elections of leaders; ZooKeeper mode only: KRaft counts the unclean ones alone",
         Shape.COUNTER,
-        _GREATEST,
+        _LARGEST,
         mode="zookeeper",
     ),
     Metric(
@@ -169,7 +169,7 @@ _LIST: Final = (
         "Count",
         "elections of leaders that were not in the ISR, as a controller counts them",
         Shape.COUNTER,
-        _GREATEST,
+        _LARGEST,
     ),
     Metric(
         "metadata_commit_time_avg",
@@ -178,7 +178,7 @@ _LIST: Final = (
         "how long the active controller waited until the quorum had committed what it appended to the metadata log, "
         "the mean over metrics.num.samples windows of metrics.sample.window.ms (a minute by default); KRaft only",
         Shape.LATENCY,
-        _GREATEST,
+        _LARGEST,
         1e-3,
         mode="kraft",
     ),
@@ -208,7 +208,7 @@ def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
         return found
     times: dict[tuple[int, int], tuple[int, float]] = {}
     values: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
-    for row in storage.table(path).to_pylist():
+    for row in storage.read_table(path).to_pylist():
         scrape = row["node"], row["t_ns"]
         if row["metric"] == UP:
             times[scrape] = row["done_ns"], row["value"]

@@ -99,7 +99,7 @@ class ClassExplained(Document):
     """Of those that are explained, how many went with a topic that was deleted: see `ConformanceFile.deletions`."""
 
 
-class Unexplained(Document):
+class UnexplainedRecord(Document):
     """An acknowledged record of which the final read and the replay say different things."""
 
     anomaly: str
@@ -112,7 +112,7 @@ class Unexplained(Document):
     why: str
 
 
-class Interval(Document):
+class UnplacedLoss(Document):
     """Records acknowledged without an offset (acks=0) that are missing in a row: `first_seq` … `last_seq`.
 
     `why`: what lay between the last surviving record of that producer and partition before, and the first after.
@@ -162,9 +162,9 @@ class ConformanceFile(Document):
     """Acked offsets of which the observation does not tell the epoch: gone and kept would both be explained."""
     present: int = 0
     """Of those that must be gone, how many the final read holds at their offset all the same."""
-    unexplained: tuple[Unexplained, ...] = ()
+    unexplained: tuple[UnexplainedRecord, ...] = ()
     """Examples; the numbers are in `classes` and `present`."""
-    intervals: tuple[Interval, ...] = ()
+    intervals: tuple[UnplacedLoss, ...] = ()
     """Examples of what acks=0 lost."""
     elections: tuple[ElectionSeen, ...] = ()
     not_replayed: tuple[str, ...] = ()
@@ -233,23 +233,23 @@ class PredictionFile(Document):
     not_predicted: tuple[str, ...] = ()
     """Why there is no prediction, or none for some topics."""
 
-    def of(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
+    def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
         """The answer for a class on a topic (None: the gravest of all topics); None when there is none."""
-        found = sorted(self._of(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
+        found = sorted(self._candidates(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
         return found[0] if found else None
 
-    def _of(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
+    def _candidates(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
         for one in self.classes:
             of_topic = not one.partitions and (not one.topics or topic in one.topics)
             if one.anomaly == anomaly and (topic is None or of_topic):
                 yield one
 
-    def apart(self, anomaly: str) -> tuple[PredictedClass, ...]:
+    def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
         """What is said of a class on single partitions, apart from their topics."""
         return tuple(one for one in self.classes if one.anomaly == anomaly and one.partitions)
 
 
-class Spread(Document):
+class SimulatedSpread(Document):
     """One quantity over all simulated runs: records, or ms where the name ends so. -1: in no run.
 
     `runs`: in how many it was known; `seen`: in how many it was above 0. `mean_low`, `mean_high`: 95 % interval of the
@@ -271,7 +271,7 @@ class Spread(Document):
     share_high: float
 
 
-class Elected(Document):
+class FirstLeader(Document):
     """How often a broker was the first to lead after the first fault."""
 
     leader: int
@@ -287,7 +287,7 @@ class WorstSeed(Document):
     command: str
 
 
-class Shrunk(Document):
+class ShrunkSchedule(Document):
     """The fewest faults that still show a finding at one seed; `runs`: how many schedules were tried."""
 
     seed: int
@@ -311,12 +311,12 @@ class SimulationFile(Document):
     coarseness: float = 0.0
     """Records that all producers together gather in `linger_ms`: counts are known to so many."""
     seconds: float = 0.0
-    spreads: tuple[Spread, ...] = ()
-    elected: tuple[Elected, ...] = ()
+    spreads: tuple[SimulatedSpread, ...] = ()
+    elected: tuple[FirstLeader, ...] = ()
     worst: tuple[WorstSeed, ...] = ()
-    shrunk: Shrunk | None = None
+    shrunk: ShrunkSchedule | None = None
 
-    def spread(self, name: str) -> Spread | None:
+    def spread(self, name: str) -> SimulatedSpread | None:
         """One of them by its name."""
         return next((one for one in self.spreads if one.name == name), None)
 

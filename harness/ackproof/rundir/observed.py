@@ -52,7 +52,7 @@ def read_samples(path: Path) -> list[Sample]:
         return []
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
     found = []
-    for one in each_sample(path):
+    for one in iterate_samples(path):
         replicas, isr, eligible = (
             known.setdefault(ids, ids) for ids in (one.replicas, one.isr, one.eligible)
         )
@@ -60,7 +60,7 @@ def read_samples(path: Path) -> list[Sample]:
     return found
 
 
-def each_sample(path: Path) -> Iterator[Sample]:
+def iterate_samples(path: Path) -> Iterator[Sample]:
     """One whole sample after another; a torn line is passed over. Raises OSError."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -76,7 +76,7 @@ ZNODES: Final = 0
 """Among the viewers: ZooKeeper's znodes. Brokers count from 1."""
 
 
-class PartitionTold(Document):
+class PartitionView(Document):
     """What a viewer says of a partition. Its leader is -1 where it says none."""
 
     topic: str
@@ -87,7 +87,7 @@ class PartitionTold(Document):
     isr: tuple[int, ...]
 
 
-class Served(Document):
+class ServedReplica(Document):
     """What a broker gave a client of one replica of its own. -1: it did not say.
 
     `log_end`: of that replica, asked just before. `fetch`: the error of a consumer's Fetch, 0 none; then `records`
@@ -107,16 +107,16 @@ class Served(Document):
     produce: int
 
 
-class Told(Document):
+class ViewerAnswer(Document):
     """One viewer's answer. `brokers`: those that it takes for members."""
 
     viewer: int
     brokers: tuple[int, ...]
-    partitions: tuple[PartitionTold, ...]
-    served: tuple[Served, ...] = ()
+    partitions: tuple[PartitionView, ...]
+    served: tuple[ServedReplica, ...] = ()
 
 
-class Round(Document):
+class BrokerRound(Document):
     """All viewers asked at `t_ns`; every answer was there by `done_ns`.
 
     `controller`: the active one as the quorum itself says, -1 nobody, None where it did not answer in time. `silent`:
@@ -127,11 +127,11 @@ class Round(Document):
     t_ns: int
     done_ns: int
     controller: int | None
-    told: tuple[Told, ...]
+    told: tuple[ViewerAnswer, ...]
     silent: tuple[int, ...] = ()
 
 
-class Fetching(Document):
+class FetchSources(Document):
     """From which broker a reader fetched each of its partitions at `t_ns`, as its client library says: (topic,
     partition, broker), -1 none."""
 
@@ -139,17 +139,17 @@ class Fetching(Document):
     sources: tuple[tuple[str, int, int], ...]
 
 
-def read_rounds(path: Path) -> list[Round]:
+def read_rounds(path: Path) -> list[BrokerRound]:
     """All rounds. Raises as `read_lines`."""
-    return list(read_lines(path, Round))
+    return list(read_lines(path, BrokerRound))
 
 
-def read_fetching(path: Path) -> list[Fetching]:
+def read_fetching(path: Path) -> list[FetchSources]:
     """What one reader told. Raises as `read_lines`."""
-    return list(read_lines(path, Fetching))
+    return list(read_lines(path, FetchSources))
 
 
-class Commit(Document):
+class OffsetCommit(Document):
     """An OffsetCommit of a reader, of `offsets` (topic, partition, offset).
 
     `done_ns`: when it was answered or given up, -1 not yet; then `error` is why it was not granted, '' it was.
@@ -166,9 +166,9 @@ class Commit(Document):
         return self.done_ns >= 0 and not self.error
 
 
-def read_commits(path: Path) -> list[Commit]:
+def read_commits(path: Path) -> list[OffsetCommit]:
     """All attempts in their order, each as far as it came; none without such a file. Raises as `read_lines`."""
-    return list({one.begun_ns: one for one in read_lines(path, Commit)}.values())
+    return list({one.begun_ns: one for one in read_lines(path, OffsetCommit)}.values())
 
 
 PULSE_EVERY_S: Final = 1.0
@@ -259,6 +259,6 @@ class RecoveryFile(Document):
     undecided: tuple[str, ...] = ()
     """What had not recovered, and is not called stuck: it still moved, or no class speaks of it."""
 
-    def of(self, anomaly: str) -> tuple[Unrecovered, ...]:
+    def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
         """Those of one class."""
         return tuple(one for one in self.unrecovered if one.anomaly == anomaly)

@@ -23,7 +23,7 @@ _LONG: Final = 32
 """Runs of so many rows on average are copied faster one by one than their rows are gathered."""
 
 
-class Shelf:
+class ArrayPool:
     """Arrays by name. One that was there is handed out again: only one part at a time can be written from it."""
 
     def __init__(self) -> None:
@@ -74,14 +74,14 @@ class PartOrder:
         return found
 
 
-def order_of(place: Column, places: Sequence[TopicPartition], shelf: Shelf) -> PartOrder:
+def find_order(place: Column, places: Sequence[TopicPartition], shelf: ArrayPool) -> PartOrder:
     """The order of rows of which `place` is an index into `places`."""
     # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
     rank = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)
     by_name = np.array(sorted(range(len(places)), key=places.__getitem__), np.int64)
     rank[by_name] = np.arange(len(places))
     count, turn = len(place), len(places)
-    if _in_turn(place, turn, shelf):
+    if _is_round_robin(place, turn, shelf):
         first = np.argsort(rank[place[:turn]], kind="stable")
         pieces = tuple(slice(begin, None, turn) for begin in first.tolist())
         lengths = np.array([len(range(begin, count, turn)) for begin in first.tolist()], np.int64)
@@ -97,19 +97,19 @@ def order_of(place: Column, places: Sequence[TopicPartition], shelf: Shelf) -> P
             for begin, size in zip(begins[turns].tolist(), sizes[turns].tolist(), strict=True)
         )
         lengths = np.bincount(ranks, sizes, len(places)).astype(np.int64)
-        return PartOrder(count, pieces, None, *_there(by_name, lengths))
+        return PartOrder(count, pieces, None, *_count_places(by_name, lengths))
     ranks = rank[place]
     lengths = np.bincount(ranks, minlength=len(places))
-    return PartOrder(count, (), np.argsort(ranks, kind="stable"), *_there(by_name, lengths))
+    return PartOrder(count, (), np.argsort(ranks, kind="stable"), *_count_places(by_name, lengths))
 
 
-def _there(by_name: Indices, lengths: Indices) -> tuple[Indices, Indices]:
+def _count_places(by_name: Indices, lengths: Indices) -> tuple[Indices, Indices]:
     """The places that have rows, in order, and how many each has."""
     there = np.flatnonzero(lengths)
     return by_name[there], lengths[there]
 
 
-def _in_turn(place: Column, turn: int, shelf: Shelf) -> bool:
+def _is_round_robin(place: Column, turn: int, shelf: ArrayPool) -> bool:
     """Whether the rows are of all places one after another, again and again."""
     if len(np.unique(place[:turn])) < turn:
         return False

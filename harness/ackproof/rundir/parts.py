@@ -47,7 +47,7 @@ class PartEnd(NamedTuple):
     sha256: str
 
     @classmethod
-    def said(cls, fields: Mapping[str, object]) -> PartEnd:
+    def parse(cls, fields: Mapping[str, object]) -> PartEnd:
         """As a line of JSON has it. Raises TypeError."""
         one = cls(**fields)  # type: ignore[arg-type]
         for name, value in one._asdict().items():
@@ -62,7 +62,7 @@ class PartEnd(NamedTuple):
 def mark_deleted(folder: Path, path: Path) -> None:
     """Write down in the folder of a client what a part holds, and delete it. Raises OSError."""
     with (folder / DELETED).open("a", encoding="ascii") as file:
-        file.write(json.dumps(_of_part(path)._asdict()) + "\n")
+        file.write(json.dumps(_describe_part(path)._asdict()) + "\n")
     path.unlink()
 
 
@@ -73,7 +73,7 @@ def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
         return ()
     try:
         lines = path.read_text(encoding="ascii").splitlines()
-        return tuple(PartEnd.said(json.loads(line)) for line in lines)
+        return tuple(PartEnd.parse(json.loads(line)) for line in lines)
     except (OSError, ValueError, TypeError) as error:
         raise NotAnEnd(f"{DELETED} says nothing that can be understood") from error
 
@@ -88,11 +88,11 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def span(metadata: pq.FileMetaData) -> tuple[int, int]:
+def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
     """Least and greatest number of the rows of a part, by its footer; -1, -1: none, or it does not say."""
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
-    return (column_span(Footer.all(metadata), column) if column is not None else None) or (-1, -1)
+    return (column_span(Footer.read_all(metadata), column) if column is not None else None) or (-1, -1)
 
 
 def mark_end(folder: Path) -> None:
@@ -101,24 +101,26 @@ def mark_end(folder: Path) -> None:
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
         with suppress(FileNotFoundError):  # deleted just now, and written down where that is
-            parts.append(_of_part(path)._asdict())
+            parts.append(_describe_part(path)._asdict())
     temporary = folder / f".{END}.tmp"
     temporary.write_text(json.dumps({"parts": parts}, indent=1) + "\n", encoding="ascii")
     temporary.replace(folder / END)
 
 
-def _of_part(path: Path) -> PartEnd:
-    with storage.parquet(path) as file:
+def _describe_part(path: Path) -> PartEnd:
+    with storage.open_parquet(path) as file:
         metadata = file.metadata
-    return PartEnd(path.name, metadata.num_rows, *span(metadata), path.stat().st_size, digest(path))
+    return PartEnd(
+        path.name, metadata.num_rows, *numbers_of_part(metadata), path.stat().st_size, digest(path)
+    )
 
 
 def has_end(folder: Path) -> bool:
     """Whether the client of this folder closed in good order."""
-    return end_of(folder).exists()
+    return end_file(folder).exists()
 
 
-def end_of(folder: Path) -> Path:
+def end_file(folder: Path) -> Path:
     """The file that says it, or where it would stand."""
     return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
@@ -126,7 +128,7 @@ def end_of(folder: Path) -> Path:
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     """What the client of this folder says that it wrote; None: nothing (no END, or an empty one). Raises `NotAnEnd`."""
     try:
-        text = end_of(folder).read_text(encoding="utf-8")
+        text = end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -134,7 +136,7 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     if not text.strip():
         return None
     try:
-        return tuple(PartEnd.said(part) for part in json.loads(text)["parts"])
+        return tuple(PartEnd.parse(part) for part in json.loads(text)["parts"])
     except (ValueError, TypeError, KeyError) as error:
         raise NotAnEnd("says nothing that can be understood") from error
 
@@ -154,7 +156,7 @@ class Footer:
     """Columns of text that hold one value alone."""
 
     @classmethod
-    def of(cls, metadata: pq.FileMetaData, group: int) -> Footer:
+    def read(cls, metadata: pq.FileMetaData, group: int) -> Footer:
         """That of a row group of a part."""
         found = metadata.row_group(group)
         numbers: dict[str, Span] = {}
@@ -171,9 +173,9 @@ class Footer:
         return cls(found.num_rows, numbers, texts)
 
     @classmethod
-    def all(cls, metadata: pq.FileMetaData) -> list[Footer]:
+    def read_all(cls, metadata: pq.FileMetaData) -> list[Footer]:
         """Those of all row groups of a part."""
-        return [cls.of(metadata, group) for group in range(metadata.num_row_groups)]
+        return [cls.read(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
         """No value is below."""

@@ -121,7 +121,7 @@ class Keys:
     count: int
     tombstone_every: int = 0
 
-    def of(self, producer: int, seq: int) -> bytes:
+    def record_key(self, producer: int, seq: int) -> bytes:
         """The key of a record."""
         return b"%d-%d" % (producer, seq % self.count)
 
@@ -135,10 +135,10 @@ class Keys:
         return (every > 0) & (seq // self.count % max(every, 1) == every - 1)
 
 
-UNKNOWN: Final = -1
+UNKNOWN_CONTENT: Final = -1
 """In place of a sum: nobody could say."""
-ABORTED: Final = 0
-COMMITTED: Final = 1
+ABORT_MARKER: Final = 0
+COMMIT_MARKER: Final = 1
 """What a transaction's marker says, in place of a sum."""
 _OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
     np.uint64,
@@ -155,7 +155,7 @@ _HALF: Final = np.uint64(32)
 _BLOCK: Final = 1 << 16
 
 
-def content(
+def content_hashes(
     offset: npt.NDArray[np.int64],
     producer: npt.NDArray[np.signedinteger],
     seq: npt.NDArray[np.signedinteger],
@@ -172,7 +172,7 @@ def content(
     return mixed
 
 
-def total(
+def content_sum(
     offset: npt.NDArray[np.int64],
     producer: npt.NDArray[np.signedinteger],
     seq: npt.NDArray[np.signedinteger],
@@ -182,11 +182,11 @@ def total(
     found = 0
     for at in range(0, len(offset), _BLOCK):
         block = slice(at, at + _BLOCK)
-        hashes = content(offset[block], producer[block], seq[block], intact[block])
+        hashes = content_hashes(offset[block], producer[block], seq[block], intact[block])
         found += int(hashes.sum(dtype=np.uint64))
     return found % (1 << 64)
 
 
-def signed(found: int) -> int:
+def as_int64(found: int) -> int:
     """A sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
     return found - (1 << 64) if found >= 1 << 63 else found

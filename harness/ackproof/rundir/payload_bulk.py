@@ -128,7 +128,7 @@ class Decoded:
         return (self.producer, self.seq, self.origin, self.origin_partition, self.intact)
 
 
-def _nobodies(count: int) -> Decoded:
+def _unidentified(count: int) -> Decoded:
     return Decoded(
         producer=np.full(count, -1, np.int32),
         seq=np.full(count, -1, np.int64),
@@ -177,7 +177,7 @@ class BulkDecoder:
 
     def _by_length(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode values of several lengths, or too short ones."""
-        decoded = _nobodies(len(values))
+        decoded = _unidentified(len(values))
         length = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
         sizes, counts = np.unique(length, return_counts=True)
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):

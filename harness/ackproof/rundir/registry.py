@@ -42,7 +42,7 @@ def register(run_id: str, run: CaseDir) -> Path:
     return path
 
 
-def entries() -> list[tuple[Path, RunEntry]]:
+def read_entries() -> list[tuple[Path, RunEntry]]:
     """All runs that were registered and not removed. A file that cannot be read is passed over and stays."""
     found: list[tuple[Path, RunEntry]] = []
     for path in sorted(_folder().glob("*.json")):

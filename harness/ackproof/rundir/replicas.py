@@ -12,7 +12,7 @@ from pydantic import Field
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Document
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 
 BATCHES: pa.Schema = pa.schema(
     [
@@ -44,17 +44,17 @@ BATCHES: pa.Schema = pa.schema(
 records, or which marker it is.
 """
 
-_ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN], pa.int64())}
+_ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN_CONTENT], pa.int64())}
 """What runs of older versions do not have, as they must be read."""
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
     """Some columns of a run's batches. Raises OSError and `pa.ArrowException`, `BadInput` where one is missing."""
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         there = file.schema_arrow.names
     if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
         raise BadInput(f"{path}: there is no column {', '.join(missing)}")
-    table = storage.table(path, columns=[name for name in columns if name in there])
+    table = storage.read_table(path, columns=[name for name in columns if name in there])
     for name in _ADDED.keys() - set(there) & set(columns):
         table = table.append_column(name, pa.repeat(_ADDED[name][0], table.num_rows))
     return table

@@ -17,7 +17,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import digest
 
 
-class Written(Document):
+class SealedFile(Document):
     """A file as it was when the run ended. `rows`: lines of a .jsonl, rows of a .parquet, else -1."""
 
     bytes: int
@@ -33,16 +33,16 @@ class SealFile(Document):
 
     format: Literal[1] = 1
     run_id: str
-    files: dict[str, Written]
+    files: dict[str, SealedFile]
 
 
 def seal(run: CaseDir, run_id: str) -> None:
     """Write down what is there. Only once nobody writes any more. Raises OSError."""
-    files = {str(path.relative_to(run.path)): _written(path) for path in _evidence(run)}
+    files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
-def broken(run: CaseDir) -> tuple[str, ...]:
+def find_changes(run: CaseDir) -> tuple[str, ...]:
     """What is not as it was when the run ended; nothing for a run of a version that did not seal."""
     case, why = _case(run)
     if not run.seal.exists():
@@ -56,7 +56,7 @@ def broken(run: CaseDir) -> tuple[str, ...]:
         return (f"seal.json: {_reason(error, run.seal)}",)
     if case is not None and case.run_id != sealed.run_id:
         return (f"seal.json: of run {sealed.run_id}, and case.json of run {case.run_id}",)
-    return tuple(dict.fromkeys([*_differing(run, sealed), *why]))
+    return tuple(dict.fromkeys([*_compare_files(run, sealed), *why]))
 
 
 def _case(run: CaseDir) -> tuple[CaseFile | None, list[str]]:
@@ -70,20 +70,20 @@ def _reason(error: BadInput, path: Path) -> str:
     return str(error).removeprefix(f"{path}: ")
 
 
-def _differing(run: CaseDir, sealed: SealFile) -> Iterator[str]:
-    here = {str(path.relative_to(run.path)): path for path in _evidence(run)}
+def _compare_files(run: CaseDir, sealed: SealFile) -> Iterator[str]:
+    here = {str(path.relative_to(run.path)): path for path in _sealed_paths(run)}
     by_digest = {written.sha256: name for name, written in sealed.files.items()}
     for name, written in sealed.files.items():
         if name not in here:
             yield f"{name}: not there; {written} were written"
     for name, path in here.items():
         try:
-            yield from _held_against(name, path, sealed.files.get(name), by_digest)
+            yield from _changes_of(name, path, sealed.files.get(name), by_digest)
         except OSError as error:
             yield f"{name}: cannot be read: {error.strerror}"
 
 
-def _held_against(name: str, path: Path, then: Written | None, by_digest: dict[str, str]) -> Iterator[str]:
+def _changes_of(name: str, path: Path, then: SealedFile | None, by_digest: dict[str, str]) -> Iterator[str]:
     size, sha256 = path.stat().st_size, digest(path)
     if then is not None and (size, sha256) == (then.bytes, then.sha256):
         return
@@ -97,7 +97,7 @@ def _held_against(name: str, path: Path, then: Written | None, by_digest: dict[s
         yield f"{name}: not what the run wrote ({then}){is_same}"
 
 
-def _evidence(run: CaseDir) -> list[Path]:
+def _sealed_paths(run: CaseDir) -> list[Path]:
     """The files that are sealed, by name. A file that was being written when its writer died is none yet."""
     found = [path for path in (run.case_json, run.timeline) if path.exists()]
     for folder in (run.ledger, run.observed, run.windows):
@@ -105,8 +105,8 @@ def _evidence(run: CaseDir) -> list[Path]:
     return sorted(found)
 
 
-def _written(path: Path) -> Written:
-    return Written(bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path))
+def _describe(path: Path) -> SealedFile:
+    return SealedFile(bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path))
 
 
 def _rows(path: Path) -> int:
@@ -115,5 +115,5 @@ def _rows(path: Path) -> int:
             return sum(1 for _ in file)
     if path.suffix != ".parquet":
         return -1
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         return int(file.metadata.num_rows)

@@ -37,7 +37,7 @@ SCHEMES: Final = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
-def located(where: str | os.PathLike[str]) -> Path:
+def locate(where: str | os.PathLike[str]) -> Path:
     """The path of a file or folder, by its name on this machine or its URI. Raises `BadInput` for a URI of no use."""
     if isinstance(where, Path):
         return where
@@ -84,13 +84,13 @@ class Stored(PosixPath):
         raise TypeError(f"{self} is not on this machine")
 
     @property
-    def at(self) -> tuple[pafs.FileSystem, str]:
+    def location(self) -> tuple[pafs.FileSystem, str]:
         """The file system of Arrow, and the path in it. Raises OSError."""
-        filesystem, root = _opened(self.parts[0], self.parts[1])
+        filesystem, root = _open_store(self.parts[0], self.parts[1])
         return filesystem, "/".join((root, *self.parts[2:]))
 
     def _info(self) -> pafs.FileInfo:
-        filesystem, key = self.at
+        filesystem, key = self.location
         return filesystem.get_file_info(key)
 
     def _there(self) -> pafs.FileInfo:
@@ -137,7 +137,7 @@ class Stored(PosixPath):
         newline: str | None = None,
     ) -> Any:  # noqa: ANN401 - pathlib's own has eight overloads
         """Opened for reading from its beginning, or for writing anew."""
-        filesystem, key = self.at
+        filesystem, key = self.location
         if set(mode) <= set("rbt"):
             raw: io.BufferedIOBase = io.BufferedReader(filesystem.open_input_file(key), 1 << 20)
         elif set(mode) <= set("wbt"):
@@ -150,7 +150,7 @@ class Stored(PosixPath):
         """What stands in it, each by the names of its path from here. Raises OSError."""
         import pyarrow.fs as pafs
 
-        filesystem, key = self.at
+        filesystem, key = self.location
         found = filesystem.get_file_info(pafs.FileSelector(key, recursive=deep))
         return sorted(tuple(one.path[len(key) :].strip("/").split("/")) for one in found)
 
@@ -178,24 +178,24 @@ class Stored(PosixPath):
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         if not exist_ok and self.exists():
             raise FileExistsError(17, "File exists", str(self))
-        filesystem, key = self.at
+        filesystem, key = self.location
         filesystem.create_dir(key)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        filesystem, key = self.at
+        filesystem, key = self.location
         if missing_ok and not self.exists():
             return
         filesystem.delete_file(key)
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
         """Copied and deleted: the target is the old file or the new one, and for a moment both are there."""
-        filesystem, key = self.at
-        filesystem.move(key, target.at[1] if isinstance(target, Stored) else str(target))
+        filesystem, key = self.location
+        filesystem.move(key, target.location[1] if isinstance(target, Stored) else str(target))
         return self.joinpath(target)
 
 
 @lru_cache
-def _opened(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
+def _open_store(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
@@ -215,7 +215,7 @@ def remove_tree(path: Path) -> None:
     if not isinstance(path, Stored):
         shutil.rmtree(path, ignore_errors=True)
         return
-    filesystem, key = path.at
+    filesystem, key = path.location
     if path.is_dir():
         filesystem.delete_dir(key)
 
@@ -229,7 +229,7 @@ def remove_empty(folder: Path) -> None:
         remove_tree(folder)
 
 
-def renamed(path: Path, name: str) -> Path:
+def rename_unless_taken(path: Path, name: str) -> Path:
     """Give a file another name unless something has it; where it stands now. A store looks first, a folder refuses."""
     other = path.with_name(name)
     if isinstance(path, Stored):
@@ -242,38 +242,38 @@ def renamed(path: Path, name: str) -> Path:
     return other
 
 
-def _source(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
-    found = located(path)
+def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
+    found = locate(path)
     if isinstance(found, Stored):
-        filesystem, key = found.at
+        filesystem, key = found.location
         return key, filesystem
     return str(found), None
 
 
-def parquet(path: str | Path, **options: object) -> pq.ParquetFile:
+def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
     """An open Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
-    name, filesystem = _source(path)
+    name, filesystem = _address(path)
     if filesystem is not None:
         options["pre_buffer"] = True  # a request for each page would take its round trip each
     return pq.ParquetFile(name, filesystem=filesystem, **options)
 
 
-def table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
+def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
     """A whole Parquet file, but for folders' names in its path. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
-    name, filesystem = _source(path)
+    name, filesystem = _address(path)
     return pq.read_table(name, columns=columns, filesystem=filesystem, partitioning=None, **options)
 
 
-def dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
+def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
     """Parquet files of one place as one data set. Raises OSError, ArrowException."""
     # It imports pandas: half of the time that `ackproof validate` took, which reads no rows.
     import pyarrow.dataset as ds
 
-    sources = [_source(path) for path in paths]
+    sources = [_address(path) for path in paths]
     return ds.dataset(
         [name for name, _ in sources],
         filesystem=sources[0][1] if sources else None,
@@ -282,19 +282,19 @@ def dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.
     )
 
 
-def rows_of(
+def read_rows(
     paths: Sequence[str | Path],
     columns: Sequence[str],
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
     """Some columns of some rows of such files."""
-    return dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
+    return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 
-def writer(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
+def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
     """A new Parquet file. Raises OSError."""
     import pyarrow.parquet as pq
 
-    name, filesystem = _source(path)
+    name, filesystem = _address(path)
     return pq.ParquetWriter(name, schema, filesystem=filesystem, compression="zstd", **options)

@@ -61,7 +61,7 @@ class EventKind(StrEnum):
     END = "end"
 
 
-class Happening(Document):
+class EventDetail(Document):
     """What an event of one kind says: its `detail`, typed. Whom it is about stands in the event."""
 
     KIND: ClassVar[EventKind]
@@ -71,14 +71,14 @@ class Happening(Document):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-class PhaseBegan(Happening):
+class PhaseBegan(EventDetail):
     """A phase begins."""
 
     KIND = EventKind.PHASE
     phase: str = ""
 
 
-class FaultAsked(Happening):
+class FaultAsked(EventDetail):
     """A fault is asked for. `nodes`: whom its role was resolved to; `left_out`: kinds that a storm does not draw;
     `done`: what befalls those whom it hits, as a participle.
     """
@@ -92,7 +92,7 @@ class FaultAsked(Happening):
     left_out: tuple[str, ...] = ()
 
 
-class FaultConfirmed(Happening):
+class FaultConfirmed(EventDetail):
     """A fault was seen to bite."""
 
     KIND = EventKind.FAULT_CONFIRMED
@@ -100,7 +100,7 @@ class FaultConfirmed(Happening):
     witness: str = ""
 
 
-class FaultHealed(Happening):
+class FaultHealed(EventDetail):
     """Healing was asked for. `begun_ns`: when that began, for it takes its time; 0: at this moment."""
 
     KIND = EventKind.FAULT_HEALED
@@ -108,28 +108,28 @@ class FaultHealed(Happening):
     begun_ns: int = 0
 
 
-class FaultRecovered(Happening):
+class FaultRecovered(EventDetail):
     """Healing is confirmed."""
 
     KIND = EventKind.FAULT_RECOVERED
     witness: str = ""
 
 
-class FaultFailed(Happening):
+class FaultFailed(EventDetail):
     """The fault or its healing was not confirmed, or its trigger never fired."""
 
     KIND = EventKind.FAULT_FAILED
     reason: str = ""
 
 
-class FaultMissed(Happening):
+class FaultMissed(EventDetail):
     """A fault that a storm drew found nothing to break, or did not bite."""
 
     KIND = EventKind.FAULT_MISSED
     reason: str = ""
 
 
-class Seen(Document):
+class ScriptState(Document):
     """A partition and its replicas at one moment of a script: epochs, offsets and acks as they count from its
     beginning, by brokers where they are several's. What is not there was not told.
     """
@@ -167,7 +167,7 @@ class Seen(Document):
         )
 
 
-class ScriptStep(Happening):
+class ScriptStep(EventDetail):
     """A step of a script, once it was seen to have happened, or was not.
 
     `number` counts from 1; `step` and `waited_for` in words; `wrong`: why it went otherwise, '' where it did not.
@@ -179,17 +179,17 @@ class ScriptStep(Happening):
     did: str = ""
     waited_for: str = ""
     wrong: str = ""
-    seen: Seen | None = None
+    seen: ScriptState | None = None
 
 
-class NodeStarted(Happening):
+class NodeStarted(EventDetail):
     """A node's process runs. A run of the model has no processes."""
 
     KIND = EventKind.NODE_STARTED
     pid: int | None = None
 
 
-class NodeDied(Happening):
+class NodeDied(EventDetail):
     """A node ended by itself. `log`: the end of what it said."""
 
     KIND = EventKind.NODE_DIED
@@ -198,7 +198,7 @@ class NodeDied(Happening):
     log: str = ""
 
 
-class ProxyDied(Happening):
+class ProxyDied(EventDetail):
     """A proxy of links ended by itself, and all connections through it; another took its place. `why`: its name, its
     status and the end of what it said."""
 
@@ -206,7 +206,7 @@ class ProxyDied(Happening):
     why: str = ""
 
 
-class NodeEnded(Happening):
+class NodeEnded(EventDetail):
     """A node ended because the harness asked."""
 
     KIND = EventKind.NODE_ENDED
@@ -214,7 +214,7 @@ class NodeEnded(Happening):
     status: int | str | None = None
 
 
-class LeaderChanged(Happening):
+class LeaderChanged(EventDetail):
     """A partition has another leader or epoch. `leader` -1: none."""
 
     KIND = EventKind.LEADER
@@ -222,28 +222,28 @@ class LeaderChanged(Happening):
     epoch: int | None = None
 
 
-class IsrChanged(Happening):
+class IsrChanged(EventDetail):
     """A partition has another ISR."""
 
     KIND = EventKind.ISR
     isr: tuple[int, ...] = ()
 
 
-class ClientStarted(Happening):
+class ClientStarted(EventDetail):
     """A client's process runs."""
 
     KIND = EventKind.CLIENT_STARTED
     pid: int | None = None
 
 
-class ClientEnded(Happening):
+class ClientEnded(EventDetail):
     """A client ended as it should."""
 
     KIND = EventKind.CLIENT_ENDED
     status: int | str | None = None
 
 
-class ClientDied(Happening):
+class ClientDied(EventDetail):
     """A client ended by itself. `output`: the end of what it said."""
 
     KIND = EventKind.CLIENT_DIED
@@ -251,7 +251,7 @@ class ClientDied(Happening):
     output: str = ""
 
 
-class ClientReset(Happening):
+class ClientReset(EventDetail):
     """A reader was reset, or a producer came back as a new one after a fatal error.
 
     Of a reader: its `position` was not within the log, `start` to `end`; it goes on under that `assignment`.
@@ -266,7 +266,7 @@ class ClientReset(Happening):
     reason: str = ""
 
 
-class Note(Happening):
+class Note(EventDetail):
     """Something worth knowing. With `unread_bytes`: `producer` closed (acks=0) before brokers had read all it sent."""
 
     KIND = EventKind.NOTE
@@ -275,7 +275,7 @@ class Note(Happening):
     unread_bytes: int | None = None
 
 
-class WindowAudited(Happening):
+class WindowAudited(EventDetail):
     """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not, or not all of it."""
 
     KIND = EventKind.WINDOW
@@ -287,7 +287,7 @@ class WindowAudited(Happening):
     reasons: tuple[str, ...] = ()
 
 
-class RunFailed(Happening):
+class RunFailed(EventDetail):
     """The run cannot go on."""
 
     KIND = EventKind.ERROR
@@ -295,13 +295,13 @@ class RunFailed(Happening):
     traceback: str = ""
 
 
-class RunEnded(Happening):
+class RunEnded(EventDetail):
     """The run went through: the last event."""
 
     KIND = EventKind.END
 
 
-_HAPPENINGS: Final = {kind.KIND: kind for kind in Happening.__subclasses__()}
+_DETAILS: Final = {kind.KIND: kind for kind in EventDetail.__subclasses__()}
 
 
 class Event(Document):
@@ -318,9 +318,9 @@ class Event(Document):
     detail: dict[str, JsonValue] = Field(default_factory=dict)
 
     @cached_property
-    def what(self) -> Happening:
+    def what(self) -> EventDetail:
         """What it says, by its kind; details that this version does not know are left out. Raises ValidationError."""
-        return _HAPPENINGS[self.kind].model_validate(self.detail)
+        return _DETAILS[self.kind].model_validate(self.detail)
 
 
 class Timeline:
@@ -335,7 +335,7 @@ class Timeline:
 
     def add(
         self,
-        what: Happening,
+        what: EventDetail,
         *,
         fault: int | None = None,
         node: int | None = None,

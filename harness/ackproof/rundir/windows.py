@@ -18,7 +18,7 @@ FOLLOWER = "f0"
 """The reader that reads a window back."""
 
 
-class Read(Document):
+class WindowRead(Document):
     """What was read of one partition: offsets from `start` up to `end`, which is behind the last."""
 
     topic: str
@@ -31,7 +31,7 @@ class Read(Document):
         return TopicPartition(self.topic, self.partition)
 
 
-class WindowOrder(Document):
+class WindowTask(Document):
     """What the audit of a window is to look at. Paths are absolute.
 
     `chunk_rows`: seqs in a part of a producer; `stride`: every `stride`th of its seqs is of one partition. `last`: all
@@ -42,7 +42,7 @@ class WindowOrder(Document):
     last: bool = False
     from_ns: int
     to_ns: int
-    read: tuple[Read, ...]
+    read: tuple[WindowRead, ...]
     chunk_rows: int
     stride: int
     produced: dict[str, tuple[str, ...]]
@@ -78,7 +78,7 @@ class WindowFile(Document):
     from_ns: int
     to_ns: int
     audited_ns: int = -1
-    read: tuple[Read, ...]
+    read: tuple[WindowRead, ...]
     counts: dict[str, int]
     produced: int
     acked: int
@@ -124,7 +124,7 @@ def window_findings(run: CaseDir, number: int) -> Path:
     return window_dir(run, number).path / "findings.parquet"
 
 
-def windows(run: CaseDir) -> Iterator[WindowFile]:
+def read_windows(run: CaseDir) -> Iterator[WindowFile]:
     """All windows of a run in their order. Raises `BadInput` for one that cannot be read."""
     for path in sorted(run.windows.glob("*/window.json")):
         yield WindowFile.load(path)

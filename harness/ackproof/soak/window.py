@@ -23,10 +23,10 @@ from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup
 from ackproof.ledgers.load import Piece, Stream, UnreadablePart, read
 from ackproof.ledgers.lookup import Runs
 from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
-from ackproof.rundir.arrow import calm_arrow
+from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.windows import WindowFile, WindowOrder
+from ackproof.rundir.windows import WindowFile, WindowTask
 from ackproof.soak.rolling import Carried, Given, Told, audit
 
 _NICE: Final = 10
@@ -49,7 +49,7 @@ class State:
         return state
 
 
-def audit_window(order: WindowOrder, folder: Path) -> WindowFile:
+def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     """Audit what an order names; `folder` is the window's.
 
     Raises `Rejected`, `UnreadablePart`, OSError.
@@ -163,9 +163,9 @@ def main(arguments: list[str]) -> int:
     """Audit the window whose order is the one argument. What is wrong with it is the last line of its output."""
     path = Path(arguments[0])
     os.nice(_NICE)
-    calm_arrow()
+    limit_arrow_threads()
     try:
-        audit_window(WindowOrder.load(path), path.parent)
+        audit_window(WindowTask.load(path), path.parent)
     except (Rejected, UnreadablePart, OSError) as error:
         sys.stdout.write(f"{error}\n")
         return 1

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ackproof.rundir.guarantees import NO_ERROR, REFUSED, reported
+from ackproof.rundir.guarantees import NO_ERROR, REFUSED, classify_report
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Identity
 from ackproof.testing.identity import identity_of
@@ -157,7 +157,7 @@ class Book:
     ) -> None:
         """A delivery report. `resend_after_s`: see `workload.settings`; 0 if a record may always be sent again."""
         young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
-        outcome = reported(code, may_resend=not young)
+        outcome = classify_report(code, may_resend=not young)
         if partition >= 0:
             attempt.partition = partition
         if outcome is Outcome.ACKED:

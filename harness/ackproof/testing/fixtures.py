@@ -15,7 +15,7 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.backends.choice import prepare
 from ackproof.rundir.layout import safe_name
-from ackproof.rundir.registry import entries
+from ackproof.rundir.registry import read_entries
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.current import CLUSTERS, PASSED, own_warnings, session_of
 from ackproof.testing.ledger import Ledger
@@ -87,7 +87,7 @@ def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
     """A folder that no other test has (of another worker either), nor an earlier run of this one."""
     name = safe_name(test)[:_LONGEST]
-    alive = {Path(entry.case_dir) for _, entry in entries()}
+    alive = {Path(entry.case_dir) for _, entry in read_entries()}
     for number in itertools.count(1):
         folder = (home / (name if number == 1 else f"{name}-{number}")).absolute()
         if not keep_all and folder not in alive:

@@ -27,7 +27,7 @@ from ackproof.repeats.demand import Beside, Demand
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.lab import ClaimJudged, ClaimSide, ClaimVerdict, LeftOpen, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimShowing, ClaimSide, ClaimVerdict, OpenAttempt
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
@@ -45,7 +45,7 @@ def judge_claims(
     which paths are relative; `before`: the last answers to those that were left open. Raises `BadInput` without a
     readable `batch.json`."""
     batch = BatchFile.load(directory.batch_json)
-    shown: dict[str, list[Shown]] = {name: [] for name in claims}
+    shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}
     for case in batch.cases:
         for name, one in _of_case(claims, case, directory, root):
             shown[name].append(one)
@@ -69,13 +69,13 @@ def judge_claims(
         )
 
 
-def _askings(last: ClaimJudged | None) -> tuple[LeftOpen, ...]:
+def _askings(last: ClaimJudged | None) -> tuple[OpenAttempt, ...]:
     if last is None:
         return ()
-    return (*last.before, LeftOpen(why=last.why, experiment=last.experiment, seconds=last.seconds))
+    return (*last.before, OpenAttempt(why=last.why, experiment=last.experiment, seconds=last.seconds))
 
 
-def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[Shown]:
+def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
     """What that asking saw not to hold of what is asked still. To ask again finds out what was not known, and does not
     make unseen what was seen."""
     asked = {
@@ -90,7 +90,7 @@ def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[Shown]:
     ]
 
 
-def concluded(claim: ClaimSpec, shown: Sequence[Shown]) -> tuple[ClaimVerdict, str]:
+def concluded(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
     """The verdict, and the sentence that belongs to it."""
     for one in shown:
         if one.holds is None:
@@ -124,11 +124,11 @@ def _effect(over: OverRepeats) -> str:
     of = " ".join(
         word for word in (demand.statistic.name, cells and f"of {cells}", str(demand.window)) if word
     )
-    return f"{over.quantity}, {of}: {'no effect at this scale, ' if nothing else ''}{over.told}"
+    return f"{over.quantity}, {of}: {'no effect at this scale, ' if nothing else ''}{over.outcome_text}"
 
 
-def _over_repeats(over: OverRepeats) -> Shown:
-    return Shown(
+def _over_repeats(over: OverRepeats) -> ClaimShowing:
+    return ClaimShowing(
         case=" and ".join(over.cells),
         run="",
         side=cast(ClaimSide, over.side),
@@ -141,18 +141,18 @@ def _over_repeats(over: OverRepeats) -> Shown:
     )
 
 
-def _not_seen(shown: Sequence[Shown]) -> str:
+def _not_seen(shown: Sequence[ClaimShowing]) -> str:
     """What was to be seen and was not, the first of it."""
     return next((f"not seen with {one.case}: {_told(one)}{one.seen}" for one in shown if not one.holds), "")
 
 
-def _told(one: Shown) -> str:
+def _told(one: ClaimShowing) -> str:
     return f"{one.quantity} {one.bound}: " if one.quantity else ""
 
 
 def _of_case(
     claims: Mapping[str, ClaimSpec], case: BatchCase, directory: BatchDir, root: Path
-) -> Iterator[tuple[str, Shown]]:
+) -> Iterator[tuple[str, ClaimShowing]]:
     run = CaseDir(directory.path / case.run)
     where = str(run.path.relative_to(root)) if run.path.exists() else ""
     if not run.case_json.exists():
@@ -163,7 +163,7 @@ def _of_case(
         first = (*case.reasons, case.error, "it did not run")
         why = f"its run is {case.verdict or 'not judged'}: {next(text for text in first if text)}"
         for name in claims.keys() & {name for name, claim in spoken.items() if any(claim.sides().values())}:
-            yield name, Shown(case=case.case, run=where, side="holds", holds=None, why=why)
+            yield name, ClaimShowing(case=case.case, run=where, side="holds", holds=None, why=why)
         return
     asked = [
         (name, side, quantity, bound)
@@ -180,7 +180,7 @@ def _of_case(
         answer = answered(facts, ask, bound, partial(of_kafka, case, ask.quantity))
         yield (
             name,
-            Shown(
+            ClaimShowing(
                 case=case.case,
                 run=where,
                 side=side,

@@ -19,10 +19,10 @@ from ackproof.rundir.anomalies import TABLE, gravity
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.lab import (
-    Beyond,
     ComparedBatch,
     ComparedCase,
     ComparedCount,
+    ComparedDifference,
     ComparedQuantity,
     ComparisonFile,
 )
@@ -159,14 +159,16 @@ def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
     return bool(values and first) and all(one.known for one in every) and max(one.high for one in every) > 0
 
 
-def _beyond(values: Sequence[Value], first: Sequence[Value], unit: Unit, method: _Method) -> Beyond | None:
+def _beyond(
+    values: Sequence[Value], first: Sequence[Value], unit: Unit, method: _Method
+) -> ComparedDifference | None:
     how = Beside.MINUS if unit is Unit.COUNT else Beside.OVER
     if not _comparable(values, first):
         return None
     found = beside(values, first, how, method.statistic)
     sure = beside(values, first, how, method.statistic, method.sure)
     alike = 1.0 if how is Beside.OVER else 0.0
-    return Beyond(
+    return ComparedDifference(
         apart=not sure.low <= alike <= sure.high,
         sure_low=sure.low if math.isfinite(sure.low) else None,
         sure_high=sure.high if math.isfinite(sure.high) else None,

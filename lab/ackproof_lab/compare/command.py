@@ -14,7 +14,7 @@ from ackproof.cli.options import FILES, PLACES, examples
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.repeats.demand import Statistic
-    from ackproof.rundir.lab import Beyond, ComparedCase, ComparedQuantity, ComparisonFile
+    from ackproof.rundir.lab import ComparedCase, ComparedDifference, ComparedQuantity, ComparisonFile
     from ackproof_lab.compare.gate import Gate
 
 
@@ -153,7 +153,7 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
         console.line(f"  {_beside_each_other(case.verdicts)}")
         for path, values in case.settings.items():
             console.line(f"  differs: {path}: {' | '.join(value[:60] for value in values)}")
-        shown = [one for one in case.quantities if every or one.apart or one.expected]
+        shown = [one for one in case.quantities if every or one.differs or one.expected]
         if shown:
             columns = (
                 f"  {found.statistic} of",
@@ -183,10 +183,10 @@ def _row(one: ComparedQuantity) -> Iterator[str]:
         yield "-" if side is None else (side.why or f"{side.seen} ({side.interval})")
     for other in one.beyond:
         yield _beside(other)
-    yield "yes" if one.apart else ""
+    yield "yes" if one.differs else ""
 
 
-def _beside(other: Beyond | None) -> str:
+def _beside(other: ComparedDifference | None) -> str:
     return "-" if other is None else f"{other.seen} ({other.interval})"
 
 

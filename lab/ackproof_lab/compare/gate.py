@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Unit
-from ackproof.rundir.lab import Beyond, ComparedQuantity, ComparisonFile
+from ackproof.rundir.lab import ComparedDifference, ComparedQuantity, ComparisonFile
 
 _GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
 
@@ -45,7 +45,7 @@ class Gate:
             update={"fail_on": self.text, "broken": tuple(broken), "untold": untold, "told": told}
         )
 
-    def _slower(self, quantity: ComparedQuantity, beyond: Beyond) -> bool | None:
+    def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
         """Whether it is slower for certain, or for certain not by so much; None where the interval is on both sides."""
         low = 0.0 if beyond.sure_low is None else beyond.sure_low
         high = math.inf if beyond.sure_high is None else beyond.sure_high
@@ -56,7 +56,9 @@ class Gate:
         return False if high <= 1 + self.share else None
 
 
-def _looked_at(found: ComparisonFile) -> Iterator[tuple[str, ComparedQuantity, str, Beyond | None]]:
+def _looked_at(
+    found: ComparisonFile,
+) -> Iterator[tuple[str, ComparedQuantity, str, ComparedDifference | None]]:
     for case in found.cases:
         for one in case.quantities:
             quantity = parse_ask(one.quantity).quantity

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import calm_arrow, repeated
+from ackproof.rundir.arrow import limit_arrow_threads, repeat_text
 from ackproof.spark.job import filled
 from ackproof.spark.workers import carried
 
@@ -45,7 +45,7 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
     """Of one file. Raises OSError, ArrowException."""
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         footer = file.metadata
     numbers = range(footer.num_row_groups)
     return [Piece(run, str(path), number, footer.row_group(number).num_rows) for number in numbers]
@@ -91,7 +91,7 @@ def source(name: str) -> type[DataSource]:
 
 def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """All rows of what a task is to read, led by the name of the run. Raises OSError, ArrowException."""
-    calm_arrow()
+    limit_arrow_threads()
     for task in tasks:
         schema, of_task = pickle.loads(task)
         for (run, path), groups in groupby(of_task, key=lambda piece: (piece.run, piece.path)):
@@ -100,12 +100,12 @@ def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
             )
             for columns in batches:
                 names = ["run", *schema.names]
-                yield pa.RecordBatch.from_arrays([repeated(run, len(columns[0])), *columns], names=names)
+                yield pa.RecordBatch.from_arrays([repeat_text(run, len(columns[0])), *columns], names=names)
 
 
 def _row_groups(path: str, groups: list[int], schema: pa.Schema) -> Iterator[list[pa.Array]]:
     """A column that runs of older versions lack is null."""
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         for batch in file.iter_batches(row_groups=groups, columns=schema.names, use_threads=False):
             there = batch.schema.names
             yield [
@@ -117,6 +117,6 @@ def _row_groups(path: str, groups: list[int], schema: pa.Schema) -> Iterator[lis
 
 
 def _lines(path: str) -> Iterator[list[pa.Array]]:
-    with storage.located(path).open(encoding="utf-8", errors="replace") as file:
+    with storage.locate(path).open(encoding="utf-8", errors="replace") as file:
         while some := list(islice(file, _LINES_AT_ONCE)):
             yield [pa.array(some, pa.string())]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.experiment.promises import may_compact
-from ackproof.rundir.model import Unexplained
+from ackproof.rundir.model import UnexplainedRecord
 from ackproof.rundir.partition import TopicPartition
 from ackproof_model.explain.epochs import (
     NOTHING,
@@ -155,7 +155,7 @@ class _Place:
         for at in np.flatnonzero(which)[: max(0, EXAMPLES - len(examples))].tolist():
             code = int(rows.found[at])
             examples.append(
-                Unexplained(
+                UnexplainedRecord(
                     anomaly="present" if code == PRESENT else LOSSES[code],
                     topic=place.topic,
                     partition=place.partition,

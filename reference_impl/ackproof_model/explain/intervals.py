@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ackproof.experiment.fault import FaultSpec
-from ackproof.rundir.model import Interval
+from ackproof.rundir.model import UnplacedLoss
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, Note, fault_name
@@ -187,10 +187,10 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
-) -> tuple[list[Interval], Bools]:
+) -> tuple[list[UnplacedLoss], Bools]:
     """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
     explained = np.zeros(len(rows), np.bool_)
-    found: list[Interval] = []
+    found: list[UnplacedLoss] = []
     for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():
         at = np.flatnonzero(rows.producer == producer)
         at = at[np.argsort(rows.seq[at], kind="stable")]
@@ -206,7 +206,7 @@ def intervals(
                 why = unread.get(producer, "")
             explained[at[run]] = bool(why)
             found.append(
-                Interval(
+                UnplacedLoss(
                     topic=place[0],
                     partition=place[1],
                     producer=producer,

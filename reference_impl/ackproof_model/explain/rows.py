@@ -104,7 +104,7 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
     keys, kinds = [], []
     if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
-            table = storage.rows_of(files, ["producer", "seq"], pc.field("class") == anomaly, FINDINGS)
+            table = storage.read_rows(files, ["producer", "seq"], pc.field("class") == anomaly, FINDINGS)
             producer = table["producer"].to_numpy().astype(np.int64)
             keys.append(identity(producer, table["seq"].to_numpy().astype(np.int64)))
             kinds.append(np.full(len(producer), number, np.int8))

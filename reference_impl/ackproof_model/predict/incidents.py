@@ -14,7 +14,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.timing import time_out
-from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
+from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionChanged
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import (
     Event,
@@ -144,7 +144,7 @@ def _replayed(
         gone = {node for node, entry in image.brokers.items() if entry.fenced or entry.stopping}
         if isinstance(record, BrokerChanged) and record.fenced and record.node not in gone:
             fencings[record.node] += 1
-        elif isinstance(record, PartitionDecided) and record.topic == topic:
+        elif isinstance(record, PartitionChanged) and record.topic == topic:
             old = image.partitions.get(TopicPartition(topic, record.partition))
             if old is not None:
                 now = {node for at, node in going if at == record.timestamp_ms}

@@ -17,9 +17,9 @@ from ackproof.rundir.model import (
     Deletion,
     ElectionSeen,
     ForbiddenStep,
-    Interval,
     Truncation,
-    Unexplained,
+    UnexplainedRecord,
+    UnplacedLoss,
 )
 from ackproof.rundir.partition import TopicPartition
 from ackproof_model.replay.lives import Life
@@ -46,8 +46,8 @@ class Account:
     """Changes of partitions that the observation jumped over."""
     truncations: list[Truncation] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
-    intervals: list[Interval] = field(default_factory=list)
-    unexplained: list[Unexplained] = field(default_factory=list)
+    intervals: list[UnplacedLoss] = field(default_factory=list)
+    unexplained: list[UnexplainedRecord] = field(default_factory=list)
     must_be_gone: int = 0
     either_way: int = 0
     present: int = 0

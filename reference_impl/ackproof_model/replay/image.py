@@ -18,11 +18,11 @@ from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
-    ConfigDecided,
+    ConfigChanged,
     EligibleCleared,
-    FeatureDecided,
+    FeatureChanged,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     TopicCreated,
     TopicRemoved,
 )
@@ -41,7 +41,7 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
-def partition_of(decided: PartitionDecided) -> Partition:
+def partition_of(decided: PartitionChanged) -> Partition:
     """An observed state in the reference's words."""
     return Partition(
         replicas=decided.replicas,
@@ -75,7 +75,7 @@ class Image:
 
     def take(self, record: MetadataRecord) -> None:
         """Take the next record as decided."""
-        if isinstance(record, PartitionDecided):
+        if isinstance(record, PartitionChanged):
             self._decide(record)
         elif isinstance(record, BrokerRegistered):
             self.brokers[record.node] = Registration(
@@ -87,9 +87,9 @@ class Image:
             self._change(record)
         elif isinstance(record, BrokerUnregistered):
             self.brokers.pop(record.node, None)
-        elif isinstance(record, FeatureDecided):
+        elif isinstance(record, FeatureChanged):
             self._features[record.feature] = record.level
-        elif isinstance(record, ConfigDecided):
+        elif isinstance(record, ConfigChanged):
             self._configure(record)
         elif isinstance(record, EligibleCleared):
             self._clear_eligible(record.topic)
@@ -98,7 +98,7 @@ class Image:
         elif isinstance(record, TopicRemoved):
             self._remove(record.topic)
 
-    def _decide(self, record: PartitionDecided) -> None:
+    def _decide(self, record: PartitionChanged) -> None:
         place = TopicPartition(record.topic, record.partition)
         self.partitions[place] = partition_of(record)
         if len(record.directories) == len(record.replicas):
@@ -128,7 +128,7 @@ class Image:
             stopping=known.stopping if record.controlled_shutdown is None else record.controlled_shutdown,
         )
 
-    def _configure(self, record: ConfigDecided) -> None:
+    def _configure(self, record: ConfigChanged) -> None:
         key = record.resource, record.name, record.key
         if record.value is None:
             self._settings.pop(key, None)

@@ -11,9 +11,9 @@ from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
-    ConfigDecided,
+    ConfigChanged,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     TopicRemoved,
 )
 from ackproof.rundir.model import ElectionSeen, ForbiddenStep
@@ -78,11 +78,11 @@ def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendCont
                 failed[record.node] = image.log_dirs.get(record.node, frozenset()) - frozenset(
                     record.log_dirs
                 )
-        elif isinstance(record, PartitionDecided) and "directories" in record.changed:
+        elif isinstance(record, PartitionChanged) and "directories" in record.changed:
             place = TopicPartition(record.topic, record.partition)
             named = zip(record.replicas, record.directories, strict=False)
             unregistered |= {(place, node) for node, name in named if image.lacks_dir(node, name)}
-        elif isinstance(record, ConfigDecided):
+        elif isinstance(record, ConfigChanged):
             configured = configured or record.key == _MIN_INSYNC
     return AppendContext(
         tuple(fenced),
@@ -109,7 +109,7 @@ class _Replay:
 
     def take(self, record: MetadataRecord, beside: AppendContext) -> None:
         """Hold the next record against the state before it, then take it as decided."""
-        if isinstance(record, PartitionDecided):
+        if isinstance(record, PartitionChanged):
             self._change(record, beside)
         elif isinstance(record, TopicRemoved):
             self._removed(record)
@@ -157,7 +157,7 @@ class _Replay:
         self.account.replayed += 1
         self.account.steps[name] += 1
 
-    def _change(self, record: PartitionDecided, beside: AppendContext) -> None:
+    def _change(self, record: PartitionChanged, beside: AppendContext) -> None:
         image, place, seen = self.image, TopicPartition(record.topic, record.partition), partition_of(record)
         old, lives = image.partitions.get(place), self.account.lives[place]
 
@@ -221,7 +221,7 @@ class _Replay:
         clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
         lives[-1].history.append(moment(cause, clean=clean))
 
-    def _leaving(self, record: PartitionDecided) -> set[int]:
+    def _leaving(self, record: PartitionChanged) -> set[int]:
         """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
         t_ns = self.observed.t_ns(record.timestamp_ms)
         return {
@@ -232,7 +232,7 @@ class _Replay:
             and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
         }
 
-    def _created(self, record: PartitionDecided, place: TopicPartition, seen: Partition) -> None:
+    def _created(self, record: PartitionChanged, place: TopicPartition, seen: Partition) -> None:
         """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
 
         Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
@@ -283,7 +283,7 @@ class _Replay:
                 )
             )
 
-    def _forbid(self, broken: Broken, before: Metadata, record: PartitionDecided) -> None:
+    def _forbid(self, broken: Broken, before: Metadata, record: PartitionChanged) -> None:
         self.account.forbidden.append(
             ForbiddenStep(
                 rule=broken.rule,

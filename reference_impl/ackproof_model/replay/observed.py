@@ -197,7 +197,7 @@ class Observed:
 
     def batches(self, replica: Replica) -> pa.Table:
         """First and last offset, leader epoch and newest timestamp of each batch of one replica, by offset."""
-        table: pa.Table = storage.table(
+        table: pa.Table = storage.read_table(
             self.run.replica_batches,
             columns=["first_offset", "last_offset", "leader_epoch", "max_timestamp_ms"],
             filters=[

@@ -12,7 +12,7 @@ from ackproof.faults.planned.elections import ElectPreferred, ElectUnclean
 from ackproof.faults.planned.reassignments import CancelReassign, Move, Reassign
 from ackproof.faults.rollouts.decommission import Decommission
 from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
-from ackproof.rundir.metadata import FeatureDecided
+from ackproof.rundir.metadata import FeatureChanged
 from ackproof_reference.controller import cancel_reassignment, elect, reassign
 from ackproof_reference.election import Election
 from ackproof_reference.rules import Rules, rules_of
@@ -308,6 +308,6 @@ class UpgradeRun(_Rollout[Upgrade]):
             or self.world.control.partitions[0].rules.elr
         ):
             return
-        self.world.journal.note(FeatureDecided, feature=ELR, level=1)
+        self.world.journal.note(FeatureChanged, feature=ELR, level=1)
         for partition in self.world.control.partitions:
             partition.rules = replace(partition.rules, elr=True, unclean_shutdown_detection=True)

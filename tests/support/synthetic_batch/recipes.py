@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ackproof.rundir.documents import Calm, Scalar, Timing
+from ackproof.rundir.documents import QuietSeconds, Scalar, Timing
 from ackproof.rundir.outcome import Verdict
 
 ACKS = "workload.producers.acks"
@@ -38,7 +38,7 @@ HOSTILE = (
     "javascript:window.hacked=4",
 )
 
-CALM = Calm(
+CALM = QuietSeconds(
     seconds=20, asked_rate=2000, sent_rate=2000, median_ms=4, late_ms=30, looks_per_s=10,
     busy=0.4, stolen=0, cpu_pressure=0.05, io_pressure=-1, memory_pressure=0,
 )  # fmt: skip
@@ -79,7 +79,7 @@ class Recipe:
     died: bool = False
     ledgers: bool = False
     """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
-    calm: Calm | None = None
+    calm: QuietSeconds | None = None
     timing: Timing | None = None
 
     @property

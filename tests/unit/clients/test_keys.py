@@ -57,6 +57,10 @@ def test_a_keyed_record_is_found_in_a_batch() -> None:
     run = "00" * 8
     value = encoder(run, 7, "orders", 0, 100)(5)
     known = Contents(run, ["orders"])._record
-    for key in (b"\x01", b"\x06" + Keys(3).of(7, 5), b"\x1a" + Keys(10**6).of(123456, 999_999)):
+    for key in (
+        b"\x01",
+        b"\x06" + Keys(3).record_key(7, 5),
+        b"\x1a" + Keys(10**6).record_key(123456, 999_999),
+    ):
         body = b"\x00\x02\x04" + key + b"\xc8\x01" + value + b"\x00"
         assert [match.end() for match in known.finditer(body)] == [3 + len(key)]

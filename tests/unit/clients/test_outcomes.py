@@ -8,7 +8,14 @@ import pytest
 from confluent_kafka import KafkaError
 
 import ackproof.clients
-from ackproof.rundir.guarantees import BEFORE_APPEND, LIBRARIES, LIBRDKAFKA, Resend, outcome_table, reported
+from ackproof.rundir.guarantees import (
+    BEFORE_APPEND,
+    LIBRARIES,
+    LIBRDKAFKA,
+    Resend,
+    classify_report,
+    outcome_table,
+)
 from ackproof.rundir.outcome import Outcome
 
 DEFINITE = {
@@ -40,8 +47,10 @@ def test_any_other_code_is_indeterminate_whatever_the_retries() -> None:
     for code in {*ALL_CODES.values(), 87, 12345, -12345}:
         definite = code in {entry.code for entry in BEFORE_APPEND}
         expected = Outcome.ACKED if code == 0 else Outcome.FAILED if definite else Outcome.INDETERMINATE
-        assert reported(code, may_resend=False) is expected
-        assert reported(code, may_resend=True) is (Outcome.ACKED if code == 0 else Outcome.INDETERMINATE)
+        assert classify_report(code, may_resend=False) is expected
+        assert classify_report(code, may_resend=True) is (
+            Outcome.ACKED if code == 0 else Outcome.INDETERMINATE
+        )
 
 
 def test_the_readme_shows_the_table() -> None:

@@ -13,7 +13,7 @@ from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     read_metadata,
     write_metadata,
 )
@@ -94,8 +94,8 @@ def _decode(*values: bytes) -> list[MetadataRecord]:
     return [log.decode(value, When(number, 1, 1000 + number)) for number, value in enumerate(values)]
 
 
-def _partition(record: MetadataRecord) -> PartitionDecided:
-    assert isinstance(record, PartitionDecided)
+def _partition(record: MetadataRecord) -> PartitionChanged:
+    assert isinstance(record, PartitionChanged)
     return record
 
 

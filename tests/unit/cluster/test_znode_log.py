@@ -17,9 +17,9 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
-    ConfigDecided,
+    ConfigChanged,
     LogEnded,
-    PartitionDecided,
+    PartitionChanged,
     TopicCreated,
     TopicRemoved,
     read_metadata,
@@ -101,13 +101,13 @@ def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
     assert (first.node, first.broker_epoch, first.fenced, first.rack) == (1, 1, False, "a")
     assert isinstance(second, BrokerRegistered)
     assert second.rack == ""
-    assert isinstance(setting, ConfigDecided)
+    assert isinstance(setting, ConfigChanged)
     assert (setting.name, setting.key, setting.value) == ("orders", "min.insync.replicas", "2")
-    assert isinstance(created, PartitionDecided)
+    assert isinstance(created, PartitionChanged)
     assert (created.replicas, created.changed, created.epoch) == ((1, 2), ("created",), 7)
     assert isinstance(gone, BrokerChanged)
     assert (gone.node, gone.fenced, gone.broker_epoch) == (1, True, 1)
-    assert isinstance(last, PartitionDecided)
+    assert isinstance(last, PartitionChanged)
     assert (last.leader, last.leader_epoch, last.isr, last.partition_epoch, last.offset) == (2, 1, (2,), 1, 7)
 
 
@@ -126,8 +126,8 @@ def test_a_topic_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
     _, removed, setting, anew, created = records
     assert isinstance(removed, TopicRemoved) and isinstance(anew, TopicCreated)
     assert removed.topic_id != anew.topic_id
-    assert isinstance(setting, ConfigDecided) and setting.value is None
-    assert isinstance(created, PartitionDecided)
+    assert isinstance(setting, ConfigChanged) and setting.value is None
+    assert isinstance(created, PartitionChanged)
     assert (created.replicas, created.leader, created.changed) == ((2, 1), 2, ("created",))
 
 

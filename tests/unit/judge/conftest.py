@@ -24,7 +24,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import TxnRow, write_transactions
-from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.model import Chance, ConformanceFile, PredictedClass, PredictionFile
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import TxnOutcome, Verdict
@@ -131,7 +131,7 @@ MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]
 """A kind of event; or one with the number of its fault and the second in which it happens."""
 SECOND = 1_000_000_000
-OF_KIND = {what.KIND: what for what in events_of_runs.Happening.__subclasses__()}
+OF_KIND = {what.KIND: what for what in events_of_runs.EventDetail.__subclasses__()}
 HEALTHY = (
     EventKind.FAULT_ASKED,
     EventKind.FAULT_CONFIRMED,
@@ -317,9 +317,9 @@ def said(facts: Facts) -> list[str]:
     return found
 
 
-def decided(epoch: int, offset: int = 50) -> PartitionDecided:
+def decided(epoch: int, offset: int = 50) -> PartitionChanged:
     """A state of orders/0 in this leader epoch."""
-    return PartitionDecided(
+    return PartitionChanged(
         offset=offset, epoch=1, timestamp_ms=0, topic="orders", partition=0, leader=1, leader_epoch=epoch,
         partition_epoch=epoch, replicas=(1, 2, 3), isr=(1, 2, 3),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.lab import ClaimJudged, ClaimVerdict, LeftOpen, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimShowing, ClaimVerdict, OpenAttempt
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.claims.judging import concluded, judge_claims
@@ -30,11 +30,11 @@ HOLDS = ClaimSpec(says="s", holds=SHOWING)
 FAILS = ClaimSpec(says="s", fails=SHOWING, condition="only so")
 
 
-def seen(holds: str, fails: str = "") -> list[Shown]:
+def seen(holds: str, fails: str = "") -> list[ClaimShowing]:
     """`y` seen, `n` seen not to be so, `?` not known."""
     so = {"y": True, "n": False, "?": None}
     return [
-        Shown(
+        ClaimShowing(
             case=f"{side}{number}",
             run="",
             side=side,
@@ -119,7 +119,7 @@ def test_what_was_seen_against_a_claim_is_not_unseen_by_asking_again(
     run = make_run(expect="claims:\n  A: {says: s, holds: [{lost: 0}]}")
     claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims
     entry = BatchCase(case="case#1", settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name)
-    earliest = LeftOpen(why="a hole", experiment="zero", seconds=2.0)
+    earliest = OpenAttempt(why="a hole", experiment="zero", seconds=2.0)
     last = ClaimJudged(
         claim="A",
         says="s",
@@ -128,13 +128,15 @@ def test_what_was_seen_against_a_claim_is_not_unseen_by_asking_again(
         experiment="first",
         seconds=3.0,
         shown=(
-            Shown.model_validate({"case": "case#1", "run": "first/run", "quantity": "lost", **seen_before}),
+            ClaimShowing.model_validate(
+                {"case": "case#1", "run": "first/run", "quantity": "lost", **seen_before}
+            ),
         ),
         before=(earliest,),
     )
     (one,) = judge_claims(claims, batch_of(tmp_path, entry), tmp_path, 1.0, {"A": last})
     assert one.verdict is verdict
-    assert one.before == (earliest, LeftOpen(why="starved", experiment="first", seconds=3.0))
+    assert one.before == (earliest, OpenAttempt(why="starved", experiment="first", seconds=3.0))
     carried = [shown.run for shown in one.shown if shown.run == "first/run"]
     assert carried == (["first/run"] if verdict is ClaimVerdict.INCONCLUSIVE else [])
 

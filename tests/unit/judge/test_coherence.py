@@ -16,10 +16,10 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import (
     ClientEnded,
     Event,
+    EventDetail,
     EventKind,
     FaultAsked,
     FaultHealed,
-    Happening,
     NodeEnded,
     NodeStarted,
     PhaseBegan,
@@ -30,7 +30,7 @@ from .conftest import SECOND, MakeRun, decided, finding, in_sync, said
 Change = Callable[[list[Event]], object]
 
 
-def event(what: Happening, at_s: float, **whom: Any) -> Event:
+def event(what: EventDetail, at_s: float, **whom: Any) -> Event:
     at = round(at_s * SECOND)
     return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
 
@@ -69,7 +69,7 @@ def drop(kind: EventKind, **whom: Any) -> Change:
     return lambda events: events.pop(first(events, kind, **whom))
 
 
-def add(what: Happening, at_s: float, before: EventKind = EventKind.END, **whom: Any) -> Change:
+def add(what: EventDetail, at_s: float, before: EventKind = EventKind.END, **whom: Any) -> Change:
     return lambda events: events.insert(first(events, before), event(what, at_s, **whom))
 
 

@@ -17,7 +17,7 @@ from ackproof.judge.written import not_as_written
 from ackproof.rundir.documents import AuditFile, Client
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.parts import mark_end
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, SERIES
 from ackproof.rundir.seal import seal
@@ -143,7 +143,7 @@ def _logs(facts: Facts, *batches: dict[str, Any], **changes: Any) -> Facts:
         ({"crc": 12}, "with all else alike, and crc 11 and 12"),
         ({"crc": 12, "content": 4}, None),
         ({"crc": 12, "max_timestamp_ms": 6}, None),
-        ({"content": UNKNOWN}, None),
+        ({"content": UNKNOWN_CONTENT}, None),
         ({"content": 4, "sound": False}, None),
         ({"leader_epoch": 2}, None),
     ],

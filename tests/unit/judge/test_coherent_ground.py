@@ -19,11 +19,11 @@ from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
 from ackproof.rundir.metadata import (
     BrokerRegistered,
-    FeatureDecided,
+    FeatureChanged,
     LogEnded,
     MetadataRecord,
-    OtherDecided,
-    PartitionDecided,
+    OtherEntry,
+    PartitionChanged,
     write_metadata,
 )
 from ackproof.rundir.outcome import Verdict
@@ -43,15 +43,15 @@ from .test_coherent_watching import event, pulse, sampled, texts, watched
 # -- the metadata log -----------------------------------------------------------------------------------------------
 
 
-def _other(offset: int, epoch: int = 1) -> OtherDecided:
-    return OtherDecided(offset=offset, epoch=epoch, timestamp_ms=0, api_key=20)
+def _other(offset: int, epoch: int = 1) -> OtherEntry:
+    return OtherEntry(offset=offset, epoch=epoch, timestamp_ms=0, api_key=20)
 
 
 def _end(offset: int, records: int) -> LogEnded:
     return LogEnded(offset=offset, epoch=1, timestamp_ms=0, records=records)
 
 
-def _state(offset: int, epoch: int, leader_epoch: int) -> PartitionDecided:
+def _state(offset: int, epoch: int, leader_epoch: int) -> PartitionChanged:
     return decided(leader_epoch, offset).model_copy(update={"partition_epoch": epoch})
 
 
@@ -247,7 +247,7 @@ def _logged(facts: Facts, release: str) -> Facts:
 
 
 def _level(level: int) -> list[MetadataRecord]:
-    return [FeatureDecided(offset=0, epoch=1, timestamp_ms=0, feature="metadata.version", level=level)]
+    return [FeatureChanged(offset=0, epoch=1, timestamp_ms=0, feature="metadata.version", level=level)]
 
 
 def _without_node_3(facts: Facts) -> Facts:

@@ -11,7 +11,7 @@ import pytest
 from ackproof.judge.coherence import rounds
 from ackproof.judge.facts import Facts
 from ackproof.rundir.documents import Client, Document
-from ackproof.rundir.observed import Commit, Round, Told
+from ackproof.rundir.observed import BrokerRound, OffsetCommit, ViewerAnswer
 from ackproof.rundir.timeline import Event, NodeEnded, NodeStarted
 
 from .conftest import SECOND, said
@@ -23,20 +23,20 @@ def lines(documents: Iterable[Document]) -> str:
     return "".join(f"{one.model_dump_json()}\n" for one in documents)
 
 
-def asked(at_s: float, done_s: float, *viewers: int, silent: tuple[int, ...] = ()) -> Round:
-    told = tuple(Told(viewer=one, brokers=(1, 2, 3), partitions=()) for one in viewers)
-    return Round(
+def asked(at_s: float, done_s: float, *viewers: int, silent: tuple[int, ...] = ()) -> BrokerRound:
+    told = tuple(ViewerAnswer(viewer=one, brokers=(1, 2, 3), partitions=()) for one in viewers)
+    return BrokerRound(
         t_ns=round(at_s * SECOND), done_ns=round(done_s * SECOND), controller=1, told=told, silent=silent
     )
 
 
-def commit(begun_s: float, done_s: float) -> Commit:
-    return Commit(
+def commit(begun_s: float, done_s: float) -> OffsetCommit:
+    return OffsetCommit(
         begun_ns=round(begun_s * SECOND), done_ns=round(done_s * SECOND), offsets=(("orders", 0, 5),)
     )
 
 
-def planted(facts: Facts, told: Iterable[Round] = (), commits: Iterable[Commit] = ()) -> Facts:
+def planted(facts: Facts, told: Iterable[BrokerRound] = (), commits: Iterable[OffsetCommit] = ()) -> Facts:
     """A run whose experiment asks for both, and whose node 1 was dead from 5 s to 9 s."""
     facts.run.brokers.write_text(lines(told))
     facts.run.commits("r0").parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def test_rounds_and_commits_that_agree(facts: Facts) -> None:
         ([asked(1, 1.1, 1), asked(6, 6.1, 1, 2)], "node 1 answered the round at 6.000 s, when it was dead"),
     ],
 )
-def test_rounds_that_contradict(facts: Facts, told: list[Round], words: str) -> None:
+def test_rounds_that_contradict(facts: Facts, told: list[BrokerRound], words: str) -> None:
     (one,) = found(planted(facts, told))
     assert words in one
 
@@ -95,7 +95,7 @@ def test_rounds_that_contradict(facts: Facts, told: list[Round], words: str) -> 
         ([commit(2, -1), commit(1, 1.1)], "and its next at 1.000 s"),
     ],
 )
-def test_commits_that_contradict(facts: Facts, told: list[Commit], words: str) -> None:
+def test_commits_that_contradict(facts: Facts, told: list[OffsetCommit], words: str) -> None:
     (one,) = found(planted(facts, (), told))
     assert words in one
 

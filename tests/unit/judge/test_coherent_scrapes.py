@@ -13,7 +13,7 @@ import pytest
 from ackproof.judge.coherence import scrapes
 from ackproof.judge.facts import Facts
 from ackproof.rundir.schema import METRICS
-from ackproof.rundir.timeline import Event, FaultAsked, Happening, NodeEnded, NodeStarted, PhaseBegan
+from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, NodeEnded, NodeStarted, PhaseBegan
 
 from .conftest import SECOND, in_sync
 
@@ -22,7 +22,7 @@ ASKS = "the experiment does not ask"
 Row = tuple[float, int, dict[str, float]]
 
 
-def scraped(facts: Facts, told: Iterable[Row], *events: tuple[Happening, float, int | None]) -> list[str]:
+def scraped(facts: Facts, told: Iterable[Row], *events: tuple[EventDetail, float, int | None]) -> list[str]:
     """What is said of these scrapes (when, node, values) and events (what, when, node) alone."""
     rows = [
         {

@@ -7,15 +7,15 @@ import pytest
 from ackproof.judge.facts import Facts
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import (
+    EventDetail,
     FaultAsked,
     FaultConfirmed,
     FaultHealed,
     FaultRecovered,
-    Happening,
     PhaseBegan,
     RunEnded,
+    ScriptState,
     ScriptStep,
-    Seen,
     Timeline,
 )
 
@@ -33,11 +33,11 @@ faults:
         - {then: {acked: 1}}
     at: 0s
 """
-ONE = ScriptStep(number=1, step="fetch 2, then ends {2: 1}", seen=Seen(ends={2: 1}))
-TWO = ScriptStep(number=2, step="wait, then acked 1", seen=Seen(acked=1))
+ONE = ScriptStep(number=1, step="fetch 2, then ends {2: 1}", seen=ScriptState(ends={2: 1}))
+TWO = ScriptStep(number=2, step="wait, then acked 1", seen=ScriptState(acked=1))
 
 
-def run_of(*steps: ScriptStep) -> list[Happening]:
+def run_of(*steps: ScriptStep) -> list[EventDetail]:
     life = (FaultAsked(kind="script"), *steps, FaultConfirmed(did="d", witness="w"), FaultHealed(did="d"))
     phases = [PhaseBegan(phase=name) for name in ("start", "load")]
     later = [PhaseBegan(phase=name) for name in ("heal", "drain", "read", "end")]
@@ -52,7 +52,10 @@ def run_of(*steps: ScriptStep) -> list[Happening]:
         ((TWO, ONE), "fault 1 has the steps 2, 1, which are not one after the other"),
         ((ONE.model_copy(update={"step": "kill 2"}), TWO), "fault 1 has the step 1 'kill 2' in the timeline"),
         ((ONE, TWO.model_copy(update={"wrong": "beside it x"})), "at step 2 it was otherwise: beside it x"),
-        ((ONE, TWO.model_copy(update={"seen": Seen(acked=0)})), "at step 2 it was otherwise: acked 1, not 0"),
+        (
+            (ONE, TWO.model_copy(update={"seen": ScriptState(acked=0)})),
+            "at step 2 it was otherwise: acked 1, not 0",
+        ),
     ],
 )
 def test_its_steps(make_run: MakeRun, steps: tuple[ScriptStep, ...], words: str | None) -> None:

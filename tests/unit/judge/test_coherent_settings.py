@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ackproof.judge.facts import Facts
-from ackproof.rundir.metadata import ConfigDecided, write_metadata
+from ackproof.rundir.metadata import ConfigChanged, write_metadata
 
 from .conftest import decided, said
 
@@ -32,7 +32,7 @@ def test_a_setting_that_was_in_force_is_that_of_the_case(
     facts: Facts, changes: dict[str, Any], words: str | None
 ) -> None:
     config = {"resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2", **changes}
-    record = ConfigDecided(offset=1, epoch=1, timestamp_ms=0, **config)
+    record = ConfigChanged(offset=1, epoch=1, timestamp_ms=0, **config)
     write_metadata(facts.run.metadata_log, [record, decided(1)])
     assert said(facts) == ([] if words is None else [words])
 

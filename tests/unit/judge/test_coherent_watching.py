@@ -15,8 +15,8 @@ from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.timeline import (
     ClientEnded,
     Event,
+    EventDetail,
     EventKind,
-    Happening,
     IsrChanged,
     LeaderChanged,
     NodeStarted,
@@ -29,7 +29,7 @@ def texts(opinions: Iterable[Opinion]) -> list[str]:
     return [one.text for one in opinions]
 
 
-def event(what: Happening, at_s: float, **whom: Any) -> Event:
+def event(what: EventDetail, at_s: float, **whom: Any) -> Event:
     at = round(at_s * SECOND)
     return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
 
@@ -53,7 +53,7 @@ def pulse(at_s: float, looks: int = 10, sent: int = 0) -> Pulse:
 LED, SYNCED = LeaderChanged(leader=1, epoch=1), IsrChanged(isr=(1, 2, 3))
 
 
-def _tells(facts: Facts, *events: tuple[Happening, float]) -> Facts:
+def _tells(facts: Facts, *events: tuple[EventDetail, float]) -> Facts:
     mine = [event(what, at_s, topic="orders", partition=0) for what, at_s in events]
     return replace(facts, events=(*mine, *facts.events))
 
@@ -85,7 +85,7 @@ def _tells(facts: Facts, *events: tuple[Happening, float]) -> Facts:
     ],
 )
 def test_the_timeline_tells_what_was_sampled(
-    facts: Facts, events: list[tuple[Happening, float]], words: str | None
+    facts: Facts, events: list[tuple[EventDetail, float]], words: str | None
 ) -> None:
     facts = _tells(
         watched(facts, [sampled(1.0), sampled(2.0, isr=(1, 2)), sampled(3.0, isr=(1, 2))]), *events

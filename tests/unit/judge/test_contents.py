@@ -18,7 +18,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import UNKNOWN, content, encoder, signed, total
+from ackproof.rundir.payload import UNKNOWN_CONTENT, as_int64, content_hashes, content_sum, encoder
 from broker_files import as_control, batch, compressed, marker
 
 records = partial(batch, key=None)
@@ -126,7 +126,7 @@ def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: 
     """And where it is not they are, so that what differs is named."""
     offsets = np.arange(100)
     producers, seqs = (np.array(column) for column in zip(*WHO, strict=True))
-    sum_ = signed(total(offsets, producers, seqs, np.ones(100, np.bool_)))
+    sum_ = as_int64(content_sum(offsets, producers, seqs, np.ones(100, np.bool_)))
     run = _log(tmp_path, *GOOD)  # of which the ledger has nothing
     compared = compare(run, PLACE, pq.read_table(run.replica_batches), 0, 100, summed=sum_ + odd)
     assert compared == (Compared(0, 2, 0, 0) if odd else Compared(2, 0, -1, 0))
@@ -135,9 +135,9 @@ def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: 
 def test_a_sum_of_many_is_the_sum_of_their_blocks() -> None:
     offsets = np.arange(200_000)
     columns = (offsets, (offsets % 3).astype(np.int32), offsets // 3, offsets % 7 > 0)
-    whole = int(content(*columns).sum(dtype=np.uint64))
-    assert total(*columns) == whole
-    assert np.array([signed(whole)], np.int64).view(np.uint64)[0] == whole
+    whole = int(content_hashes(*columns).sum(dtype=np.uint64))
+    assert content_sum(*columns) == whole
+    assert np.array([as_int64(whole)], np.int64).view(np.uint64)[0] == whole
 
 
 def test_who_was_handed_nothing_was_handed_other_records(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def _stream(data: bytes, codec: str) -> bytes:
 def test_compressed_batches_are_looked_into(tmp_path: Path, codec: int, body: bytes) -> None:
     run = _log(tmp_path, compressed(GOOD[0], codec, body))
     (row,) = pq.read_table(run.replica_batches).to_pylist()
-    assert (row["sound"], row["content"] != UNKNOWN) == (True, True)
+    assert (row["sound"], row["content"] != UNKNOWN_CONTENT) == (True, True)
     assert _compared(_handed(run, range(60), WHO[:60]), end=60) == Compared(1, 0, -1, 0)
 
 
@@ -229,14 +229,17 @@ def test_compressed_batches_are_looked_into(tmp_path: Path, codec: int, body: by
 )
 def test_what_cannot_be_read_is_unknown_and_sound(tmp_path: Path, data: bytes) -> None:
     (row,) = pq.read_table(_log(tmp_path, data).replica_batches).to_pylist()
-    assert (row["sound"], row["content"]) == (True, UNKNOWN)
+    assert (row["sound"], row["content"]) == (True, UNKNOWN_CONTENT)
 
 
 def test_a_flipped_bit_is_seen_whatever_the_header_says(tmp_path: Path) -> None:
     damaged = bytearray(GOOD[0])
     damaged[200] ^= 1
     rows = pq.read_table(_log(tmp_path, bytes(damaged), GOOD[1]).replica_batches).to_pylist()
-    assert [(row["sound"], row["content"] == UNKNOWN) for row in rows] == [(False, True), (True, False)]
+    assert [(row["sound"], row["content"] == UNKNOWN_CONTENT) for row in rows] == [
+        (False, True),
+        (True, False),
+    ]
 
 
 def test_the_checksum_is_castagnolis() -> None:

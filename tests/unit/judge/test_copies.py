@@ -14,7 +14,7 @@ from ackproof.judge.copies import sent_again
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED
 
@@ -39,7 +39,7 @@ def _row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
 
 
 def _batch(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
-    names = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN}
+    names = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN_CONTENT}
     return {
         **names,
         "node": node,

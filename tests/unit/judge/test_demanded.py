@@ -112,7 +112,7 @@ def test_a_prediction_for_one_topic_leaves_the_other_to_its_settings(
     prediction.file = PredictionFile(classes=(found,))
     run = make_run(experiment=TWO_TOPICS, acked_bins=ACKED)
     judge_case(run)
-    other = PredictionFile.load(run.prediction_json).of("lost", "other")
+    other = PredictionFile.load(run.prediction_json).find_class("lost", "other")
     assert other is not None
     assert (other.chance, other.explored) == (Chance.UNKNOWN, False)
 

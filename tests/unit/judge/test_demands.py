@@ -71,7 +71,7 @@ def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyp
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
     assert demands(cases(load(file))).impossible == []
     (case,) = cases(load(file))
-    said = predict_case(case).of("lost")
+    said = predict_case(case).find_class("lost")
     assert said is not None and said.chance == "impossible"
     (text,) = demands(cases(load(file))).impossible
     assert "demands what is predicted impossible: lost: none of" in text

@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
-from ackproof.rundir.documents import Calm
+from ackproof.rundir.documents import QuietSeconds
 from ackproof.rundir.outcome import Verdict
 
 from .conftest import MakeRun, attempt
@@ -65,7 +65,7 @@ def test_what_each_comes_to(make_run: MakeRun, expect: str, verdict: Verdict, re
 def test_what_takes_time_on_a_starved_machine_is_held_neither_against_kafka_nor_for_it(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, expect: str, verdict: Verdict
 ) -> None:
-    starved = Calm(
+    starved = QuietSeconds(
         seconds=1, asked_rate=None, sent_rate=1, median_ms=1, late_ms=1, looks_per_s=1, busy=1, stolen=0,
         cpu_pressure=0, io_pressure=0, memory_pressure=0, starved=("it stood still",),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from ackproof.rundir.model import (
     ForbiddenStep,
     PredictedClass,
     PredictionFile,
-    Unexplained,
+    UnexplainedRecord,
 )
 from ackproof.rundir.outcome import Verdict
 from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
@@ -96,7 +96,7 @@ def test_more_is_looked_at_before_what_was_seen_stays_unknown(
     run = make_run(producers="acks: all", min_insync=min_insync, lost=1)
     assert judge_case(run).verdict is expected
     assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
-    assert PredictionFile.load(run.prediction_json).of("lost", "orders").chance is further
+    assert PredictionFile.load(run.prediction_json).find_class("lost", "orders").chance is further
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_prediction_is_written_with_every_class(make_run: MakeRun, predictio
     run = make_run(producers="acks: 1")
     judge_case(run)
     file = PredictionFile.load(run.prediction_json)
-    phantom, lost = file.of("phantom", "orders"), file.of("lost", "orders")
+    phantom, lost = file.find_class("phantom", "orders"), file.find_class("lost", "orders")
     assert phantom is not None and lost is not None
     assert (phantom.chance, phantom.explored) == (Chance.IMPOSSIBLE, False)
     assert (lost.chance, lost.explored) == (Chance.POSSIBLE, True)
@@ -346,7 +346,7 @@ def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: M
 
 
 def test_a_replay_that_contradicts_the_final_read_is_no_evidence(make_run: MakeRun, replay: Replayed) -> None:
-    there = Unexplained(
+    there = UnexplainedRecord(
         anomaly="present",
         topic="orders",
         partition=0,

@@ -15,7 +15,7 @@ from ackproof.judge.starved import calm, quiet
 from ackproof.judge.verdict import judge
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.schema import SERIES
-from ackproof.rundir.timeline import Event, FaultAsked, FaultMissed, FaultRecovered, Happening, PhaseBegan
+from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, FaultMissed, FaultRecovered, PhaseBegan
 
 from .conftest import SECOND, said
 
@@ -25,7 +25,7 @@ SLOW = "half of the acknowledgements took longer than 0.5 s"
 SELDOM = "the cluster was looked at 4.0 times a second instead of 10"
 TAKEN = "11% of the processors' time went to other machines of the host"
 LOAD = ((0, PhaseBegan(phase="load"), None), (20, PhaseBegan(phase="heal"), None))
-Told = tuple[float, Happening, int | None]
+Told = tuple[float, EventDetail, int | None]
 Run = Callable[..., Facts]
 
 

@@ -17,15 +17,15 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof.rundir.windows import Read, WindowFile, window_findings, window_json
+from ackproof.rundir.windows import WindowFile, WindowRead, window_findings, window_json
 
 from .conftest import WHOLE, finding
 
 CUTS = ((0, 40), (40, 70), (70, 100))
 
 
-def _read(start: int, end: int, topic: str = "orders") -> tuple[Read, ...]:
-    return (Read(topic=topic, partition=0, start=start, end=end),)
+def _read(start: int, end: int, topic: str = "orders") -> tuple[WindowRead, ...]:
+    return (WindowRead(topic=topic, partition=0, start=start, end=end),)
 
 
 Rows = Iterable[dict[str, Any]]

@@ -21,12 +21,12 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.timeline import (
+    EventDetail,
     FaultAsked,
     FaultConfirmed,
     FaultHealed,
     FaultMissed,
     FaultRecovered,
-    Happening,
     Timeline,
 )
 
@@ -129,7 +129,7 @@ def _write(run: CaseDir, case: Case, times: Sequence[tuple[int | None, ...]]) ->
     timeline = Timeline(run.timeline, RunClock.start())
     for fault, (asked, confirmed, healed, over) in zip(case.faults[1:], times, strict=True):
         bit = confirmed is not None
-        events: list[tuple[int | None, Happening]] = [
+        events: list[tuple[int | None, EventDetail]] = [
             (asked, FaultAsked(kind=fault.kind)),
             (confirmed, FaultConfirmed()),
             (healed, FaultHealed()),

@@ -10,7 +10,7 @@ from ackproof.faults.script.script import Script
 from ackproof.faults.script.steps import Gate, StateSpec
 from ackproof.plan import InvalidExperiment, Plan, describe
 from ackproof.plan.cases import case_from_json, case_to_json, cases
-from ackproof.rundir.timeline import Seen
+from ackproof.rundir.timeline import ScriptState
 from ackproof_model.predict.incidents import planned
 
 Load = Callable[[str], Plan]
@@ -113,7 +113,7 @@ def test_its_steps_are_what_goes_wrong_in_it(load_text: Load) -> None:
 
 
 def test_a_state_says_what_is_otherwise() -> None:
-    seen = Seen(leader=2, epoch=1, isr=(2, 3), ends={1: 3, 2: 1}, acked=3)
+    seen = ScriptState(leader=2, epoch=1, isr=(2, 3), ends={1: 3, 2: 1}, acked=3)
     assert StateSpec(leader=2, isr=(3, 2), ends={1: 3}, acked=3).unmet(seen) == []
     assert StateSpec(leader=1, ends={2: 3, 3: 1}, fenced=(1,)).unmet(seen) == [
         "leader 1, not 2",

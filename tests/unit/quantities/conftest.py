@@ -13,7 +13,7 @@ import pytest
 from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionDecided, write_metadata
+from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionChanged, write_metadata
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
@@ -91,10 +91,10 @@ def looks(begin_s: float, end_s: float, **state: Any) -> list[Sample]:
     return [look(begin_s + number / 10, **state) for number in range(round((end_s - begin_s) * 10))]
 
 
-def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> PartitionDecided:
+def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> PartitionChanged:
     """The record at an offset; each takes the next partition epoch."""
     usual: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": (1, 2, 3)}
-    return PartitionDecided(
+    return PartitionChanged(
         offset=number,
         epoch=epoch,
         timestamp_ms=(WALL_NS + round(at_s * SECOND)) // 1_000_000,

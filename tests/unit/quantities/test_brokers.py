@@ -17,7 +17,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered
-from ackproof.rundir.observed import ZNODES, PartitionTold, Round, Served, Told
+from ackproof.rundir.observed import ZNODES, BrokerRound, PartitionView, ServedReplica, ViewerAnswer
 from ackproof.rundir.partition import TopicPartition
 
 from .conftest import SECOND, Make, ended, life, look, read
@@ -27,9 +27,9 @@ PLACE = TopicPartition("orders", 0)
 
 def told(
     viewer: int, *, leader: int = 1, isr: tuple[int, ...] = (1, 2, 3), members: int = 3, **gave: int
-) -> Told:
+) -> ViewerAnswer:
     """A viewer's answer; `gave`: fields of what it served."""
-    row = PartitionTold(
+    row = PartitionView(
         topic="orders", partition=0, leader=leader, leader_epoch=leader, replicas=(1, 2, 3), isr=isr
     )
     served = {
@@ -39,20 +39,22 @@ def told(
         "records": 1,
         "produce": 2 if viewer == leader else 6,
     }
-    return Told(
+    return ViewerAnswer(
         viewer=viewer,
         brokers=tuple(range(1, members + 1)),
         partitions=(row,),
-        served=() if viewer == ZNODES else (Served.model_validate({**served, **gave}),),
+        served=() if viewer == ZNODES else (ServedReplica.model_validate({**served, **gave}),),
     )
 
 
-def round_(at_s: float, *each: Told, silent: tuple[int, ...] = (), controller: int | None = 1) -> Round:
+def round_(
+    at_s: float, *each: ViewerAnswer, silent: tuple[int, ...] = (), controller: int | None = 1
+) -> BrokerRound:
     t_ns = round(at_s * SECOND)
-    return Round(t_ns=t_ns, done_ns=t_ns + 5_000_000, controller=controller, told=each, silent=silent)
+    return BrokerRound(t_ns=t_ns, done_ns=t_ns + 5_000_000, controller=controller, told=each, silent=silent)
 
 
-def rounds(begin_s: float, end_s: float, *each: Told, **fields: Any) -> list[Round]:
+def rounds(begin_s: float, end_s: float, *each: ViewerAnswer, **fields: Any) -> list[BrokerRound]:
     """Five a second."""
     return [round_(begin_s + number / 5, *each, **fields) for number in range(round((end_s - begin_s) * 5))]
 
@@ -63,7 +65,7 @@ APART = (told(1), told(2), told(3, leader=3))
 
 @pytest.fixture
 def asked(make: Make) -> Callable[..., Evidence]:
-    def made(found: Iterable[Round], **planted: Any) -> Evidence:
+    def made(found: Iterable[BrokerRound], **planted: Any) -> Evidence:
         evidence = make(**planted)
         evidence.run.brokers.write_text("".join(f"{one.model_dump_json()}\n" for one in found))
         return Evidence.of_run(evidence.run)

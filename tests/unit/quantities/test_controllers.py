@@ -14,7 +14,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE
-from ackproof.rundir.metadata import EligibleCleared, LogEnded, MetadataRecord, PartitionDecided, TopicRemoved
+from ackproof.rundir.metadata import EligibleCleared, LogEnded, MetadataRecord, PartitionChanged, TopicRemoved
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import Make, decided, ended, event, life
@@ -84,7 +84,7 @@ def end(offset: int, records: int) -> LogEnded:
     return LogEnded(offset=offset, epoch=1, timestamp_ms=0, records=records)
 
 
-def unlike(number: int, **fields: Any) -> PartitionDecided:
+def unlike(number: int, **fields: Any) -> PartitionChanged:
     """A record that differs in more than its offset."""
     return decided(number).model_copy(update=fields)
 

@@ -15,7 +15,7 @@ from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
 from ackproof.rundir.documents import CaseFile, Client
-from ackproof.rundir.observed import Commit, PartitionTold, Round, Told
+from ackproof.rundir.observed import BrokerRound, OffsetCommit, PartitionView, ViewerAnswer
 
 from .conftest import SECOND, Make, attempt, life, look, read
 
@@ -27,9 +27,9 @@ def value(evidence: Evidence, text: str, window: Window = WHOLE) -> Value:
     return measured(evidence, parse_ask(text), window)
 
 
-def commit(begun_s: float, done_s: float | None, error: str = "") -> list[Commit]:
+def commit(begun_s: float, done_s: float | None, error: str = "") -> list[OffsetCommit]:
     """The lines of an attempt; None: it was never answered."""
-    begun = Commit(begun_ns=round(begun_s * SECOND), offsets=OFFSETS)
+    begun = OffsetCommit(begun_ns=round(begun_s * SECOND), offsets=OFFSETS)
     if done_s is None:
         return [begun]
     return [begun, begun.model_copy(update={"done_ns": round(done_s * SECOND), "error": error})]
@@ -79,7 +79,7 @@ def test_the_end_of_the_load_ends_no_gap(make: Make) -> None:
     assert value(evidence, "longest_gap(produce)", OUTSIDE) == Value.exactly(5)
 
 
-def with_reader(evidence: Evidence, lines: Iterable[Commit], tail: str = "") -> Evidence:
+def with_reader(evidence: Evidence, lines: Iterable[OffsetCommit], tail: str = "") -> Evidence:
     file = CaseFile.load(evidence.run.case_json)
     file.model_copy(update={"clients": (Client(id="r0", kind="reader", reader=0),)}).save(
         evidence.run.case_json
@@ -119,12 +119,12 @@ def test_who_never_commits_is_unknown(make: Make) -> None:
     assert ConsumerSpec().commit_every is None
 
 
-def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list[Round]:
+def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list[BrokerRound]:
     """Five a second, each done after 10 ms."""
-    row = PartitionTold(topic="orders", partition=0, leader=leader, leader_epoch=1, replicas=(1,), isr=(1,))
-    told = tuple(Told(viewer=viewer, brokers=(1,), partitions=(row,)) for viewer in viewers)
+    row = PartitionView(topic="orders", partition=0, leader=leader, leader_epoch=1, replicas=(1,), isr=(1,))
+    told = tuple(ViewerAnswer(viewer=viewer, brokers=(1,), partitions=(row,)) for viewer in viewers)
     times = [round((begin_s + number / 5) * SECOND) for number in range(round((end_s - begin_s) * 5))]
-    return [Round(t_ns=at, done_ns=at + 10_000_000, controller=1, told=told) for at in times]
+    return [BrokerRound(t_ns=at, done_ns=at + 10_000_000, controller=1, told=told) for at in times]
 
 
 def test_of_rounds_that_nobody_answered_some_are_outside_of_a_fault(make: Make) -> None:

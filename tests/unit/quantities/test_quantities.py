@@ -373,4 +373,4 @@ def test_bounds_of_what_is_known_in_part(
     low: float, high: float, bound: str, within: bool | None, broken: bool
 ) -> None:
     found = Bound.parse(bound)
-    assert (found.within(low, high), found.broken(low, high)) == (within, broken)
+    assert (found.holds_between(low, high), found.is_exceeded_by(low, high)) == (within, broken)

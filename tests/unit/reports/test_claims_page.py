@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict, Shown
+from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimShowing, ClaimVerdict
 from ackproof_reports.claims import render_claims
 
 EVIL = "<script>alert(1)</script>"
@@ -16,7 +16,7 @@ def page(folder: Path, *claims: ClaimJudged) -> str:
     return (folder / "claims.html").read_text("utf-8")
 
 
-def judged(verdict: ClaimVerdict, *shown: Shown, why: str = "") -> ClaimJudged:
+def judged(verdict: ClaimVerdict, *shown: ClaimShowing, why: str = "") -> ClaimJudged:
     return ClaimJudged(
         claim="C01",
         says=f"It is so. {EVIL}",
@@ -30,8 +30,10 @@ def judged(verdict: ClaimVerdict, *shown: Shown, why: str = "") -> ClaimJudged:
 
 
 def test_it_says_what_was_looked_for_and_seen(tmp_path: Path) -> None:
-    one = Shown(case="acks=1#1", run="", side="holds", quantity="lost", bound="> 0", seen="7", holds=True)
-    two = Shown(case="acks=all#1", run="", side="fails", holds=None, why="its run is FAIL: lost")
+    one = ClaimShowing(
+        case="acks=1#1", run="", side="holds", quantity="lost", bound="> 0", seen="7", holds=True
+    )
+    two = ClaimShowing(case="acks=all#1", run="", side="fails", holds=None, why="its run is FAIL: lost")
     text = page(tmp_path, judged(ClaimVerdict.INCONCLUSIVE, one, two, why="only so"))
     for said in (
         "1 inconclusive",
@@ -48,5 +50,7 @@ def test_it_says_what_was_looked_for_and_seen(tmp_path: Path) -> None:
 
 
 def test_a_run_of_which_nothing_is_left_has_no_picture(tmp_path: Path) -> None:
-    one = Shown(case="acks=1#1", run="gone", side="holds", quantity="lost", bound="0", seen="0", holds=True)
+    one = ClaimShowing(
+        case="acks=1#1", run="gone", side="holds", quantity="lost", bound="0", seen="0", holds=True
+    )
     assert "<svg" not in page(tmp_path, judged(ClaimVerdict.CONFIRMED, one))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.rundir.lab import ComparedSide
-from ackproof.rundir.model import ConformanceFile, Spread, Truncation
+from ackproof.rundir.model import ConformanceFile, SimulatedSpread, Truncation
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports import causes, course, findings, mechanics, ranges, reference, trend, views
 from derived import QUICK, Numbers
@@ -125,9 +125,11 @@ def of_ranges(numbers: list[int]) -> None:
     assert whole(text) == ([middle, least, most] if least < most else [middle])
 
 
-def spread(least: float, middle: float, most: float) -> Spread:
-    fields = dict.fromkeys((name for name, one in Spread.model_fields.items() if one.is_required()), 1.0)
-    return Spread.model_validate(
+def spread(least: float, middle: float, most: float) -> SimulatedSpread:
+    fields = dict.fromkeys(
+        (name for name, one in SimulatedSpread.model_fields.items() if one.is_required()), 1.0
+    )
+    return SimulatedSpread.model_validate(
         {**fields, "name": "lost", "runs": 9, "least": least, "p50": middle, "most": most}
     )
 

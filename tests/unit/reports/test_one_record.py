@@ -21,7 +21,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
-from ackproof.rundir.model import ConformanceFile, Deletion, Interval, Truncation, Unexplained
+from ackproof.rundir.model import ConformanceFile, Deletion, Truncation, UnexplainedRecord, UnplacedLoss
 from ackproof.rundir.outcome import Outcome, ReadPhase, Verdict
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import FINDINGS
@@ -235,13 +235,13 @@ def test_what_took_it(run: CaseDir, replay: dict[str, object], line: str) -> Non
     intervals: Sequence[tuple[str, int, int]] = replay.get("intervals", ())  # type: ignore[assignment]
     file = ConformanceFile(
         intervals=tuple(
-            Interval(
+            UnplacedLoss(
                 topic="orders", partition=0, producer=0, first_seq=first, last_seq=last, records=1, why=why
             )
             for why, first, last in intervals
         ),
         unexplained=(
-            Unexplained(
+            UnexplainedRecord(
                 anomaly="lost", topic="orders", partition=0, producer=0, seq=replay["unexplained"], offset=7,
                 why="nothing takes it",
             ),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.rundir.ledger import ProducedRows, read_parts, write_produced
-from ackproof.rundir.part_order import Shelf, order_of
+from ackproof.rundir.part_order import ArrayPool, find_order
 from ackproof.rundir.schema import PRODUCED
 
 PLACES = (("b", 1), ("a", 10), ("b", 0), ("a", 9))
@@ -29,7 +29,7 @@ anyhow = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 @given(drawn=st.one_of(in_turn, in_runs, anyhow))
 def test_the_order_is_that_of_a_stable_sort(index_type: type[np.signedinteger], drawn: list[int]) -> None:
     place = np.array(drawn, index_type)
-    order = order_of(place, PLACES, Shelf())
+    order = find_order(place, PLACES, ArrayPool())
     rows = np.arange(len(drawn))
     expected = sorted(rows.tolist(), key=lambda row: PLACES[drawn[row]])
     assert order.put(rows, np.empty_like(rows)).tolist() == expected
@@ -44,26 +44,26 @@ def test_the_order_is_that_of_a_stable_sort(index_type: type[np.signedinteger], 
 
 
 def test_rows_in_turn_and_in_runs_are_copied_by_slices_and_others_gathered() -> None:
-    assert order_of(np.arange(4000) % 4, PLACES, Shelf()).index is None
-    assert order_of(np.repeat([2, 0, 2, 3], 500), PLACES, Shelf()).index is None
+    assert find_order(np.arange(4000) % 4, PLACES, ArrayPool()).index is None
+    assert find_order(np.repeat([2, 0, 2, 3], 500), PLACES, ArrayPool()).index is None
     # two of the four places in turn: no turn of all of them
-    assert order_of(np.arange(4000) % 2, PLACES, Shelf()).index is not None
+    assert find_order(np.arange(4000) % 2, PLACES, ArrayPool()).index is not None
 
 
 def test_a_place_with_one_row_more_than_another() -> None:
-    order = order_of(np.arange(41) % 4, PLACES, Shelf())
+    order = find_order(np.arange(41) % 4, PLACES, ArrayPool())
     assert order.lengths.tolist() == [10, 10, 10, 11]  # ("a", 9), ("a", 10), ("b", 0), ("b", 1)
     assert [PLACES[place] for place in order.places.tolist()] == sorted(PLACES)
 
 
 def test_groups_begin_as_soon_as_there_are_enough_rows() -> None:
-    order = order_of(np.repeat([3, 1, 2, 0], 100), PLACES, Shelf())
+    order = find_order(np.repeat([3, 1, 2, 0], 100), PLACES, ArrayPool())
     assert order.bounds(100) == [0, 100, 200, 300]
     assert order.bounds(101) == [0, 200]
 
 
 def test_a_shelf_hands_out_the_same_array_where_it_fits() -> None:
-    shelf = Shelf()
+    shelf = ArrayPool()
     first = shelf.array("offset", np.int64, 10)
     assert np.shares_memory(first, shelf.array("offset", np.int64, 4))
     longer = shelf.array("offset", np.int64, 11)
@@ -73,7 +73,7 @@ def test_a_shelf_hands_out_the_same_array_where_it_fits() -> None:
 
 
 def test_one_shelf_serves_many_parts(tmp_path: Path) -> None:
-    shelf, written = Shelf(), []
+    shelf, written = ArrayPool(), []
     for number, count in enumerate((900, 40, 2000, 7)):
         seq = np.arange(count, dtype=np.int64) + 10_000 * number
         plain = np.full(count, number, np.int64)

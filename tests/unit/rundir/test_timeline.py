@@ -10,9 +10,9 @@ import pytest
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import (
     ClientReset,
+    EventDetail,
     EventKind,
     FaultAsked,
-    Happening,
     IsrChanged,
     NodeDied,
     PhaseBegan,
@@ -37,7 +37,7 @@ SAID = [
 
 @pytest.mark.parametrize(("what", "whom", "detail"), SAID)
 def test_an_event_is_written_and_read_back(
-    tmp_path: Path, what: Happening, whom: dict[str, int], detail: object
+    tmp_path: Path, what: EventDetail, whom: dict[str, int], detail: object
 ) -> None:
     path = tmp_path / "timeline.jsonl"
     with Timeline(path, RunClock.start()) as timeline:
@@ -51,7 +51,7 @@ def test_an_event_is_written_and_read_back(
 
 
 def test_every_kind_has_its_type() -> None:
-    assert {kind.KIND for kind in Happening.__subclasses__()} == set(EventKind)
+    assert {kind.KIND for kind in EventDetail.__subclasses__()} == set(EventKind)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
-    ConfigDecided,
+    ConfigChanged,
     EligibleCleared,
-    FeatureDecided,
+    FeatureChanged,
     MetadataRecord,
-    OtherDecided,
-    PartitionDecided,
+    OtherEntry,
+    PartitionChanged,
     TopicCreated,
     TopicRemoved,
 )
@@ -101,7 +101,7 @@ class MetadataLog:
     """Decodes record after record, and knows what it has been told so far."""
 
     _topics: dict[str, str] = field(default_factory=dict)
-    _partitions: dict[tuple[str, int], PartitionDecided] = field(default_factory=dict)
+    _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: When) -> MetadataRecord:
         """One record. Raises `NotDecoded`."""
@@ -113,7 +113,7 @@ class MetadataLog:
                 raise ValueError(f"frame version {frame}")
             decoder = self._decoders().get(api_key)
             if decoder is None:
-                return OtherDecided(**vars(when), api_key=api_key)
+                return OtherEntry(**vars(when), api_key=api_key)
             body = _Body(value, at)
             decided = decoder(body, version, when)
             body.end()
@@ -165,7 +165,7 @@ class MetadataLog:
         leader, leader_epoch, partition_epoch = body.number("i"), body.number("i"), body.number("i")
         directories = body.ids() if version >= 1 else ()
         tags = body.tagged()
-        decided = PartitionDecided(
+        decided = PartitionChanged(
             **vars(when),
             topic=self._topics[topic_id],
             partition=partition,
@@ -262,13 +262,13 @@ def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
 def _feature(body: _Body, _version: int, when: When) -> MetadataRecord:
     feature, level = body.text() or "", body.number("h")
     body.tagged()
-    return FeatureDecided(**vars(when), feature=feature, level=level)
+    return FeatureChanged(**vars(when), feature=feature, level=level)
 
 
 def _config(body: _Body, _version: int, when: When) -> MetadataRecord:
     resource, name, key, value = body.number("b"), body.text() or "", body.text() or "", body.text()
     body.tagged()
-    return ConfigDecided(**vars(when), resource=resource, name=name, key=key, value=value)
+    return ConfigChanged(**vars(when), resource=resource, name=name, key=key, value=value)
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
@@ -287,7 +287,7 @@ def levels_in(checkpoint: Path) -> dict[str, int]:
 
     Raises as `decode` does.
     """
-    decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureDecided))
+    decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}
 
 
@@ -297,5 +297,5 @@ def _decode(files: Iterable[Segment]) -> Iterator[MetadataRecord]:
         for batch in segment.batches():
             for record in records(segment.path, batch):
                 when = When(record.offset, batch.epoch, record.timestamp_ms)
-                control = OtherDecided(**vars(when), api_key=CONTROL) if batch.control else None
+                control = OtherEntry(**vars(when), api_key=CONTROL) if batch.control else None
                 yield control or log.decode(record.value or b"", when)

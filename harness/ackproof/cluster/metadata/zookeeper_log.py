@@ -24,12 +24,12 @@ from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
-    ConfigDecided,
+    ConfigChanged,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
     TopicCreated,
     TopicRemoved,
-    id_of,
+    parse_uuid,
 )
 
 FOLDER: Final = "version-2"
@@ -221,17 +221,17 @@ class Znodes:
     def _topic(self, change: Change, topic: str) -> Iterator[MetadataRecord]:
         if change.data is None:
             known = self._topics.pop(topic, {})
-            yield TopicRemoved(**_when(change), topic=topic, topic_id=id_of(known.get("topic_id") or ""))
+            yield TopicRemoved(**_when(change), topic=topic, topic_id=parse_uuid(known.get("topic_id") or ""))
             return
         told = _parsed(change.data)
         new = topic not in self._topics
         self._topics[topic] = told
         if new:
-            yield TopicCreated(**_when(change), topic=topic, topic_id=id_of(told.get("topic_id") or ""))
+            yield TopicCreated(**_when(change), topic=topic, topic_id=parse_uuid(told.get("topic_id") or ""))
 
-    def _state(self, change: Change, topic: str, partition: int) -> PartitionDecided:
+    def _state(self, change: Change, topic: str, partition: int) -> PartitionChanged:
         told, assigned, key = _parsed(change.data or b""), self._topics.get(topic, {}), str(partition)
-        return PartitionDecided(
+        return PartitionChanged(
             offset=change.zxid,
             epoch=int(told.get("controller_epoch", 0)),
             timestamp_ms=change.time_ms,
@@ -255,7 +255,7 @@ class Znodes:
         name = "" if entity == _EVERY_BROKER else entity
         for key in sorted({*before, *now}):
             if before.get(key) != now.get(key):
-                yield ConfigDecided(
+                yield ConfigChanged(
                     **_when(change), resource=_RESOURCES[kind], name=name, key=key, value=now.get(key)
                 )
 

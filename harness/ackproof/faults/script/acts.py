@@ -18,7 +18,7 @@ from ackproof.faults.script.looks import Decided, Looks
 from ackproof.faults.script.steps import Gate, StepSpec
 from ackproof.network.requests.rules import Side
 from ackproof.network.wire import Connection
-from ackproof.rundir.metadata import ConfigDecided
+from ackproof.rundir.metadata import ConfigChanged
 
 
 class Until(Protocol):
@@ -281,7 +281,7 @@ class Acts:
         admin.alter_config(self._on.asked(), {Owner(Whose.TOPIC, topic): wanted})
 
         def written(decided: Decided) -> bool:
-            new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigDecided)}
+            new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigChanged)}
             return all(new.get(name) == value for name, value in wanted.items())
 
         self._until_decided(written, "the controller to write the settings")

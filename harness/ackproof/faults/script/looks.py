@@ -22,10 +22,10 @@ from ackproof.rundir.metadata import (
     BrokerRegistered,
     EligibleCleared,
     MetadataRecord,
-    PartitionDecided,
+    PartitionChanged,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Seen
+from ackproof.rundir.timeline import ScriptState
 
 _ASK_S: Final = 1.0
 
@@ -35,7 +35,7 @@ class Decided:
     """What the controller has decided up to now. `records`: all of them, in order."""
 
     records: tuple[MetadataRecord, ...] = ()
-    partition: PartitionDecided | None = None
+    partition: PartitionChanged | None = None
     fenced: frozenset[int] = frozenset()
     registered: dict[int, int] = field(default_factory=dict)
     """The newest registration of each broker, by its broker epoch."""
@@ -49,7 +49,7 @@ class Looks:
         self.place = place
         self._brokers: tuple[LocalNode, ...] = local(cluster.brokers())
         self._folders = [node.disk.metadata_dir for node in local(cluster.controllers())]
-        self.base = Seen()
+        self.base = ScriptState()
 
     def decided(self) -> Decided:
         """By the controller's log. Raises `NotDecoded`, OSError while it is being written at its end."""
@@ -58,11 +58,11 @@ class Looks:
         found = Decided()
         fenced: set[int] = set()
         registered: dict[int, int] = {}
-        partition: PartitionDecided | None = None
+        partition: PartitionChanged | None = None
         records = tuple(metadata_of(self._cluster.spec).decode(self._folders))
         for record in records:
             match record:
-                case PartitionDecided(topic=self.place.topic, partition=self.place.partition):
+                case PartitionChanged(topic=self.place.topic, partition=self.place.partition):
                     partition = record
                 case BrokerRegistered():
                     registered[record.node] = record.broker_epoch
@@ -76,7 +76,7 @@ class Looks:
         brokers = set(self._cluster.spec.broker_ids)
         return Decided(records, partition, frozenset(fenced & brokers), registered) if records else found
 
-    def seen(self, acked: int) -> Seen | None:
+    def seen(self, acked: int) -> ScriptState | None:
         """All of it now, as it counts from the beginning; None while the controller's log cannot be read."""
         try:
             decided = self.decided()
@@ -99,7 +99,7 @@ class Looks:
                     believed[broker] = own - base.epoch
                 if mark is not None:
                     marks[broker] = mark - max(base.high_watermarks.values(), default=0)
-        return Seen(
+        return ScriptState(
             leader=partition.leader,
             epoch=epoch - base.epoch,
             partition_epoch=partition.partition_epoch - base.partition_epoch,
@@ -172,7 +172,7 @@ def notable(
             case _:
                 pass
         match record:
-            case PartitionDecided(topic=place.topic, partition=place.partition) if record.changed != (
+            case PartitionChanged(topic=place.topic, partition=place.partition) if record.changed != (
                 "directories",
             ):
                 leader = f"broker {record.leader}" if record.leader >= 0 else "nobody"

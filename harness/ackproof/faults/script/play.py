@@ -16,7 +16,7 @@ from ackproof.faults.script.steps import Gate, StateSpec, StepSpec
 from ackproof.network.requests.rules import Side
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import ScriptStep, Seen
+from ackproof.rundir.timeline import ScriptState, ScriptStep
 
 SETTLED_WITHIN_S: Final = 60.0
 READY_WITHIN_S: Final = 60.0
@@ -54,7 +54,7 @@ class ScriptInjection(Injection[Script]):
         self._looks = Looks(cluster, TopicPartition(topic, 0))
         acks = case.experiment.workload.producers.acks
         self._stage = Stage(cluster, self._clients, self._gates, self._looks, self._until, acks)
-        self._seen = Seen()
+        self._seen = ScriptState()
         self._records = 0
         self._within_s = SETTLED_WITHIN_S
         self._first = case.experiment.workload.producers.count
@@ -130,7 +130,7 @@ class ScriptInjection(Injection[Script]):
         """All replicas have the same, nothing is under way, and every gate has what it is to hold."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
-        def same() -> Seen | None:
+        def same() -> ScriptState | None:
             seen = self._looks.seen(self._clients.acked())
             even = seen is not None and len({*seen.ends.values(), *seen.high_watermarks.values()}) == 1
             return seen if even and seen is not None and seen.acked == self._first else None
@@ -161,8 +161,8 @@ class ScriptInjection(Injection[Script]):
             state=lambda: str(self._looks.seen(self._clients.acked())),
         )
 
-    def _now(self) -> Seen:
-        seen: Seen = self._until(
+    def _now(self) -> ScriptState:
+        seen: ScriptState = self._until(
             lambda: self._looks.seen(self._clients.acked()), "the controller's log to be read"
         )
         return seen
@@ -181,7 +181,7 @@ class ScriptInjection(Injection[Script]):
         except FaultNotConfirmed as error:
             raise FaultNotConfirmed(f"it was to come to {'; '.join(last)}") from error
 
-    def _also(self, step: StepSpec, before: Seen, after: Seen) -> list[str]:
+    def _also(self, step: StepSpec, before: ScriptState, after: ScriptState) -> list[str]:
         """What happened beside a step, in words."""
         records = self._looks.decided().records
         new, self._records = records[self._records :], len(records)

@@ -30,7 +30,7 @@ from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.base import Config, Spec, Text, Whole
 from ackproof.experiment.links import APIS, Api
 from ackproof.experiment.spec import NodeId
-from ackproof.rundir.timeline import Seen
+from ackproof.rundir.timeline import ScriptState
 
 Side: TypeAlias = Literal["request", "response", "both"]
 
@@ -80,7 +80,7 @@ class StateSpec(Spec):
     )
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 
-    def unmet(self, seen: Seen) -> list[str]:
+    def unmet(self, seen: ScriptState) -> list[str]:
         """What is otherwise, in words; nothing where all is as it says."""
         found = []
         for name in ("leader", "epoch", "acked"):

@@ -79,7 +79,7 @@ def _acked(run: CaseDir, place: TopicPartition, when: pc.Expression) -> bool:
 def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:
     if not series.exists():
         return {}
-    table = storage.table(series, columns=["topic", "partition", "start_ns", "acked"])
+    table = storage.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
     bins: dict[TopicPartition, list[int]] = {}
     for row in table.to_pylist():
         if row["acked"] > 0:

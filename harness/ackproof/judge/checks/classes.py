@@ -43,7 +43,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         if anomaly in LIVENESS:
             yield judge_liveness(facts, anomaly, whole)
             continue
-        apart = facts.prediction.apart(anomaly) if whole else ()
+        apart = facts.prediction.find_partitions(anomaly) if whole else ()
         count = whole - facts.count(anomaly, _at(apart)) if apart else whole
         rulings = {
             topic: ruling(

@@ -128,5 +128,5 @@ def _broken_upper_bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tu
 
 
 def _impossible(facts: Facts, anomaly: str) -> bool:
-    found = facts.prediction.of(anomaly)
+    found = facts.prediction.find_class(anomaly)
     return found is not None and found.explored and found.chance is Chance.IMPOSSIBLE

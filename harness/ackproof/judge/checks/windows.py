@@ -179,7 +179,7 @@ def _such(found: Counter[_Finding], name: str) -> str:
 
 def _whole(facts: Facts) -> Counter[_Finding]:
     """Findings of the audit of the whole, but for those of what was deleted."""
-    found = Counter(_findings(storage.rows_of(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
+    found = Counter(_findings(storage.read_rows(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]
     return found
@@ -193,7 +193,8 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
     """The findings of each window. Raises OSError, ArrowException."""
     paths = (window_findings(facts.run, window.number) for window in facts.windows)
     return [
-        [*_findings(storage.table(path, columns=list(_NAMES)))] if path.exists() else [] for path in paths
+        [*_findings(storage.read_table(path, columns=list(_NAMES)))] if path.exists() else []
+        for path in paths
     ]
 
 

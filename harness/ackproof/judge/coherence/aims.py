@@ -11,9 +11,16 @@ from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
 from ackproof.faults.command import CommandFault
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, FaultAsked, FaultConfirmed, FaultRecovered, fault_name, seconds
+from ackproof.rundir.timeline import (
+    Event,
+    FaultAsked,
+    FaultConfirmed,
+    FaultRecovered,
+    fault_name,
+    seconds,
+)
 
 _BEFORE_NS: Final = 10_000_000_000
 """A role is resolved before its fault is asked for: so long may it take until somebody answers."""
@@ -109,7 +116,7 @@ def _of_a_partition(facts: Facts, role: Role, t_ns: int) -> set[int]:
     place = TopicPartition(role.topic or "", role.partition or 0)
     # Between two looks of a busy sampler leaders come and go, and Kafka's own topics nobody samples: the metadata log
     # knows of all, if not which clock of ours it was.
-    records = [one for one in facts.metadata if isinstance(one, PartitionDecided)]
+    records = [one for one in facts.metadata if isinstance(one, PartitionChanged)]
     seen = [(one.leader, one.replicas, one.isr) for one in records if (one.topic, one.partition) == place]
     if samples := facts.samples_of.get(place):
         mine = [one for one in samples if t_ns - _BEFORE_NS <= one.t_ns <= t_ns + _AFTER_NS]

@@ -101,8 +101,8 @@ def _footers(folder: Path) -> Iterator[_Part]:
     """Those of all parts; none of parts that cannot be read, of which the audit tells."""
     for path in parts(folder):
         try:
-            with storage.parquet(path) as file:
-                yield path, Footer.all(file.metadata)
+            with storage.open_parquet(path) as file:
+                yield path, Footer.read_all(file.metadata)
         except (OSError, pa.ArrowException):
             continue
 
@@ -134,7 +134,7 @@ def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]
 def _read(path: Path, column: str) -> pa.ChunkedArray:
     """A column of which the footer does not say enough; nothing where it cannot be read."""
     try:
-        return storage.table(path, columns=[column])[column]
+        return storage.read_table(path, columns=[column])[column]
     except (OSError, pa.ArrowException, KeyError):
         return pa.chunked_array([], pa.int64())
 

@@ -59,7 +59,10 @@ def _of_a_client(facts: Facts, client: Client, events: Sequence[Event]) -> Itera
     for event in ends:
         if not isinstance(event.what, ClientEnded):
             continue
-        status, when = event.what.status, f"ended with status {event.what.status} at {seconds(event.t_ns)}"
+        status, when = (
+            event.what.status,
+            f"ended with status {event.what.status} at {seconds(event.t_ns)}",
+        )
         ledger = facts.run.produced if client.kind == "producer" else facts.run.consumed
         closed = has_end(ledger / client_folder(client.id))
         if status not in _GOOD | KILLED:

@@ -12,7 +12,7 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.metadata import TopicCreated
-from ackproof.rundir.payload import UNKNOWN
+from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import Replica
 
 _PLACE = ["node", "topic", "partition"]
@@ -77,7 +77,7 @@ def _copies(batches: pa.Table) -> Iterator[str]:
     words, at the same time, into as many bytes: no broker does.
     """
     sound = batches.filter(pc.field("sound"))
-    known = pc.if_else(pc.equal(sound["content"], UNKNOWN), None, sound["content"])
+    known = pc.if_else(pc.equal(sound["content"], UNKNOWN_CONTENT), None, sound["content"])
     sound = sound.set_column(sound.column_names.index("content"), "content", known)
     for key in ("crc", "content"):
         group = [*_BATCH, key] if key == "crc" else [*_BATCH, *_COVERED]

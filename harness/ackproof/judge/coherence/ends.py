@@ -11,7 +11,7 @@ from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
-from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 
@@ -60,7 +60,9 @@ def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
     ends: dict[TopicPartition, PartitionRead] = {}
     recovery = facts.recovery
     stable = (
-        {one.place: one.last_stable for one in recovery.of(Anomaly.HANGING_TRANSACTION)} if recovery else {}
+        {one.place: one.last_stable for one in recovery.of_class(Anomaly.HANGING_TRANSACTION)}
+        if recovery
+        else {}
     )
     for partitions in (final.partitions, final.committed):
         read = Counter(TopicPartition(one.topic, one.partition) for one in partitions)
@@ -141,9 +143,9 @@ def _epochs(facts: Facts, samples: Mapping[TopicPartition, Sequence[Sample]]) ->
 
     In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it by other ways.
     """
-    given: dict[TopicPartition, dict[int, list[PartitionDecided]]] = defaultdict(lambda: defaultdict(list))
+    given: dict[TopicPartition, dict[int, list[PartitionChanged]]] = defaultdict(lambda: defaultdict(list))
     for record in facts.metadata:
-        if isinstance(record, PartitionDecided):
+        if isinstance(record, PartitionChanged):
             given[TopicPartition(record.topic, record.partition)][record.leader_epoch].append(record)
     if not given:
         return

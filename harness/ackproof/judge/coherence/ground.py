@@ -12,7 +12,7 @@ from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.metadata import BrokerRegistered, FeatureDecided
+from ackproof.rundir.metadata import BrokerRegistered, FeatureChanged
 from ackproof.rundir.timeline import ClientDied, EventKind, NodeDied, NodeStarted, seconds
 
 _RELEASE: Final = re.compile(rb"Kafka version: ([0-9.]+)")
@@ -82,7 +82,7 @@ def _release(facts: Facts) -> Iterator[str]:
         return  # which levels it knows is not known here
     highest = max(features_of(release)[METADATA][1] for release in may_be)
     for record in facts.metadata:
-        if isinstance(record, FeatureDecided) and record.feature == METADATA and record.level > highest:
+        if isinstance(record, FeatureChanged) and record.feature == METADATA and record.level > highest:
             yield f"{name}, and the metadata log has {METADATA} {record.level}, which these do not know"
 
 

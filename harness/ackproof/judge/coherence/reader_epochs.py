@@ -49,9 +49,9 @@ def _read(facts: Facts, held: Spans, places: Set[TopicPartition]) -> Spans:
     folders = [facts.run.consumed / client_folder(one.id) for one in facts.clients if one.kind == "final"]
     found: Spans = {}
     for path in (path for folder in folders for path in parts(folder)):
-        with storage.parquet(path) as file:
+        with storage.open_parquet(path) as file:
             for group in range(file.num_row_groups):
-                if not _agrees(Footer.of(file.metadata, group), held, places):
+                if not _agrees(Footer.read(file.metadata, group), held, places):
                     _widen(found, file.read_row_group(group, columns=_COLUMNS), "offset", "offset")
     return found
 

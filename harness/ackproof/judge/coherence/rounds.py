@@ -10,7 +10,7 @@ from itertools import pairwise
 from ackproof.judge.coherence.scrapes import alive
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.observed import ZNODES, Commit, Round
+from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit
 from ackproof.rundir.timeline import seconds
 
 
@@ -26,7 +26,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield from map(contradicts, _committed(reader, told))
 
 
-def _asked(rounds: Sequence[Round]) -> Iterator[str]:
+def _asked(rounds: Sequence[BrokerRound]) -> Iterator[str]:
     """One round is over before the next begins; in each a viewer answers once, or is silent."""
     for one, two in pairwise([*rounds, None]):
         assert one is not None
@@ -52,7 +52,7 @@ def _dead(facts: Facts) -> Iterator[str]:
                 return
 
 
-def _committed(reader: str, told: Sequence[Commit]) -> Iterator[str]:
+def _committed(reader: str, told: Sequence[OffsetCommit]) -> Iterator[str]:
     """A reader waits for the answer to one commit before it asks for the next."""
     for one, two in pairwise([*told, None]):
         assert one is not None

@@ -83,10 +83,10 @@ def _broken(path: Path, rules: Sequence[Rule], places: _Places) -> Iterator[tupl
     Only those columns are read of which the footers leave something open; row groups of which the same is asked are
     read together.
     """
-    with storage.parquet(path) as file:
+    with storage.open_parquet(path) as file:
         asked: dict[tuple[tuple[Rule, ...], bool], list[int]] = defaultdict(list)
         for group in range(file.num_row_groups):
-            footer = Footer.of(file.metadata, group)
+            footer = Footer.read(file.metadata, group)
             asked[tuple(rule for rule in rules if rule.may(footer)), not places.told(footer)].append(group)
         for (some, where), groups in asked.items():
             wanted = {column for rule in some for column in rule.columns}

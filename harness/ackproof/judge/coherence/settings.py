@@ -7,7 +7,7 @@ from typing import Final
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.metadata import ConfigDecided, PartitionDecided
+from ackproof.rundir.metadata import ConfigChanged, PartitionChanged
 
 _PROMISE: Final = ("min.insync.replicas", "unclean.leader.election.enable")
 _TOPIC: Final = 2
@@ -22,7 +22,7 @@ def _configs(facts: Facts) -> Iterator[str]:
     spec = facts.case.experiment
     for record in facts.metadata:
         if (
-            not isinstance(record, ConfigDecided)
+            not isinstance(record, ConfigChanged)
             or record.resource != _TOPIC
             or record.name not in spec.topics
         ):
@@ -42,7 +42,7 @@ def _configs(facts: Facts) -> Iterator[str]:
 def _replicas(facts: Facts) -> Iterator[str]:
     topics = facts.case.experiment.topics
     for record in facts.metadata:
-        if not isinstance(record, PartitionDecided) or record.partition_epoch or record.topic not in topics:
+        if not isinstance(record, PartitionChanged) or record.partition_epoch or record.topic not in topics:
             continue
         wanted = topics[record.topic].replication_factor
         if len(record.replicas) != wanted:

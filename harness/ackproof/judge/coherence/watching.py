@@ -54,7 +54,7 @@ def _behind(facts: Facts) -> list[str]:
     """Partitions on which live readers were handed nothing for long before the last acknowledgement, or never."""
     if not facts.run.series.exists():
         return []
-    table = storage.table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
+    table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
     last: dict[str, dict[TopicPartition, int]] = {"acked": {}, "read": {}}
     for name, latest in last.items():
         some = table.filter(pc.greater(table[name], 0)).group_by(["topic", "partition"])

@@ -6,7 +6,7 @@ import itertools
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.observed import PartitionTold, Round, Served
+from ackproof.rundir.observed import BrokerRound, PartitionView, ServedReplica
 
 from .facts import SECOND, TOPIC, Bounds, Count, Facts, Look, Looks, asked_for, inside, spans
 
@@ -17,7 +17,7 @@ def _spoken_of(facts: Facts) -> list[int]:
     return [row.partition for one in facts.rounds for told in one.told for row in told.partitions]
 
 
-def _rows(one: Round, partition: int) -> dict[int, PartitionTold]:
+def _rows(one: BrokerRound, partition: int) -> dict[int, PartitionView]:
     """By viewer."""
     return {told.viewer: row for told in one.told for row in told.partitions if row.partition == partition}
 
@@ -50,7 +50,7 @@ def controller(facts: Facts, _: Ask) -> Looks:
     return {"": [(one.t_ns, one.controller) for one in facts.rounds if one.controller is not None]}
 
 
-def _different(one: Round, partition: int) -> int | None:
+def _different(one: BrokerRound, partition: int) -> int | None:
     """How many different things are said; None: one that runs did not answer, or nobody speaks of it."""
     each = {
         (row.leader, row.leader_epoch, tuple(row.replicas), frozenset(row.isr))
@@ -127,7 +127,7 @@ def disagreement(facts: Facts, ask: Ask, _: Window) -> Bounds:
     return (max(low for low, _ in each), max(high for _, high in each)) if each else None
 
 
-def _served(facts: Facts, ask: Ask, window: Window) -> list[Served] | None:
+def _served(facts: Facts, ask: Ask, window: Window) -> list[ServedReplica] | None:
     """What brokers gave in the rounds that lie whole within a window."""
     found = spans(facts, window)
     if found is None:

@@ -11,7 +11,7 @@ from ackproof.rundir.metadata import (
     BrokerRegistered,
     BrokerUnregistered,
     EligibleCleared,
-    PartitionDecided,
+    PartitionChanged,
     TopicRemoved,
 )
 
@@ -29,7 +29,7 @@ def whole(facts: Facts) -> bool:
 
 def _skipped(facts: Facts) -> bool:
     """Whether some change of a partition is missing."""
-    before: dict[int, PartitionDecided] = {}
+    before: dict[int, PartitionChanged] = {}
     free: dict[int, int] = {}
     for one in facts.records:
         if isinstance(one, TopicRemoved):
@@ -37,7 +37,7 @@ def _skipped(facts: Facts) -> bool:
         elif isinstance(one, EligibleCleared):
             for partition in before:
                 free[partition] = free.get(partition, 0) + 1
-        elif isinstance(one, PartitionDecided):
+        elif isinstance(one, PartitionChanged):
             last = before.get(one.partition)
             may_skip = free.pop(one.partition, 0) if last is not None else 0
             before[one.partition] = one
@@ -51,18 +51,18 @@ def _skipped(facts: Facts) -> bool:
 
 
 def elections(facts: Facts, ask: Ask, _: Window) -> Bounds:
-    places = [one.partition for one in facts.records if isinstance(one, PartitionDecided)]
+    places = [one.partition for one in facts.records if isinstance(one, PartitionChanged)]
     asked = asked_for(ask, places)
     seen = {"": 0, "clean": 0, "unclean": 0}
     for partition in asked:
-        before: PartitionDecided | None = None
+        before: PartitionChanged | None = None
         eligible: tuple[int, ...] = ()
         for one in facts.records:
             if isinstance(one, TopicRemoved):
                 before = None
             elif isinstance(one, EligibleCleared):
                 eligible = ()
-            elif isinstance(one, PartitionDecided) and one.partition == partition:
+            elif isinstance(one, PartitionChanged) and one.partition == partition:
                 if before is not None and one.leader >= 0 and one.leader_epoch > before.leader_epoch:
                     seen[""] += 1
                     # what it was until then is known where no change is missing in between

@@ -15,11 +15,11 @@ from ackproof.rundir.metadata import (
     BrokerUnregistered,
     EligibleCleared,
     MetadataRecord,
-    OtherDecided,
-    PartitionDecided,
+    OtherEntry,
+    PartitionChanged,
     TopicRemoved,
 )
-from ackproof.rundir.observed import Fetching, Sample
+from ackproof.rundir.observed import FetchSources, Sample
 
 from .facts import MS, SECOND, TOPIC, Attempt, Facts, Fault, Read, Try
 from .written import WALL_NS
@@ -124,10 +124,11 @@ def _tries(each: list[tuple[int, int | None, bool, tuple[int, ...]]]) -> list[Tr
     return found
 
 
-def _fetching(each: list[tuple[int, int]]) -> list[Fetching]:
+def _fetching(each: list[tuple[int, int]]) -> list[FetchSources]:
     times = accumulate(wait * 250 * MS for wait, _ in each)
     return [
-        Fetching(t_ns=at, sources=((TOPIC, 0, broker),)) for at, (_, broker) in zip(times, each, strict=True)
+        FetchSources(t_ns=at, sources=((TOPIC, 0, broker),))
+        for at, (_, broker) in zip(times, each, strict=True)
     ]
 
 
@@ -241,8 +242,8 @@ def _decided(
     epoch: int,
     isr: tuple[int, ...],
     elr: tuple[int, ...],
-) -> PartitionDecided:
-    return PartitionDecided(
+) -> PartitionChanged:
+    return PartitionChanged(
         offset=offset, epoch=1, timestamp_ms=0, topic=TOPIC, partition=partition, leader=leader, leader_epoch=epoch,
         partition_epoch=number, replicas=(1, 2, 3), isr=isr, elr=elr,
     )  # fmt: skip
@@ -255,7 +256,7 @@ def decisions(draw: st.DrawFn) -> Facts:
         ["partition"] * 12 + ["clear", "remove", "register", "fence", "unfence", "gone", "other"]
     )
     found: list[MetadataRecord] = []
-    now: dict[int, PartitionDecided] = {}
+    now: dict[int, PartitionChanged] = {}
     cleared: set[int] = set()
     controller, at_ms = 1, 0
     for kind, wait, later, partition, leader, isr, elr in draw(
@@ -296,7 +297,7 @@ def decisions(draw: st.DrawFn) -> Facts:
         elif kind == "gone":
             found.append(BrokerUnregistered(**broker))
         else:
-            found.append(OtherDecided(api_key=7, **common))
+            found.append(OtherEntry(api_key=7, **common))
     lost = draw(st.sampled_from([(), (), (), (), (1,), (2,), (3, 4), (0,)]))
     return Facts(
         ends=ENDS,

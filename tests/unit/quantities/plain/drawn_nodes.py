@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.metrics import METRICS
-from ackproof.rundir.observed import PartitionTold, Round, Served, Told
+from ackproof.rundir.observed import BrokerRound, PartitionView, ServedReplica, ViewerAnswer
 from ackproof.rundir.replicas import Replica, ReplicasFile
 
 from .drawn import faults, nodes
@@ -59,20 +59,22 @@ def disks(draw: st.DrawFn) -> Facts:
 # -- each broker -------------------------------------------------------------------------------------------------------
 
 
-def _told(viewer: int, row: tuple[int, int, tuple[int, ...]], members: int, gave: tuple[int, ...]) -> Told:
+def _told(
+    viewer: int, row: tuple[int, int, tuple[int, ...]], members: int, gave: tuple[int, ...]
+) -> ViewerAnswer:
     leader, epoch, isr = row
     fetch, records, beyond, mark, end, produce = gave
     partitions = tuple(
-        PartitionTold(
+        PartitionView(
             topic=TOPIC, partition=partition, leader=leader, leader_epoch=epoch, replicas=(1, 2, 3), isr=isr
         )
         for partition in range(members % 3)
     )
-    served = Served(
+    served = ServedReplica(
         topic=TOPIC, partition=0, log_end=end, fetch=fetch, records=records, beyond=beyond, high_watermark=mark,
         produce=produce,
     )  # fmt: skip
-    return Told(
+    return ViewerAnswer(
         viewer=viewer,
         brokers=tuple(range(1, members + 1)),
         partitions=partitions,
@@ -101,7 +103,7 @@ def asked(draw: st.DrawFn) -> Facts:
     for step, takes_ms, told, silent, controller, times in draw(st.lists(some, max_size=6)):
         for _ in range(times):
             found.append(
-                Round(
+                BrokerRound(
                     t_ns=at,
                     done_ns=at + takes_ms * MS,
                     controller=controller,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Span, Window
 from ackproof.rundir.metadata import MetadataRecord
-from ackproof.rundir.observed import Fetching, Round, Sample
+from ackproof.rundir.observed import BrokerRound, FetchSources, Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import ReplicasFile
 
@@ -88,9 +88,9 @@ class Facts:
     reads: Sequence[Read] = ()
     readers: Sequence[str] = ()
     tries: Mapping[str, Sequence[Try]] = field(default_factory=dict)
-    fetching: Mapping[str, Sequence[Fetching]] = field(default_factory=dict)
+    fetching: Mapping[str, Sequence[FetchSources]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
-    rounds: Sequence[Round] = ()
+    rounds: Sequence[BrokerRound] = ()
     records: Sequence[MetadataRecord] = ()
     ended: bool = True
     """Whether the metadata log has its last line."""

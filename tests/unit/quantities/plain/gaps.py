@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import Span, Window
-from ackproof.rundir.observed import Round
+from ackproof.rundir.observed import BrokerRound
 
 from .facts import MS, Bounds, Count, Facts, asked_for, spans
 
@@ -123,7 +123,7 @@ def commit(facts: Facts, ask: Ask) -> list[Watched]:
 def metadata(facts: Facts, ask: Ask) -> list[Watched]:
     if not facts.rounds:
         return []
-    gaps, failed = [], list[Round]()
+    gaps, failed = [], list[BrokerRound]()
     before: float = min(facts.begins, facts.rounds[0].t_ns)
     for number, one in enumerate(facts.rounds):
         if _answered(one, ask):
@@ -140,7 +140,7 @@ def metadata(facts: Facts, ask: Ask) -> list[Watched]:
     return [Watched(-math.inf, math.inf, gaps)]
 
 
-def _answered(one: Round, ask: Ask) -> bool:
+def _answered(one: BrokerRound, ask: Ask) -> bool:
     for told in one.told:
         if told.viewer == 0:
             continue

@@ -6,7 +6,7 @@ from typing import cast
 
 from ackproof.quantities.quantity import Ask, Quantity
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.metadata import PartitionChanged
 
 from . import brokers, decided, demands, disks, gaps, metrics, requests, states
 from .facts import Count, Facts, Look, Looks
@@ -44,7 +44,7 @@ def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
         return metrics.demanded(facts, ask, bound)
     told: dict[str, list[float]] = {}
     for one in facts.records:
-        if isinstance(one, PartitionDecided):
+        if isinstance(one, PartitionChanged):
             number = {
                 "isr": len(one.isr),
                 "leader": one.leader,

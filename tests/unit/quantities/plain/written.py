@@ -13,7 +13,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import AuditFile, CaseFile, Client, Document, RecordCounts
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.metadata import LogEnded, write_metadata
-from ackproof.rundir.observed import Commit
+from ackproof.rundir.observed import OffsetCommit
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED, TRANSACTIONS
@@ -124,10 +124,10 @@ def _part(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
         pq.write_table(table, folder / f"part-{number:06}.parquet", row_group_size=3)
 
 
-def _commits(facts: Facts, reader: str) -> list[Commit]:
+def _commits(facts: Facts, reader: str) -> list[OffsetCommit]:
     found = []
     for one in facts.tries.get(reader, ()):
-        begun = Commit(begun_ns=one.begun, offsets=tuple((TOPIC, at, 7) for at in one.partitions))
+        begun = OffsetCommit(begun_ns=one.begun, offsets=tuple((TOPIC, at, 7) for at in one.partitions))
         found.append(begun)
         if one.done >= 0:
             found.append(begun.model_copy(update={"done_ns": one.done, "error": one.error}))
