@@ -46,7 +46,7 @@ DUDS = {
     "C35": (_PAUSE,),
     "C36": (_PAUSE,),
     "C37": (f"{_MESH}.impose",),
-    "C38": ("ackproof.faults.disks.empty_disk.EmptyDiskInjection.inject",),
+    "C38": ("ackproof.faults.disks.disk.EmptyDiskInjection.inject",),
     "C40": (_KILL,),
     "C44": (_KILL,),
     "C47": (f"{_MESH}.impose",),

@@ -23,7 +23,7 @@ from ackproof.base.processes import RunTag
 from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
 from ackproof.experiment.triggers import At
-from ackproof.faults.links.breaking import BITES_WITHIN_S
+from ackproof.faults.links.injection import BITES_WITHIN_S
 from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
 from ackproof.network import mesh as links

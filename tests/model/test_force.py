@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.faults.script.script import Script
+from ackproof.faults.script.spec import Script
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.clock import RunClock

@@ -186,7 +186,7 @@ def test_every_role_room_and_exit_code_has_its_row() -> None:
 
 def test_the_kind_of_fault_that_is_shown_is_one() -> None:
     (block,) = Page(DOCS / "contributing.md").of("python")
-    file = ROOT / "harness" / "ackproof" / "faults" / "links" / "detach.py"
+    file = ROOT / "harness" / "ackproof" / "faults" / "links" / "groups.py"
     assert block.text.strip() in file.read_text("utf-8")
 
 

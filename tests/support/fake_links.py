@@ -14,9 +14,8 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext, injection_of
-from ackproof.faults.links import breaking as links
+from ackproof.faults.injection import Aim, FaultContext, Holds, injection_of
+from ackproof.faults.links import injection as links
 from ackproof.network.mesh import (
     CLIENTS,
     BlackHole,

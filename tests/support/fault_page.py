@@ -30,13 +30,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 MARK = "<!-- Generated from here on: python tests/support/fault_page.py -->\n"
 _TITLES = {
     "processes": "Processes",
-    "crashes": "Crashes, starvation, the quorum",
+    "crashes": "Crashes and starvation",
+    "quorum": "Quorum of controllers",
     "clocks": "Clocks",
     "links": "Links",
     "requests": "Single requests",
     "disks": "Disks and power",
     "planned": "Planned work",
-    "rollouts": "Roll-outs",
+    "rolling": "Rolling restart and upgrade",
     "clients": "Clients",
     "zookeeper": "ZooKeeper",
     "command": "Your own commands",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Holds
 from ackproof.faults.life import Stage
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline

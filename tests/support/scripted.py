@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from ackproof.faults.script.acts import Acts
-from ackproof.faults.script.steps import Gate, StepSpec
+from ackproof.faults.script.spec import Gate, StepSpec
 from ackproof.network.requests.rules import Side
 from ackproof.plan import load
 from ackproof.plan.cases import cases
@@ -120,7 +120,7 @@ def found_out(lie: Lie, patch: pytest.MonkeyPatch, folder: Path, backend: str = 
     """Play a short script with it, and see that it is told."""
     name = f"ackproof.{lie.call}"
     patch.setattr(name, lie.spoilt(pkgutil.resolve_name(name)))
-    patch.setattr("ackproof.faults.script.play.SETTLED_WITHIN_S", 10.0)
+    patch.setattr("ackproof.faults.script.injection.SETTLED_WITHIN_S", 10.0)
     steps, failed = played(written(folder / "dud.yaml", *_SHORT), folder / "run", backend)
     assert lie.words in failed
     assert len(steps) == lie.told and (not steps or steps[-1].wrong)

@@ -1,7 +1,10 @@
-"""Faults. Each kind is one file, or one of its family's: what a file says of it, how it is done, who sees that it bit
-and that it is over, how it is healed, and what it comes to for a prediction.
+"""Faults: every kind, and how it is injected, confirmed, healed and seen to be healed.
 
-Belongs here too: the life of a fault (`life`), who carries it through (`driver`), whom it hits (`aim`), who holds which
-node (`holds`), how kinds are found (`registry`). Reading an experiment loads all of it, so that nothing here imports a
-heavy library when it is loaded. Does not belong here: what a fault means for a verdict (judge).
+A kind is one class in a file of its family: its fields in an experiment, its injection with witnesses, and what a
+prediction may count on. A family with several files has `spec` (fields), `injection` (how it is done), and files of
+kinds. Beside the kinds: whom a fault hits and which node it holds (`injection`), its life (`life`), who carries it
+through (`driver`), and how kinds are found (`registry`).
+
+Reading an experiment loads all of it, so no module here imports a heavy library when it is loaded. What a fault means
+for a verdict is not here, but in `judge`.
 """

@@ -32,8 +32,7 @@ from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import FREE_WITHIN_S
-from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
+from ackproof.faults.injection import FREE_WITHIN_S, Aim, Clients, FaultContext, Injection, injects
 from ackproof.network.wire import WireError
 
 SEEN_WITHIN_S: Final = 10.0

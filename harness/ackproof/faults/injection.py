@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -13,10 +17,10 @@ from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.experiment.case import Case
-from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Role
-from ackproof.faults.holds import Holds
+from ackproof.experiment.fault import FaultSpec, Grip
+from ackproof.experiment.roles import Members, Role, RoleKind
 from ackproof.faults.registry import import_all
+from ackproof.rundir.partition import TopicPartition, internal
 from ackproof.rundir.timeline import Timeline
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
@@ -196,3 +200,168 @@ def injection_of(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")
     return maker(fault, aim, context)
+
+
+RESOLVE_WITHIN_S: Final = 5.0
+"""How long a role may wait for a broker that answers."""
+CREATED_WITHIN_S: Final = 30.0
+"""How long it may wait for a topic of Kafka's own, which the brokers create when clients first need it."""
+
+
+def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    """The nodes that hold this role now; empty when nobody does. `order` is the draw of `Role.resolve`.
+
+    Raises `WaitTimeout` when no broker can tell who holds a partition, `Interrupted` when `stop` is set.
+    """
+    return role.find_nodes(lambda one: _holders(cluster, one, order, stop), cluster.spec.members.racks)
+
+
+def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    members = Members(
+        brokers=tuple(node.id for node in cluster.brokers()),
+        controllers=tuple(node.id for node in cluster.controllers()),
+    )
+    if role.topic is not None and role.partition is not None:
+        place = TopicPartition(role.topic, role.partition)
+        own = internal(place.topic)
+        state = wait_until(
+            lambda: cluster.topic_state([place.topic]).get(place),
+            what=f"a broker to say who holds {place}"
+            + (", created when clients first need it" if own else ""),
+            timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
+            stop=stop,
+        )
+        members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
+    if role.kind is RoleKind.CONTROLLER and role.node is None:
+        members = replace(members, active_controller=_controller(cluster, stop))
+    return role.resolve(members, _drawn(order, members.brokers))
+
+
+def _controller(cluster: Cluster, stop: Flag) -> int:
+    """The active controller, -1 none. With ZooKeeper there is none for a moment after it, or ZooKeeper, was gone."""
+
+    def told() -> tuple[int] | None:
+        found = cluster.controller()
+        return None if found is None else (found,)
+
+    now = told()
+    if now is None and cluster.spec.metadata.broker_controls:
+        with contextlib.suppress(WaitTimeout):
+            now = wait_until(
+                told, what="an active controller", timeout_s=RESOLVE_WITHIN_S, interval_s=0.05, stop=stop
+            )
+    return -1 if now is None else now[0]
+
+
+def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
+    """The draw, in ids that there are: those of a cluster that someone else runs need not count from 1."""
+    if set(order) <= set(brokers):
+        return order
+    ids = sorted(brokers)
+    return [ids[place - 1] for place in order if 0 < place <= len(ids)]
+
+
+FREE_WITHIN_S: Final = 3600.0
+"""The other fault has a time of its own to heal; this is beyond any."""
+LOOK_EVERY_S: Final = 0.01
+BACK_WITHIN_S: Final = 60.0
+"""So long after it was let go a node may still be on its way back: it starts, registers, is unfenced."""
+
+
+class Holds:
+    """Who holds what, over all faults of one run. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over: set[int] = set()
+        self._nodes: dict[int, threading.RLock] = {}
+        self._grips: dict[int, dict[int, Grip]] = {}
+        self._changes: dict[int, int] = {}
+        self._changed_at: dict[int, float] = {}
+        self._jumps: dict[int, dict[int, float]] = {}
+        self._assigned: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
+
+    @contextmanager
+    def acting_on(self, node: int) -> Iterator[None]:
+        """One fault at a time looks at this node and acts on what it saw."""
+        with self._lock:
+            lock = self._nodes.setdefault(node, threading.RLock())
+        with lock:
+            yield
+
+    def take(self, node: int, fault: int, grip: Grip) -> None:
+        """This fault wants the node like that from now on."""
+        with self._lock:
+            self._grips.setdefault(node, {})[fault] = grip
+            self._note_change(node)
+
+    def release(self, node: int, fault: int) -> None:
+        """This fault has no wish any more."""
+        with self._lock:
+            if self._grips.get(node, {}).pop(fault, None) is not None:
+                self._note_change(node)
+
+    def drop(self, fault: int) -> None:
+        """This fault's life has ended, well or badly: it wants no node any more."""
+        for node in list(self._grips):
+            self.release(node, fault)
+        with self._lock:
+            self._over.add(fault)
+
+    def is_over(self, fault: int) -> bool:
+        """Whether this fault's life has ended, well or badly."""
+        with self._lock:
+            return fault in self._over
+
+    def _note_change(self, node: int) -> None:
+        self._changes[node] = self._changes.get(node, 0) + 1
+        self._changed_at[node] = time.monotonic()
+
+    def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
+        """The numbers of the other faults that hold this node (in one of these ways; in any by default)."""
+        with self._lock:
+            held = self._grips.get(node, {})
+            return tuple(
+                sorted(one for one, grip in held.items() if one != fault and grip in (grips or Grip))
+            )
+
+    def changes(self, node: int) -> int:
+        """How often a hold on this node was taken or released: equal numbers, nobody touched it in between."""
+        with self._lock:
+            return self._changes.get(node, 0)
+
+    def returns(self, node: int) -> bool:
+        """Whether a fault let this node go a moment ago, so that it need not answer yet."""
+        with self._lock:
+            at = self._changed_at.get(node)
+            return at is not None and time.monotonic() - at < BACK_WITHIN_S
+
+    def jump(self, node: int, fault: int, by: float) -> None:
+        """This fault wants the node's clock so many seconds ahead of where the others have it; 0: no more."""
+        with self._lock:
+            self._jumps.setdefault(node, {})[fault] = by
+
+    def jumped(self, node: int) -> float:
+        """How far all faults together have set the node's clock off, in seconds."""
+        with self._lock:
+            return sum(self._jumps.get(node, {}).values())
+
+    def assign(self, place: TopicPartition, fault: int, replicas: tuple[int, ...]) -> None:
+        """This fault has asked for these replicas of the partition."""
+        with self._lock:
+            self._assigned[place] = fault, replicas
+
+    def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
+        """Which fault was the last to ask for replicas of the partition, and which; None: nobody has."""
+        with self._lock:
+            return self._assigned.get(place)
+
+    def await_free(self, node: int, fault: int, stop: Flag) -> None:
+        """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""
+        wait_until(
+            lambda: not self.others(node, fault),
+            what=f"the other faults on node {node} to heal",
+            timeout_s=FREE_WITHIN_S,
+            interval_s=LOOK_EVERY_S,
+            stop=stop,
+        )

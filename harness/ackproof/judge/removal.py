@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import InForce, settings_in_force
-from ackproof.faults.planned.set_config import SetConfig
+from ackproof.faults.planned.topics import SetConfig
 from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.evidence import Evidence

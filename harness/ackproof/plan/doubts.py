@@ -21,9 +21,9 @@ from ackproof.experiment.setting_effects import unknown_setting
 from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, After, At, When
 from ackproof.faults.command import CommandFault
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
-from ackproof.faults.links.detach import Detach
-from ackproof.faults.links.of_links import OfLinks
-from ackproof.faults.planned.set_config import SetConfig
+from ackproof.faults.links.groups import Detach
+from ackproof.faults.links.spec import OfLinks
+from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.faults.storm import Storm
 from ackproof.plan.diagnostics import Problems

@@ -13,9 +13,8 @@ from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext
+from ackproof.faults.injection import FaultContext, holders
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 

@@ -26,9 +26,7 @@ from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import At
-from ackproof.faults.aim import holders
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, holders, injection_of
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock

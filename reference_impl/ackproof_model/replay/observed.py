@@ -19,9 +19,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import settings_in_force
 from ackproof.faults.disks.slow_disk import SlowDisk
-from ackproof.faults.planned.elections import ElectUnclean
-from ackproof.faults.script.script import Script
-from ackproof.faults.script.steps import StepSpec
+from ackproof.faults.planned.partitions import ElectUnclean
+from ackproof.faults.script.spec import Script, StepSpec
 from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir

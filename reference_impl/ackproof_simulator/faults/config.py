@@ -7,9 +7,8 @@ from typing import ClassVar, Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.timing import configured
-from ackproof.faults.crashes.remove_controller import RemoveController
-from ackproof.faults.planned.recreate import Recreate
-from ackproof.faults.planned.set_config import SetConfig
+from ackproof.faults.planned.topics import Recreate, SetConfig
+from ackproof.faults.quorum import RemoveController
 from ackproof_reference.controller import clear_eligible, elect
 from ackproof_reference.election import Election
 from ackproof_reference.metadata import NO_LEADER

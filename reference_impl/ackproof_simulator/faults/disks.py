@@ -14,7 +14,7 @@ from ackproof.experiment.kafka import numbers
 from ackproof.faults.disks.log_dirs import FailLogDir, FullDisk, LogDirFault
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.slow_disk import SlowDisk
-from ackproof.faults.planned.move_log_dir import MoveLogDir
+from ackproof.faults.planned.partitions import MoveLogDir
 from ackproof.rundir.metadata import BrokerChanged
 from ackproof_reference.broker import with_checkpoint
 from ackproof_reference.controller import clear_eligible, fence

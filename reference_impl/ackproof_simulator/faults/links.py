@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ackproof.faults.links.named import FlapFault
-from ackproof.faults.links.of_links import CLIENTS, OfLinks
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
+from ackproof.faults.links.spec import CLIENTS, OfLinks
 from ackproof_simulator.clock import seconds
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.network import Connection

@@ -8,10 +8,10 @@ from typing import ClassVar, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.kafka import ELR, numbers
-from ackproof.faults.planned.elections import ElectPreferred, ElectUnclean
+from ackproof.faults.planned.decommission import Decommission
+from ackproof.faults.planned.partitions import ElectPreferred, ElectUnclean
 from ackproof.faults.planned.reassignments import CancelReassign, Move, Reassign
-from ackproof.faults.rollouts.decommission import Decommission
-from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
+from ackproof.faults.rolling import RollingRestart, Upgrade
 from ackproof.rundir.metadata import FeatureChanged
 from ackproof_reference.controller import cancel_reassignment, elect, reassign
 from ackproof_reference.election import Election

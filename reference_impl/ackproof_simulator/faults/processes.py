@@ -9,14 +9,11 @@ from typing import ClassVar
 
 from ackproof.experiment.kafka import numbers
 from ackproof.faults.clocks import ClockJump
-from ackproof.faults.crashes.crash_loop import CrashLoop
-from ackproof.faults.crashes.kill_starting import KillStarting
-from ackproof.faults.crashes.lose_quorum import LoseQuorum
-from ackproof.faults.crashes.out_of_memory import OutOfMemory
-from ackproof.faults.crashes.starve import Starve
-from ackproof.faults.disks.empty_disk import EmptyDisk
+from ackproof.faults.crashes import CrashLoop, KillStarting, OutOfMemory, Starve
+from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.faults.disks.power_loss import PowerLoss
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
+from ackproof.faults.quorum import LoseQuorum
 from ackproof.faults.zookeeper import ExpireSession
 from ackproof_reference.log import Log
 from ackproof_simulator.clock import SECOND, seconds

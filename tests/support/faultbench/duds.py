@@ -151,7 +151,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "crash_loop": Dud(
             "crash_loop: {target: follower(t/0), times: 3, up: 200ms}",
             "1 processes crashed, not 3",
-            {"ackproof.faults.crashes.crash_loop.CrashLoopInjection._crash_again": says(True)},
+            {"ackproof.faults.crashes.CrashLoopInjection._crash_again": says(True)},
             bites=True,
         ),
         "kill_starting": Dud(
@@ -160,13 +160,13 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "out_of_memory": Dud(
             "out_of_memory: {target: broker(1)}",
             "to be gone",
-            {"ackproof.faults.crashes.out_of_memory.OutOfMemoryInjection._fill": nothing},
+            {"ackproof.faults.crashes.OutOfMemoryInjection._fill": nothing},
             nightly=False,
         ),
         "starve": Dud(
             "starve: {target: broker(1)}",
             "stood still for 0%",
-            {"ackproof.faults.crashes.starve.StarveInjection._cycle": nothing},
+            {"ackproof.faults.crashes.StarveInjection._cycle": nothing},
         ),
         "lose_quorum": Dud("lose_quorum: {by: pause}", "to be stopped", {f"{_NODE}.pause": nothing}),
         "remove_controller": Dud(
@@ -211,7 +211,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "empty_disk": Dud(
             "empty_disk: {target: follower(t/0)}",
             "still has",
-            {"ackproof.faults.disks.empty_disk.empty_folder": nothing},
+            {"ackproof.faults.disks.disk.empty_folder": nothing},
         ),
         "power_loss": Dud(
             "power_loss: {target: follower(t/0), how: device}",

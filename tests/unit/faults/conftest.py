@@ -11,11 +11,10 @@ import pytest
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import FaultContext
-from ackproof.faults.links import breaking as links
+from ackproof.faults.injection import FaultContext, Holds
+from ackproof.faults.links import injection as links
 from ackproof.faults.links import named
-from ackproof.faults.links import witnesses as link_witnesses
+from ackproof.faults.links import spec as link_witnesses
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Timeline
@@ -37,7 +36,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
 def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
     monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
     monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.rollouts.rolling.STOPPED_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.rolling.STOPPED_WITHIN_S", 0.1)
     monkeypatch.setattr("ackproof.faults.processes.SHUTDOWN_WITHIN_S", 0.5)
     stands: list[Stand] = []
 

@@ -12,8 +12,8 @@ import pytest
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults import aim
-from ackproof.faults.aim import holders
+from ackproof.faults import injection as aim
+from ackproof.faults.injection import holders
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 1)

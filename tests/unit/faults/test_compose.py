@@ -24,13 +24,12 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults import clocks, injection
 from ackproof.faults.clocks import ClockJump
-from ackproof.faults.crashes.starve import Starve, StarveInjection
+from ackproof.faults.crashes import Starve, StarveInjection
 from ackproof.faults.disks.flip_bits import FlipBits, FlipBitsInjection
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.injection import Aim, FaultContext, Holds
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import Reassign, Reassignment
-from ackproof.faults.planned.set_config import ConfigChange, SetConfig
+from ackproof.faults.planned.topics import ConfigChange, SetConfig
 from ackproof.faults.processes import Pause, PauseInjection
 from ackproof.network.wire import Unreachable, kafka_python
 from ackproof.rundir.partition import TopicPartition
@@ -105,7 +104,8 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.2, "interval_s": 0.005})
+        within_s = words["timeout_s"] if words["timeout_s"] == injection.FREE_WITHIN_S else 0.2
+        return wait_until(look, **{**words, "timeout_s": within_s, "interval_s": 0.005})
 
     for module in (views, injection):
         monkeypatch.setattr(module, "wait_until", shortly)

@@ -22,16 +22,14 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import At
 from ackproof.faults import injection
-from ackproof.faults.crashes import lose_quorum as control
-from ackproof.faults.crashes import remove_controller as voters
-from ackproof.faults.crashes.lose_quorum import LoseQuorum
-from ackproof.faults.crashes.remove_controller import RemoveController
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext
-from ackproof.faults.planned import recreate, views
-from ackproof.faults.planned.recreate import Recreate
-from ackproof.faults.rollouts import rolling as rollouts
-from ackproof.faults.rollouts.rolling import Upgrade
+from ackproof.faults import quorum as control
+from ackproof.faults import quorum as voters
+from ackproof.faults import rolling as rollouts
+from ackproof.faults.injection import Aim, FaultContext, Holds
+from ackproof.faults.planned import topics, views
+from ackproof.faults.planned.topics import Recreate
+from ackproof.faults.quorum import LoseQuorum, RemoveController
+from ackproof.faults.rolling import Upgrade
 from ackproof.network.wire import Unreachable
 from ackproof.rundir.partition import TopicPartition
 from local_node import OnThisMachine
@@ -194,9 +192,9 @@ def test_a_topic_that_others_still_show_was_not_deleted(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (1, 2))}
-    monkeypatch.setattr(recreate.queries, "delete_topics", lambda link, topics, timeout_s: None)
-    monkeypatch.setattr(recreate.queries, "partitions", lambda link, topics: shown)
-    again = recreate.Recreation(Recreate(number=1, trigger=At(0.0), topic="t"), Aim(), _field(cluster))
+    monkeypatch.setattr(topics.queries, "delete_topics", lambda link, topics, timeout_s: None)
+    monkeypatch.setattr(topics.queries, "partitions", lambda link, topics: shown)
+    again = topics.Recreation(Recreate(number=1, trigger=At(0.0), topic="t"), Aim(), _field(cluster))
     with pytest.raises(FaultNotConfirmed, match="nothing to delete"):
         again.inject()
     cluster.ends = {PLACE: PartitionEnds(1, 0, 0, 9, 9, 9)}

@@ -18,8 +18,8 @@ from ackproof.experiment.triggers import At
 from ackproof.faults import injection
 from ackproof.faults.injection import Aim, FaultContext, injection_of
 from ackproof.faults.planned import views
-from ackproof.faults.planned.elections import ElectPreferred, ElectUnclean
-from ackproof.faults.rollouts.decommission import Decommission, DecommissionInjection
+from ackproof.faults.planned.decommission import Decommission, DecommissionInjection
+from ackproof.faults.planned.partitions import ElectPreferred, ElectUnclean
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
 

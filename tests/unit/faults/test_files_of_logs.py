@@ -20,11 +20,12 @@ from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
-from ackproof.faults.crashes import kill_starting
-from ackproof.faults.crashes.kill_starting import STARTED, KillStarting
+from ackproof.faults import crashes
+from ackproof.faults.crashes import STARTED, KillStarting
+from ackproof.faults.disks import disk as disk_module
 from ackproof.faults.disks import disk as disks
-from ackproof.faults.disks import empty_disk, log_files
-from ackproof.faults.disks.empty_disk import EmptyDisk
+from ackproof.faults.disks import log_files
+from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
 from ackproof.faults.injection import Aim, FaultContext, injection_of
@@ -204,13 +205,13 @@ def test_a_live_copy_is_as_old_as_is_asked(node: Node) -> None:
 def test_a_copy_that_is_not_whole_is_told(node: Node, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     emptied = _done(node, EmptyDisk, restore="live")
     if when == "never made":
-        monkeypatch.setattr(empty_disk, "copy_folder", lambda *_: None)
+        monkeypatch.setattr(disk_module, "copy_folder", lambda *_: None)
     emptied.inject()
     if when == "never made":
         with pytest.raises(FaultNotConfirmed, match="no whole copy"):
             emptied.confirm()
         return
-    monkeypatch.setattr(empty_disk, "copy_folder", lambda *_: None)
+    monkeypatch.setattr(disk_module, "copy_folder", lambda *_: None)
     with pytest.raises(FaultNotConfirmed, match="disk has 0 segments, 0 bytes, and its copy 2"):
         emptied.heal()
 
@@ -304,7 +305,7 @@ def test_it_was_killed_before_it_had_started(
 
 
 def test_one_that_says_nothing_was_not_seen_to_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kill_starting, "LOGS_WITHIN_S", 0.05)
+    monkeypatch.setattr(crashes, "LOGS_WITHIN_S", 0.05)
     node.lines = list(OLD)
     with pytest.raises(FaultNotConfirmed, match="node 1 to log that it starts"):
         _done(node, KillStarting).inject()

@@ -9,9 +9,9 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.links import breaking as links
+from ackproof.faults.links import injection as links
 from ackproof.faults.links.shaped import ROUNDS, Thin, ThrottleFault
-from ackproof.faults.links.witnesses import Look
+from ackproof.faults.links.spec import Look
 from ackproof.network.mesh import (
     Cut,
     Link,

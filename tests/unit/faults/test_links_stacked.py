@@ -10,7 +10,7 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import Grip
-from ackproof.faults.links import breaking as links
+from ackproof.faults.links import injection as links
 from ackproof.network.mesh import Cut, Delay, Effect, Link, LinkError, SlowClose, Throttle
 from fake_links import Ground, spec_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.faults.requests.witnesses import Closed, Late, Look, Told, Twice, Unanswered, Witness
+from ackproof.faults.requests.injection import Closed, Late, Look, Told, Twice, Unanswered, Witness
 from ackproof.network.requests.questions import Asked, How
 
 ANSWERED = Asked("answered", 0.003, 1)

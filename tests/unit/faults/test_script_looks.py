@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.faults.script.looks import notable
+from ackproof.faults.script.stage import notable
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered
 from ackproof.rundir.partition import TopicPartition
 

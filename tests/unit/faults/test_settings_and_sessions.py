@@ -21,13 +21,12 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults import clocks, injection, zookeeper
+from ackproof.faults import crashes as starving
 from ackproof.faults.clocks import ClockJump, ClockJumpInjection
-from ackproof.faults.crashes import starve as starving
-from ackproof.faults.crashes.starve import Starve, StarveInjection
-from ackproof.faults.holds import Grip, Holds
-from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.crashes import Starve, StarveInjection
+from ackproof.faults.injection import Aim, FaultContext, Grip, Holds
 from ackproof.faults.planned import views
-from ackproof.faults.planned.set_config import ConfigChange, SetConfig
+from ackproof.faults.planned.topics import ConfigChange, SetConfig
 from ackproof.faults.processes import Kill, KillInjection, Restart, RestartInjection
 from ackproof.faults.zookeeper import ExpireSession, ExpireSessionInjection
 from ackproof.network.wire import Unreachable

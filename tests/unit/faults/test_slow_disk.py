@@ -12,7 +12,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem
 from ackproof.experiment.fault import Grip
 from ackproof.faults.disks.slow_disk import Stutter, timed_fsync
-from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Holds
 
 STALL_S = 0.2
 

@@ -18,8 +18,7 @@ from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.triggers import At
 from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.injection import Aim, FaultContext, Holds
 from ackproof.faults.life import OVER
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import (

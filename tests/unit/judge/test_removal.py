@@ -17,8 +17,7 @@ from ackproof.experiment.promises import settings_in_force
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import After
 from ackproof.faults.clocks import ClockJump
-from ackproof.faults.planned.recreate import Recreate
-from ackproof.faults.planned.set_config import SetConfig
+from ackproof.faults.planned.topics import Recreate, SetConfig
 from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
 from ackproof.judge.removal import removals

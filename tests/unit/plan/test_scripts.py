@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackproof.faults.script.script import Script
-from ackproof.faults.script.steps import Gate, StateSpec
+from ackproof.faults.script.spec import Gate, Script, StateSpec
 from ackproof.plan import InvalidExperiment, Plan, describe
 from ackproof.plan.cases import case_from_json, case_to_json, cases
 from ackproof.rundir.timeline import ScriptState

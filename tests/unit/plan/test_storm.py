@@ -14,7 +14,7 @@ from ackproof.experiment.triggers import After
 from ackproof.faults.disks.log_dirs import FullDisk
 from ackproof.faults.processes import Kill, Pause
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.requests.on_link import OnLink
+from ackproof.faults.requests.spec import OnLink
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe

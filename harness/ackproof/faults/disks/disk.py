@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Final
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Final, Literal, NamedTuple, Self
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from pydantic import Field, model_validator
+
+from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import Duration, wrong
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, Complaints, Grip, NodeFault
+from ackproof.experiment.problems import Data
+from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.injection import FaultContext, SpecT
-from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
+from ackproof.faults.processes import GONE_WITHIN_S, STOPPED_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition, internal
 
 _START: Final = "start again"
@@ -103,3 +113,185 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
 
 def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
     return sorted({topic for node in nodes for topic, _ in node.disk.partitions() if not internal(topic)})
+
+
+class EmptyDisk(DiskFault):
+    """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day.
+
+    `restore: live` puts back a copy of its folders that was made while it ran, `age` before its end; `stopped` one that
+    was made when it had shut down (SIGTERM).
+    """
+
+    KIND = "empty_disk"
+    DONE = "left without data"
+    # Taken as a loss of power that nothing survived.
+    PER_NODE = Incidents(power_losses=1)
+    ENDS_NODES = True
+    SUMMARY = (
+        "End the process and empty its disk; it returns under the same id, with a copy if that is wanted."
+    )
+    HEALING = _START
+    HOLD_KEY = "restart_after"
+
+    restore: Literal["nothing", "live", "stopped"] = Field(
+        "nothing",
+        description="What it returns with: nothing, or a copy made while it ran, or when it had stopped.",
+    )
+    age: Duration = Field(
+        0.0, ge=0, le=60, description="How long the node runs on after a live copy of it was made."
+    )
+
+    @model_validator(mode="after")
+    def _only_a_live_copy_is_older(self) -> Self:
+        if self.age and self.restore != "live":
+            raise wrong("'age' goes with restore: live only; another copy is none of a running node")
+        return self
+
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+        """A cluster forgets everything with its only controller."""
+        cluster = experiment.cluster
+        if self.restore != "nothing" and experiment.backend == "model":
+            yield "restore", "disks of the model can be emptied, and hold no copy"
+        lone = cluster.controller_ids[0] if len(cluster.controller_ids) == 1 else None
+        for role in self.target.roles if lone is not None else ():
+            holds = role.kind is RoleKind.RACK and lone in role.reach(cluster.members)[0]
+            if holds or role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone:
+                which = f"may have the only controller, {lone}" if holds else "is the only controller"
+                yield (
+                    "target",
+                    f"{role} {which}: without its disk there is no cluster any more; aim at brokers",
+                )
+                return
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A broker: two controllers without a disk could be the end of the cluster."""
+        target = draw.role()
+        return {"target": "broker" if target.startswith("controller") else target}
+
+
+@injects(EmptyDisk)
+class EmptyDiskInjection(DiskInjection[EmptyDisk]):
+    """All that the node ever stored is gone. It is formatted again before its start, as a replaced machine would."""
+
+    def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._emptied: dict[int, int] = {}
+        self._copied: dict[int, Counted] = {}
+
+    def inject(self) -> str:
+        if self._restore == "live":
+            with self._alone():
+                self._must_live()
+                for node in self.nodes:
+                    self._copy(node)
+            self.context.stop.wait(self.fault.age)
+        how = self._strike(self._end, "SIGTERM" if self._restore == "stopped" else "SIGKILL")
+        self._until(NodeState.GONE, STOPPED_WITHIN_S)
+        for node in self.nodes:
+            if self._restore == "stopped":
+                self._copy(node)
+            self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))
+            for folder in node.disk.folders:
+                empty_folder(folder)
+        return f"{how}, and its disk emptied"
+
+    @property
+    def _restore(self) -> str:
+        return self.fault.restore
+
+    def _end(self, node: LocalNode) -> None:
+        if self._restore == "stopped":
+            self._terminate(node)
+        else:
+            node.kill()
+
+    def _copy(self, node: LocalNode) -> None:
+        for folder, copy in node.disk.copies.items():
+            copy_folder(folder, copy)
+        self._copied[node.id] = counted(node.disk.copies.values())
+
+    def confirm(self) -> str:
+        """Its process is gone and its folders hold nothing."""
+        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
+        for node in self.nodes:
+            left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
+            if left and set(left) - {folder.name for folder in node.disk.folders}:
+                raise self.unseen(f"{node.name} still has {', '.join(sorted(left)[:5])}")
+            if not self._emptied.get(node.id):
+                raise self.unseen(f"there was no log on {node.name}'s disk before")
+        counts = ", ".join(
+            f"{node.name} had {self._emptied[node.id]} segments{self._of_the_copy(node)}"
+            for node in self.nodes
+        )
+        return f"{witness}; its folders are empty ({counts})"
+
+    def _of_the_copy(self, node: LocalNode) -> str:
+        """What the copy has. Raises `FaultNotConfirmed` where it has no log, or it is no copy."""
+        if self._restore == "nothing":
+            return ""
+        there = counted(node.disk.copies.values())
+        if not there.segments or there != self._copied.get(node.id):
+            raise self.unseen(f"there is no whole copy of {node.name}'s disk")
+        return f", its copy has {there}"
+
+    def _mend(self, node: LocalNode) -> str:
+        if node.id not in self._emptied or (self._restore != "nothing" and node.id not in self._copied):
+            return ""
+        if self._restore == "nothing":
+            node.disk.lay()
+            return f"formatted {node.name}"
+        for folder, copy in node.disk.copies.items():
+            empty_folder(folder)  # it may have run again meanwhile
+            copy_folder(copy, folder)
+        there, copied = counted(node.disk.folders), self._copied.pop(node.id)
+        if there != copied:
+            raise self.unseen(f"{node.name}'s disk has {there}, and its copy {copied}")
+        node.disk.remove_copies()
+        return f"put the copy of {node.name}'s disk back: {there}"
+
+
+class Counted(NamedTuple):
+    """What lies in some folders."""
+
+    segments: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.segments} segments, {self.bytes} bytes"
+
+
+def counted(folders: Iterable[Path]) -> Counted:
+    """The logs in these, and the size of all files."""
+    sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return Counted(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy all files below a folder, of a running broker too: what vanishes meanwhile is passed over. Whose a file is
+    stays. Raises `AckproofError`."""
+    try:
+        for path in sorted(source.rglob("*")):
+            copy = target / path.relative_to(source)
+            with suppress(FileNotFoundError):
+                owner = path.stat()
+                if path.is_dir():
+                    copy.mkdir(parents=True, exist_ok=True)
+                else:
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(path, copy)
+                os.chown(copy, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        raise AckproofError(f"{source} could not be copied: {error}") from error
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove what is in a folder. Raises `AckproofError`."""
+    try:
+        for path in folder.iterdir():
+            if path.is_dir() and not os.path.ismount(path):
+                shutil.rmtree(path)
+            elif not path.is_dir():
+                path.unlink()
+    except OSError as error:
+        raise AckproofError(f"{folder} could not be emptied: {error}") from error

@@ -24,8 +24,7 @@ from ackproof.experiment.fault import Grip
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
-from ackproof.faults.holds import FREE_WITHIN_S, LOOK_EVERY_S
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import FREE_WITHIN_S, LOOK_EVERY_S, Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
 _RECORDS_FROM: Final = 61

@@ -13,18 +13,13 @@ from ackproof.base.units import wrong
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.links import OF_CONTROLLERS, Group, GroupField, between
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.links.of_links import Holders, OfLinks
-from ackproof.network.mesh import (
-    CLIENTS,
-    BlackHole,
-    Cut,
-    Effect,
-    Link,
-)
+from ackproof.faults.links.spec import Holders, OfLinks
+from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link
 
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
@@ -247,3 +242,21 @@ class BridgeFault(_OfGroups):
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         bridge = set(holders[self.over])
         return _sides_apart([_members(group, holders) - bridge for group in self.groups])
+
+
+class Detach(OfLinks, NodeFault):
+    """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
+
+    KIND = "detach"
+    DONE = "detached from the network"
+    SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
+    HEALING = "attach again"
+
+    def effect(self) -> Effect:
+        return BlackHole()
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        return apart(holders[self.target], "all", spec)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self.hold, exposure.aimed_at(self.targets))

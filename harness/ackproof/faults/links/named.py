@@ -22,9 +22,8 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.links.breaking import BITES_WITHIN_S, LinksInjection
-from ackproof.faults.links.of_links import Holders, OfLinks, names
-from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, Look
+from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection
+from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, Look, OfLinks, names
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 
 

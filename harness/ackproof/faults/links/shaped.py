@@ -17,8 +17,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.links.named import LinkFault
-from ackproof.faults.links.of_links import names
-from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness
+from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness, names
 from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.network.probe import OVERHEAD
 

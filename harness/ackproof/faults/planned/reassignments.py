@@ -15,9 +15,8 @@ from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, pl
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
+from ackproof.faults.injection import Aim, FaultContext, Holds, injects
+from ackproof.faults.planned.partitions import BrokerId, OfPartition, _OfPartition, missing_broker
 from ackproof.faults.planned.views import ask, find_views, put_back, views
 from ackproof.network.wire import WireError
 from ackproof.rundir.timeline import fault_name

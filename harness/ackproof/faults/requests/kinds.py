@@ -26,8 +26,7 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.requests.of_requests import OfRequests
-from ackproof.faults.requests.witnesses import (
+from ackproof.faults.requests.injection import (
     ANSWERS_WITHIN_S,
     Closed,
     Late,
@@ -36,6 +35,7 @@ from ackproof.faults.requests.witnesses import (
     Unanswered,
     Witness,
 )
+from ackproof.faults.requests.spec import OfRequests
 from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, answers
 from ackproof.network.requests.rules import Kind, Rule
 

@@ -3,61 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
-from ackproof.cluster.metadata.protocol import NotDecoded
-from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
-from ackproof.faults.injection import Clients
-from ackproof.faults.script.gates import Gates
-from ackproof.faults.script.looks import Decided, Looks
-from ackproof.faults.script.steps import Gate, StepSpec
+from ackproof.cluster.protocol import LocalNode, NodeState, local
+from ackproof.faults.script.spec import Gate, StepSpec
+from ackproof.faults.script.stage import Decided, Stage
 from ackproof.network.requests.rules import Side
-from ackproof.network.wire import Connection
 from ackproof.rundir.metadata import ConfigChanged
-
-
-class Until(Protocol):
-    """Wait until it sees something, which it returns. Raises `FaultNotConfirmed`."""
-
-    def __call__(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
-        """`what` in words."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where a script is played."""
-
-    cluster: Cluster
-    clients: Clients
-    gates: Gates
-    looks: Looks
-    until: Until
-    acks: str
-    """Of the producers."""
-
-    def node(self, broker: int) -> LocalNode:
-        """A broker's node."""
-        (node,) = local([self.cluster.node(broker)])
-        return node
-
-    def decided(self) -> Decided | None:
-        """What the controller has decided; None while its log cannot be read."""
-        try:
-            return self.looks.decided()
-        except (NotDecoded, OSError):
-            return None
-
-    def asked(self) -> Connection:
-        """Who passes on what operators ask for."""
-        link = self.cluster.admin_link()
-        if link is None:
-            raise FaultNotConfirmed("no broker is there to be asked")
-        return link
 
 
 class Acts:

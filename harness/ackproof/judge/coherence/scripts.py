@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ackproof.faults.script.script import Script
+from ackproof.faults.script.spec import Script
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.timeline import EventKind, ScriptStep, fault_name

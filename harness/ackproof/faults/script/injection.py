@@ -8,13 +8,13 @@ from typing import Any, Final
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState, local
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
-from ackproof.faults.script.acts import Acts, Stage
-from ackproof.faults.script.gates import Gates
-from ackproof.faults.script.looks import Looks, notable
-from ackproof.faults.script.script import ENDS, Script
-from ackproof.faults.script.steps import Gate, StateSpec, StepSpec
+from ackproof.faults.script.acts import Acts
+from ackproof.faults.script.spec import ENDS, Gate, Script, StateSpec, StepSpec
+from ackproof.faults.script.stage import Gates, Looks, Stage, notable
 from ackproof.network.requests.rules import Side
-from ackproof.rundir.metadata import MetadataRecord
+from ackproof.rundir.metadata import (
+    MetadataRecord,
+)
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ScriptState, ScriptStep
 

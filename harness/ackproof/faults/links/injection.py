@@ -16,10 +16,8 @@ from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.holds import FREE_WITHIN_S, Holds
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.links.of_links import SILENT, OfLinks, names
-from ackproof.faults.links.witnesses import Look, Unreachable
+from ackproof.faults.injection import FREE_WITHIN_S, Aim, FaultContext, Holds, Injection, injects
+from ackproof.faults.links.spec import SILENT, Look, OfLinks, Unreachable, names
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
 from ackproof.network.probe import Traffic
 from ackproof.rundir.timeline import fault_name

@@ -1,21 +1,28 @@
-"""What there is to be seen of a partition: on the controller's disk, on the brokers' disks, and by asking the brokers.
+"""Stage of a script: its gates at the request proxy, and what is seen on disks and by asking brokers.
 
-None of it asks the proxy. The controller's metadata log says who leads and who is in sync whatever the brokers know;
-the brokers' logs say how far they reach, whether their processes run or not; a broker's answer to ListOffsets with a
-leader epoch says which epoch its own replica is in (Partition.checkCurrentLeaderEpoch).
+The looks never ask the proxy. The controller's metadata log says who leads and who is in sync; the brokers' logs say
+how far they reach, whether their processes run or not; a broker's answer to ListOffsets with a leader epoch says which
+epoch its own replica is in (Partition.checkCurrentLeaderEpoch).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.injection import Clients
+from ackproof.faults.script.spec import Gate
+from ackproof.network.mesh import Link
+from ackproof.network.requests.links import RequestLinks
+from ackproof.network.requests.rules import Kind, Rule, Side
 from ackproof.network.wire import Connection, Question, WireError
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -187,3 +194,100 @@ def notable(
                 yield "partition", 0, f"the controller forgot who was eligible for {place.topic}"
             case _:
                 pass
+
+
+class Gates:
+    """The gates of one script. All raise `LinkError` where the proxy does not do as it is told."""
+
+    def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:
+        self._laid = laid
+        self._cluster = cluster
+        self._number = number
+        self._shut: dict[tuple[Gate, int, Side], Rule] = {}
+
+    def shut(self, gate: Gate, broker: int, side: Side) -> None:
+        """Hold it from the next frame on; nothing happens where it is held already."""
+        if (gate, broker, side) in self._shut:
+            return
+        links = (Link(broker, target) for target in self._targets(gate, broker))
+        ways = tuple(way for link in links for way in self._laid.ways(link, gate.api))
+        name = f"script-{self._number}-{gate}-{broker}-{side}"
+        rule = Rule(name, Kind.HOLD, side, gate.api.key, ways)
+        self._laid.lay(rule)
+        self._shut[gate, broker, side] = rule
+
+    def open(self, gate: Gate, broker: int) -> None:
+        """Let all pass, what is held first."""
+        for side in Side:
+            if (rule := self._shut.pop((gate, broker, side), None)) is not None:
+                self._laid.lift(rule.name)
+
+    def open_all(self) -> None:
+        """Open every gate."""
+        for gate, broker, _ in list(self._shut):
+            self.open(gate, broker)
+
+    def is_shut(self, gate: Gate, broker: int) -> bool:
+        """Whether its requests are held."""
+        return (gate, broker, Side.REQUEST) in self._shut
+
+    def held(self, gate: Gate, broker: int, side: Side) -> int:
+        """How many of its frames wait here."""
+        return sum(self._held(gate, broker, side).values())
+
+    def release(self, gate: Gate, broker: int, side: Side) -> bool:
+        """Let one frame go; whether there was one."""
+        rule = self._shut[gate, broker, side]
+        return any(
+            self._laid.proxy.release(rule.name, way)
+            for way, held in self._held(gate, broker, side).items()
+            if held
+        )
+
+    def _held(self, gate: Gate, broker: int, side: Side) -> dict[str, int]:
+        rule = self._shut.get((gate, broker, side))
+        return {} if rule is None else dict(self._laid.proxy.held().get(rule.name, {}))
+
+    def _targets(self, gate: Gate, broker: int) -> Iterable[int]:
+        if gate is Gate.FETCHES:
+            return [other for other in self._cluster.broker_ids if other != broker]
+        return self._cluster.controller_ids
+
+
+class Until(Protocol):
+    """Wait until it sees something, which it returns. Raises `FaultNotConfirmed`."""
+
+    def __call__(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
+        """`what` in words."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a script is played."""
+
+    cluster: Cluster
+    clients: Clients
+    gates: Gates
+    looks: Looks
+    until: Until
+    acks: str
+    """Of the producers."""
+
+    def node(self, broker: int) -> LocalNode:
+        """A broker's node."""
+        (node,) = local([self.cluster.node(broker)])
+        return node
+
+    def decided(self) -> Decided | None:
+        """What the controller has decided; None while its log cannot be read."""
+        try:
+            return self.looks.decided()
+        except (NotDecoded, OSError):
+            return None
+
+    def asked(self) -> Connection:
+        """Who passes on what operators ask for."""
+        link = self.cluster.admin_link()
+        if link is None:
+            raise FaultNotConfirmed("no broker is there to be asked")
+        return link

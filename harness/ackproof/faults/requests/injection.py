@@ -11,168 +11,126 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
-
-from pydantic import Field, model_validator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.units import Share, wrong
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.base import Whole
-from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
-from ackproof.experiment.fault import Complaints, FaultSpec
-from ackproof.experiment.links import APIS, Api, Flow, flows_of
-from ackproof.experiment.problems import Data
-from ackproof.experiment.roles import PartitionField
-from ackproof.experiment.spec import SystemUnderTest
+from ackproof.experiment.links import APIS, Api
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.links.breaking import AT_ONCE
-from ackproof.faults.links.of_links import names
-from ackproof.faults.requests.on_link import OnLink
-from ackproof.faults.requests.witnesses import Look, Witness
+from ackproof.faults.links.injection import AT_ONCE
+from ackproof.faults.links.spec import names
+from ackproof.faults.requests.spec import OfRequests
 from ackproof.network.mesh import CLIENTS, Link, LinkError
-from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.questions import NOWHERE, Asking, Named
-from ackproof.network.requests.rules import Counted, Rule
+from ackproof.network.requests.rules import Counted
 from ackproof.network.wire import WireError
 
-if TYPE_CHECKING:  # files are checked without what runs proxies
-    pass
+if TYPE_CHECKING:
+    from ackproof.network.requests.questions import Asked
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
 RUNS_WITHIN_S: Final = 1.0
 READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
+SpecT = TypeVar("SpecT", bound=OfRequests)
+SILENT_FOR_S: Final = 0.8
+"""How long an answer is waited for before it is called none: a node in good health takes 5 ms."""
+ANSWERS_WITHIN_S: Final = 2.0
 
 
-class OfRequests(OnLink):
-    """What all of them have in common that last."""
+class Look(NamedTuple):
+    """What came of the question, and of the control: one of another API at the same time."""
 
-    HEALING = "let all pass again"
-    IN_FORCE_S = 5.0
-    HOLD_KEY = "for"
-
-    ENDS_THEM: ClassVar[bool] = True
-    """Whether a question does not come to the node and back as long as it lasts."""
-
-    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
-    every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
-    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
-    topic: str | None = Field(
-        None, strict=True, description="Only those that name a partition of this topic."
-    )
-    partition: PartitionField | None = Field(
-        None, title="Partition", description="Only those that name this partition."
-    )
-
-    @model_validator(mode="after")
-    def _topic_or_partition(self) -> Self:
-        if self.topic is not None and self.partition is not None:
-            raise wrong("a topic or a partition, not both")
-        return self
-
-    @property
-    def place(self) -> tuple[str, int] | None:
-        """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
-        if self.partition is not None:
-            return self.partition.topic, self.partition.partition
-        return None if self.topic is None else (self.topic, -1)
-
-    def rule(self, ways: tuple[str, ...]) -> Rule:
-        """What the proxy is told to do on these ways, whatever partitions are named."""
-        raise NotImplementedError
-
-    @property
-    def names_nobody(self) -> bool:
-        """Whether its witness must see what befalls a partition although it speaks of all."""
-        return False
-
-    def witness(self) -> Witness:
-        """Who sees it."""
-        raise NotImplementedError
-
-    def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:
-        return Rule.of_json(
-            {
-                "name": f"fault-{self.number}",
-                "kind": kind,
-                "side": self.side,
-                "api": APIS[self.api].key,
-                "ways": list(ways),
-                "times": self.times,
-                "every": self.every,
-                "share": 1.0 if self.share is None else self.share,
-                "seed": self.number,
-                **more,
-            }
-        )
-
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
-        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
-        if self.place is not None and api.name not in NAMING:
-            there = ", ".join(NAMING)
-            say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
-        elif self.place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
-            say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
-        elif self.topic is not None and self.topic not in spec.topics:
-            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
-
-    @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Requests that are sent all the time, or their responses."""
-        link, api = draw.request()
-        return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
-
-    @property
-    def _where(self) -> str:
-        """The field that says of which partitions it speaks."""
-        return "topic" if self.topic is not None else "partition"
-
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Nor what another lets not come to the node, or not come back."""
-        same = isinstance(first, OfRequests) and (first.link, first.api) == (self.link, self.api)
-        if same and isinstance(first, OfRequests) and first.ENDS_THEM:
-            return f"leaves no {self.api} over {self.link}"
-        return super().at_odds(first, spec)
-
-    def planned(self, exposure: Exposure) -> Incidents:
-        """What a broker does not hear of controllers, and a follower not of its leader, as for links; else nothing."""
-        source, target = self.link.source, self.link.target
-        flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
-        if source is None:
-            return NOTHING
-        count = NOTHING
-        if Flow.CONTROLLERS in flows and self.api in _KEEPS_ALIVE:
-            count = exposure.noticed(self.hold, exposure.brokers(source))
-        if Flow.BROKERS in flows and self.api in _REPLICATES and exposure.lasts(self.hold, LAG):
-            most = min(max(map(exposure.brokers, (source, target))), exposure.replicas - 1)
-            count = count.most(Incidents(shrinks=most))
-        return count
-
-    def disturbs(self, producer: int) -> bool:
-        """What a connection of clients had on its way may be gone with it; other links carry nothing of producers."""
-        del producer
-        return self.link.source is None
+    asked: Asked
+    control: Asked
 
     def __str__(self) -> str:
-        of = f" of {self.partition or self.topic}" if self.place is not None else ""
-        what = f"{self.api} {self.side}s{of}"
-        few = f", {self.times} at most" if self.times is not None else ""
-        return f"{self.kind} {self.link} ({what}{few})"
+        error = f" with error {self.asked.error}" if self.asked.error else ""
+        return f"a question of it {self.asked}{error}; another {self.control.how}"
 
 
-_OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
-"""Connections on which Fetch is of the metadata log."""
-_KEEPS_ALIVE: Final = frozenset(
-    {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
-)
-"""Without these a broker is fenced, or knows no newer metadata."""
-_REPLICATES: Final = frozenset({"Fetch", "OffsetForLeaderEpoch", "ListOffsets", "ApiVersions"})
-"""Without these a follower falls behind."""
-SpecT = TypeVar("SpecT", bound=OfRequests)
+@dataclass(frozen=True)
+class Witness:
+    """Of a link on which nothing is done: the question arrives once, and is answered."""
+
+    word: str = "passes"
+    timeout_s: float = ANSWERS_WITHIN_S
+    look_after_s: float | None = None
+    """When it is looked whether the question has arrived; None: at the end."""
+    wanted: int = 1
+    """How often the question is to arrive."""
+    later_s: float = 0.0
+    """By how much the last of these comes later."""
+
+    def sees(self, look: Look) -> bool:
+        """Whether it shows."""
+        return look.control.answered and look.asked.answered
+
+
+@dataclass(frozen=True)
+class Unanswered(Witness):
+    """Of what is held or lost: nothing comes back, and it arrived at the node only if it is the answer that is."""
+
+    timeout_s: float = SILENT_FOR_S
+    arrives: bool = field(kw_only=True)
+
+    def sees(self, look: Look) -> bool:
+        return (
+            look.control.answered and look.asked.how == "silent" and bool(look.asked.arrived) is self.arrives
+        )
+
+
+@dataclass(frozen=True)
+class Closed(Witness):
+    """Of connections that are closed."""
+
+    def sees(self, look: Look) -> bool:
+        return look.control.answered and look.asked.how == "closed"
+
+
+@dataclass(frozen=True)
+class Late(Witness):
+    """Of what comes so many seconds later, at least; after half of them it has arrived if its answer is late."""
+
+    least_s: float = field(kw_only=True)
+    arrives: bool = field(kw_only=True)
+
+    def sees(self, look: Look) -> bool:
+        asked, control = look
+        # Between two looks at the kernel's tables: a shorter time tells nothing of where it is.
+        placed = self.look_after_s is None or bool(asked.arrived) is self.arrives
+        return (
+            control.answered and asked.answered and control.seconds < self.least_s <= asked.seconds and placed
+        )
+
+
+@dataclass(frozen=True)
+class Told(Witness):
+    """Of what is answered with this error, before the question arrives or in place of what the node answered."""
+
+    code: int = field(kw_only=True)
+    arrives: bool = field(kw_only=True)
+
+    def sees(self, look: Look) -> bool:
+        asked = look.asked
+        if not (look.control.answered and asked.answered and asked.error == self.code):
+            return False
+        return bool(asked.arrived) is self.arrives
+
+
+@dataclass(frozen=True)
+class Twice(Witness):
+    """Of what is sent twice: so often it arrives, the second time no sooner than it should, and one answer comes."""
+
+    wanted: int = 2
+
+    def sees(self, look: Look) -> bool:
+        asked = look.asked
+        arrived = asked.arrived == self.wanted and asked.arrived_s >= self.later_s
+        return look.control.answered and asked.answered and arrived
 
 
 @injects(OfRequests)

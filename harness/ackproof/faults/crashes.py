@@ -1,0 +1,360 @@
+"""A process crashes and is started, again and again.
+
+The witness is the operating system: each process is gone, another runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import Duration
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.base import Whole
+from ackproof.experiment.exposure import Exposure, Incidents
+from ackproof.experiment.fault import Grip
+from ackproof.experiment.roles import Role, refuse_controllers
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
+
+
+class CrashLoop(OfProcesses):
+    """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
+
+    KIND = "crash_loop"
+    DONE = "crashed again and again"
+    PER_NODE = Incidents(kills=1)
+    ENDS_NODES = True
+    SUMMARY = "End the process at once and start it, again and again; at last it stays up."
+
+    times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
+    up: Duration = Field(0.5, description="How long each process lives before it crashes.")
+
+    def observed(self, nodes: int) -> Incidents:
+        return super().observed(nodes * self.times)
+
+
+@injects(CrashLoop)
+class CrashLoopInjection(ProcessInjection[CrashLoop]):
+    """The first crash is the injection; the others are its way to the end."""
+
+    def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._crashed: list[int | None] = []
+
+    def inject(self) -> str:
+        """Crash for the first time."""
+        return self._crash()
+
+    def _crash(self) -> str:
+        pids = [node.pid for node in self.nodes]
+        did = self._strike(lambda node: node.kill(), "SIGKILL")
+        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._crashed += pids
+        return did
+
+    def heal(self) -> str:
+        """Start, and crash again; the last start stays."""
+        crashes = 1
+        while self._crashed and crashes < self.fault.times:
+            self._start_the_dead()
+            self._let_run(self.fault.up)
+            if self._crash_again():
+                crashes += 1
+        return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
+
+    def _crash_again(self) -> bool:
+        """Whether it could: a node that another fault has, or that this one is to start yet, crashes later."""
+        for node in self.nodes:
+            self.holds.await_free(node.id, self.fault.number, self.context.stop)
+            if node.state() is NodeState.GONE:
+                return False
+        self._crash()
+        return True
+
+    def confirm_healed(self) -> str:
+        """As many processes as were asked for are gone, and another serves."""
+        if self.refused:
+            return self._until_ready()
+        lived = {pid for pid in self._crashed if pid is not None}
+        if len(lived) != self.fault.times * len(self.nodes):
+            raise self.unseen(f"{len(lived)} processes crashed, not {self.fault.times}")
+        return f"/proc: {len(lived)} processes are gone; {self._until_ready()}"
+
+
+STARTED: Final = "Kafka startTimeMs"
+"""What Kafka logs when a start is through (AppInfoParser), of every release and role."""
+LOGS_WITHIN_S: Final = 30.0
+_TAIL_LINES: Final = 300
+
+
+class KillStarting(OfProcesses):
+    """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
+
+    KIND = "kill_starting"
+    DONE = "killed while starting"
+    PER_NODE = Incidents(kills=2)
+    ENDS_NODES = True
+    SUMMARY = "End the process, start it, and end it again before it has started."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
+
+    up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
+
+
+@injects(KillStarting)
+class KillStartingInjection(ProcessInjection[KillStarting]):
+    """Killed, started, and killed while it starts."""
+
+    def __init__(self, fault: KillStarting, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._last_line: dict[int, str] = {}
+
+    def inject(self) -> str:
+        self._strike(lambda node: node.kill(), "SIGKILL")
+        self._until(NodeState.GONE, GONE_WITHIN_S)
+        for node in self.nodes:
+            self._last_line[node.id] = (self._log(node) or [""])[-1]
+            node.start()
+            self.seen(
+                lambda node=node: self._since(node),  # type: ignore[misc]
+                f"node {node.id} to log that it starts",
+                state=lambda node=node: node.state().value,  # type: ignore[misc]
+                within_s=LOGS_WITHIN_S,
+            )
+            self._let_run(self.fault.up)
+            node.kill()
+        return f"SIGKILL to {self._names()}, and again {self.fault.up:g} s after the first line of its start"
+
+    def confirm(self) -> str:
+        """It is gone, and its log begins a start which it does not end."""
+        gone = super().confirm()
+        for node in self.nodes:
+            if any(STARTED in line for line in self._since(node)):
+                raise self.unseen(f"node {node.id} had started before it was killed")
+        return f"{gone}; its log begins a start and does not end it"
+
+    @staticmethod
+    def _log(node: LocalNode) -> list[str]:
+        """Lines of its log, not of what its JVM printed, which stand at the end however old they are."""
+        return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
+
+    def _since(self, node: LocalNode) -> list[str]:
+        """What it logged since its death."""
+        lines = self._log(node)
+        last = self._last_line[node.id]
+        if last not in lines:
+            return lines
+        return lines[len(lines) - lines[::-1].index(last) :]
+
+
+OOM: Final = "java.lang.OutOfMemoryError"
+REQUEST_BYTES: Final = 100 << 20
+"""socket.request.max.bytes: more is refused."""
+OUT_WITHIN_S: Final = 20.0
+LAST_WORDS_WITHIN_S: Final = 3.0
+
+
+class OutOfMemory(OfProcesses):
+    """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
+
+    Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
+    """
+
+    KIND = "out_of_memory"
+    DONE = "run out of memory"
+    PER_NODE = Incidents(kills=1)
+    ENDS_NODES = True
+    SUMMARY = "Fill a broker's heap with announced requests until its JVM ends."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
+
+    @field_validator("target")
+    @classmethod
+    def _with_clients(cls, value: Role) -> Role:
+        return refuse_controllers(value, "takes no requests of clients")
+
+
+@injects(OutOfMemory)
+class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
+    """Requests are announced whose sizes add up to more than the heap; the broker allocates each at once."""
+
+    def __init__(self, fault: OutOfMemory, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._said: dict[int, int] = {}
+
+    def inject(self) -> str:
+        self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
+        number = 2 + self.context.cluster.spec.heap // REQUEST_BYTES
+        self._strike(lambda node: node.expect_end(), "requests")
+        for node in self.nodes:
+            self._fill(node, number)
+        return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"
+
+    def _fill(self, node: LocalNode, number: int) -> None:
+        address = self.context.cluster.client_addresses()[node.id]
+        with contextlib.ExitStack() as stack:
+            for _ in range(number):
+                try:
+                    link = stack.enter_context(socket.create_connection((address.host, address.port), 2.0))
+                    link.sendall(REQUEST_BYTES.to_bytes(4, "big") + b"\0")
+                except OSError:
+                    break  # it has ended already, or this shows in the confirmation
+            with contextlib.suppress(WaitTimeout):
+                wait_until(
+                    lambda: node.state() is NodeState.GONE,
+                    what=f"node {node.id} to run out of memory",
+                    timeout_s=OUT_WITHIN_S,
+                    stop=self.context.stop,
+                )
+
+    def confirm(self) -> str:
+        """The process is gone, and said why."""
+        gone = super().confirm()
+        for node in self.nodes:
+            try:
+                # what a container printed is known a moment after its end
+                wait_until(
+                    lambda node=node: node.log_tail(_TAIL_LINES).count(OOM) > self._said[node.id],  # type: ignore[misc]
+                    what=f"the last words of node {node.id}",
+                    timeout_s=LAST_WORDS_WITHIN_S,
+                )
+            except WaitTimeout as error:
+                raise self.unseen(f"node {node.id} ended, and not by {OOM}") from error
+        return f"{gone}; its last words: {OOM}"
+
+
+PERIOD_S: Final = 0.1
+LOOK_S: Final = 1.5
+"""How long the witness looks."""
+LOOK_EVERY_S: Final = 0.003
+MUCH: Final = 0.6
+"""The part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Starve(OfProcesses):
+    """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
+
+    KIND = "starve"
+    DONE = "starved of processor time"
+    GRIP = Grip.SLOW
+    SUMMARY = "Let the process run for a share of the time only, ten times a second."
+    HEALING = "let it run"
+    HOLD_KEY = "for"
+
+    share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
+
+
+@injects(Starve)
+class StarveInjection(ProcessInjection[Starve]):
+    """One thread stops and continues the nodes; healed by its end, with all nodes running."""
+
+    def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pids = {node.id: node.pid for node in self.nodes}
+        self._changes: dict[int, int] = {}
+
+    def inject(self) -> str:
+        self._strike(lambda _: None, "a cycle")
+        self._changes = {node.id: self.holds.changes(node.id) for node in self.nodes}
+        self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
+        self._thread.start()
+        return f"SIGSTOP and SIGCONT to {self._names()} every {PERIOD_S * 1000:g} ms, {self.fault.share:.0%} running"
+
+    def _cycle(self) -> None:
+        try:
+            while not self._over.is_set() and not self.context.stop.is_set():
+                for node in self.nodes:
+                    node.pause()
+                self._over.wait(PERIOD_S * (1 - self.fault.share))
+                self._let_go_on()
+                self._over.wait(PERIOD_S * self.fault.share)
+        finally:
+            self._let_go_on()
+
+    def _let_go_on(self) -> None:
+        """Continue them, but those that another fault wants to stand still."""
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                if not self.holds.others(node.id, self.fault.number, Grip.STILL):
+                    node.resume()
+
+    def confirm(self) -> str:
+        """It stands still for most of the rest of the time, and takes no more CPU time than its share."""
+        stopped, cpu = self._look()
+        wanted = (1 - self.fault.share) * MUCH
+        for node in self.nodes:
+            if stopped[node.id] < wanted:
+                raise self.unseen(
+                    f"node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
+                    f"not for {1 - self.fault.share:.0%}"
+                )
+        return "/proc: " + "; ".join(
+            f"node {node.id} stands still for {stopped[node.id]:.0%} of the time, CPU time {cpu[node.id]:.2f} s "
+            f"in {LOOK_S:g} s"
+            for node in self.nodes
+        )
+
+    def heal(self) -> str:
+        if self._thread is None:
+            return "nothing to undo"
+        self._over.set()
+        self._thread.join()
+        other = [node.id for node in self.nodes if node.pid != self._pids[node.id]]
+        # One that another fault ended is that fault's doing.
+        lost = [node for node in other if self.holds.changes(node) == self._changes[node]]
+        for node in self.nodes:
+            self.holds.release(node.id, self.fault.number)
+        if lost:
+            raise FaultNotConfirmed(f"starve did not hold: node {lost[0]} is another process by now")
+        ended = f"; the process of node {', '.join(map(str, other))} had ended" if other else ""
+        return f"SIGCONT to {self._names()}{ended}"
+
+    def confirm_healed(self) -> str:
+        """It never stands still, and answers."""
+        if self.refused:
+            return self._until_ready()
+        stopped, _ = self._look()
+        for node in self.nodes:
+            if stopped[node.id] and not self.holds.others(node.id, self.fault.number):
+                raise self.unseen(f"node {node.id} still stands still at times")
+        return f"/proc: {self._names()} never stands still; {self._until_ready()}"
+
+    def _look(self) -> tuple[dict[int, float], dict[int, float]]:
+        """By node: the share of looks that found it stopped, and the seconds of CPU time that it took."""
+        before = {node.id: _cpu_s(node.pid) for node in self.nodes}
+        still = dict.fromkeys(before, 0)
+        looks = 0
+        end = time.monotonic() + LOOK_S
+        while time.monotonic() < end and not self.context.stop.wait(LOOK_EVERY_S):
+            looks += 1
+            for node in self.nodes:
+                still[node.id] += node.state() is NodeState.STOPPED
+        cpu = {node.id: _cpu_s(node.pid) - before[node.id] for node in self.nodes}
+        return {node: count / max(1, looks) for node, count in still.items()}, cpu
+
+
+def _cpu_s(pid: int | None) -> float:
+    """CPU seconds that a process has taken so far, of itself and the kernel for it; 0 when it is gone."""
+    try:
+        fields = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        )
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,0 +1,309 @@
+"""What planned work on one partition has in common: asked for at one broker, witnessed at another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias, TypeVar
+
+from pydantic import Field, field_validator
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster import admin
+from ackproof.cluster.admin import Election
+from ackproof.cluster.protocol import LocalNode, PartitionState, local
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
+from ackproof.experiment.problems import Data
+from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind, refuse_controllers
+from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.planned.views import Views, ask_for_one, find_views, state_at, state_of, views
+from ackproof.rundir.partition import TopicPartition
+
+UNCLEAN: Final = "unclean.leader.election.enable"
+BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
+
+
+class OfPartition(FaultSpec):
+    """Planned work on one partition."""
+
+    partition: PartitionField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Its preferred leader: somebody always is, also while nobody leads."""
+        return (Role(RoleKind.PREFERRED_LEADER, self.partition.topic, self.partition.partition),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition}"
+
+
+def missing_broker(spec: SystemUnderTest, broker: int) -> str:
+    """That there is no such broker."""
+    last = spec.cluster.broker_ids[-1]
+    return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
+
+
+PlannedT = TypeVar("PlannedT", bound=OfPartition)
+
+
+class _OfPartition(Injection[PlannedT]):
+    """What planned work on one partition has in common."""
+
+    def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.place = TopicPartition(*fault.partition)
+        self.views: Views | None = None
+        self._before: PartitionState | None = None
+
+    @property
+    def before(self) -> PartitionState:
+        """The partition as it was when the work began."""
+        if self._before is None:
+            raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
+        return self._before
+
+    def _look(self) -> Views:
+        """Note what there is, and who is asked and who witnesses."""
+        self._before = state_of(self.context, self.place)
+        self.views = views(self.context)
+        return self.views
+
+    def _witness(self) -> PartitionState | None:
+        """The partition as another broker than the asked one shows it. One that was restarted is looked up anew."""
+        look = find_views(self.context)
+        return None if look is None else state_at(look.witness_link, self.place)
+
+    def _await_leader(self) -> str:
+        """Wait until the leader answers for its partition."""
+        ends = self.seen(
+            lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
+            f"the leader of {self.place} to answer for it",
+        )
+        return (
+            f"protocol: broker {ends.leader} answers as leader of {self.place} in epoch {ends.leader_epoch}"
+        )
+
+
+_ELECTION_NOT_NEEDED: Final = 84
+
+
+class ElectPreferred(OfPartition):
+    """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
+
+    KIND = "elect_preferred"
+    SUMMARY = "Make the first assigned replica of a partition its leader; another must lead before."
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Of any partition."""
+        return {"partition": draw.other_place()}
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return Incidents(preferred=1, hand_overs=1)
+
+
+class ElectUnclean(OfPartition):
+    """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
+
+    It takes place whatever unclean.leader.election.enable says, and what only the old leader had is gone.
+    """
+
+    KIND = "elect_unclean"
+    SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
+
+    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
+        """As if the topic allowed it."""
+        return {UNCLEAN: "true"} if topic == self.partition.topic else {}
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return Incidents(unclean=1)
+
+
+class _Elected(_OfPartition[PlannedT]):
+    """What both elections have in common."""
+
+    ELECTION = Election.PREFERRED
+
+    def inject(self) -> str:
+        """Ask for the election."""
+        self._look()
+        self._must_change_something()
+        asked = ask_for_one(
+            self.context, lambda link: admin.elect(link, self.place, self.ELECTION), _ELECTION_NOT_NEEDED
+        )
+        return f"asked broker {asked} for a {self.ELECTION.name.lower()} election of {self.place}"
+
+    def _must_change_something(self) -> None:
+        raise NotImplementedError
+
+    def _is_elected(self, state: PartitionState) -> bool:
+        raise NotImplementedError
+
+    def confirm(self) -> str:
+        """Another broker shows another leader, in a newer epoch."""
+        before = self.before
+        after = self.seen(
+            lambda: (
+                (
+                    (state := self._witness())
+                    and state.leader_epoch > before.leader_epoch
+                    and self._is_elected(state)
+                    and state
+                )
+                or None
+            ),
+            f"another broker to show a new leader of {self.place}",
+            state=lambda: str(self._witness()),
+        )
+        return (
+            f"metadata of {views(self.context).name}: leader of {self.place} {before.leader} → {after.leader}, "
+            f"epoch {before.leader_epoch} → {after.leader_epoch}, ISR before {list(before.isr)}"
+        )
+
+    def confirm_healed(self) -> str:
+        """The leader answers."""
+        return self._await_leader()
+
+
+@injects(ElectPreferred)
+class PreferredElection(_Elected[ElectPreferred]):
+    """The first assigned replica is made leader."""
+
+    def _must_change_something(self) -> None:
+        before = self.before
+        preferred = before.replicas[0]
+        if before.leader == preferred:
+            raise FaultNotConfirmed(
+                f"broker {preferred}, the preferred leader, leads {self.place} already: nothing to elect"
+            )
+        if preferred not in before.isr:
+            raise FaultNotConfirmed(
+                f"broker {preferred}, the preferred leader of {self.place}, is not in sync {list(before.isr)}"
+            )
+
+    def _is_elected(self, state: PartitionState) -> bool:
+        return state.leader == self.before.replicas[0]
+
+
+@injects(ElectUnclean)
+class UncleanElection(_Elected[ElectUnclean]):
+    """Any live replica is made leader of a partition that has none."""
+
+    ELECTION = Election.UNCLEAN
+
+    def _must_change_something(self) -> None:
+        if self.before.leader >= 0:
+            raise FaultNotConfirmed(
+                f"broker {self.before.leader} leads {self.place}: an unclean election takes a leaderless partition"
+            )
+
+    def _is_elected(self, state: PartitionState) -> bool:
+        if state.leader in self.before.isr:
+            raise FaultNotConfirmed(
+                f"broker {state.leader} came to lead {self.place} and was in sync {list(self.before.isr)}: "
+                "that election was clean"
+            )
+        return state.leader >= 0
+
+
+MOVED_WITHIN_S: Final = 60.0
+
+
+class MoveLogDir(FaultSpec):
+    """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
+
+    KIND = "move_log_dir"
+    PER_NODE = NOTHING
+    SUMMARY = "Move replicas of a partition to another log dir of the same broker."
+    ASKS = frozenset({Ability.DISKS})
+    OVER = WHERE_IT_RUNS
+
+    partition: PartitionField
+    target: RoleField
+
+    @field_validator("target")
+    @classmethod
+    def _brokers_only(cls, value: Role) -> Role:
+        return refuse_controllers(value, "holds no partitions")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        return (self.target,)
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        """There is another log dir."""
+        if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
+            say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} of {self.target}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Of a replica, where there are several log dirs."""
+        place = draw.other_place()
+        return {"partition": place, "target": f"leader({place})"}
+
+
+@injects(MoveLogDir)
+class LogDirMove(Injection[MoveLogDir]):
+    """Each replica goes from the log dir that holds it to the next."""
+
+    def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
+        self.place = TopicPartition(*fault.partition)
+        self._before: dict[int, tuple[Path, ...]] = {}
+
+    def inject(self) -> str:
+        did = []
+        for node in self.nodes:
+            link = self.context.cluster.running_links().get(node.id)
+            if link is None:
+                raise FaultNotConfirmed(f"broker {node.id} does not run: nothing to move")
+            dirs = admin.log_dirs(link)
+            holding = [path for path, replicas in dirs.items() if self.place in replicas]
+            others = sorted(path for path in dirs if path not in holding)
+            if not holding or not others:
+                raise FaultNotConfirmed(f"broker {node.id} holds no replica of {self.place} that could move")
+            before = self._on_disk(node)
+            admin.move_log_dir(link, self.place, others[0])
+            self._before[node.id] = before
+            did.append(f"broker {node.id}: {Path(holding[0]).name} → {Path(others[0]).name}")
+        return f"asked for the move of {self.place} at {', '.join(did)}"
+
+    def confirm(self) -> str:
+        """The partition's folder is in another log dir."""
+        said = []
+        for node in self.nodes:
+            before = self._before[node.id]
+            now = self.seen(
+                lambda node=node, before=before: (  # type: ignore[misc]
+                    found if len(found := self._on_disk(node)) == 1 and found != before else None
+                ),
+                f"the folder of {self.place} to be in another log dir of broker {node.id}",
+                state=lambda node=node: str(list(map(str, self._on_disk(node)))),  # type: ignore[misc]
+                within_s=MOVED_WITHIN_S,
+            )
+            said.append(f"broker {node.id}: {now[0].parent.name}, before {before[0].parent.name}")
+        return f"disk: the folder of {self.place} is at " + "; ".join(said)
+
+    def confirm_healed(self) -> str:
+        """The replicas that moved are in sync."""
+        moved = {node.id for node in self.nodes}
+        self.seen(
+            lambda: (
+                (state := self.context.cluster.topic_state([self.place.topic]).get(self.place)) is not None
+                and moved <= set(state.isr)
+            ),
+            f"the replicas of {self.place} that moved to be in sync",
+        )
+        return f"metadata: broker {', '.join(map(str, sorted(moved)))} in the ISR of {self.place}"
+
+    def _on_disk(self, node: LocalNode) -> tuple[Path, ...]:
+        """The folders of the partition on this broker, in whatever log dir."""
+        name = f"{self.place.topic}-{self.place.partition}"
+        return tuple(folder / name for folder in node.disk.log_dirs if (folder / name).is_dir())

@@ -1,0 +1,236 @@
+"""Faults of requests in a file: an API on a link, and which of its requests are hit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import Share, unknown, wrong
+from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.backends import REQUESTS, Ability, Need
+from ackproof.experiment.base import Whole
+from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
+from ackproof.experiment.fault import Complaints, FaultSpec, Grip
+from ackproof.experiment.links import APIS, Flow, LinkField, flows_of
+from ackproof.experiment.problems import Data
+from ackproof.experiment.roles import SEVERAL, PartitionField, Role
+from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.injection import Aim
+from ackproof.faults.links.spec import exists
+from ackproof.network.mesh import CLIENTS, Link
+from ackproof.network.requests.contents import NAMING
+from ackproof.network.requests.rules import Rule
+
+if TYPE_CHECKING:  # files are checked without what runs proxies
+    from ackproof.faults.requests.injection import Witness
+    from ackproof.network.requests.links import RequestLinks
+
+SideWord: TypeAlias = Literal["request", "response"]
+
+
+def _read_api(value: object) -> object:
+    if not isinstance(value, str):
+        raise wrong("expected the name of one of Kafka's APIs, such as Produce")
+    if value not in APIS:
+        raise unknown("API", list(APIS), value)
+    return value
+
+
+ApiField: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_read_api),
+    WithJsonSchema({"type": "string", "title": "API", "enum": list(APIS)}),
+]
+
+
+class OnLink(FaultSpec):
+    """What names requests of an API on a link."""
+
+    ASKS = frozenset({Ability.REQUESTS})
+    NEEDS = frozenset(REQUESTS)
+    OVER = frozenset({Grip.SLOW})
+    NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
+    NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
+
+    link: LinkField
+    api: ApiField = Field(description="The API whose requests or responses it befalls.")
+    side: SideWord = Field("request", description="What asks, or what answers.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        return self.link.roles
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        links = self.link.needs()
+        return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        if not say.sound(("link",), ("api",), cluster=True):
+            return
+        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        mixed = [role for role in self.link.roles if len(role.sides()) > 1 and not spec.cluster.combined]
+        if mixed:
+            why = "has brokers and controllers, and each kind has requests of its own"
+            say.report(("link",), f"{mixed[0]} {why}: list nodes of one kind, such as {SEVERAL}")
+        elif not flows:
+            say.report(("link",), "controllers that are not brokers open no connections to brokers")
+        elif not flows & api.flows:
+            there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
+            sent = " and ".join(sorted(api.flows))
+            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
+        elif not api.sent_in(spec.cluster.kafka.version):
+            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
+        elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
+            say.report(("side",), "with acks=0 no Produce request is answered")
+        else:
+            self.check_more(spec, say)
+
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        """Say what else does not fit, where these requests are sent."""
+
+    def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
+        """The links that it names, as roles are held now. Raises `FaultNotConfirmed` for none."""
+        source = self.link.source
+        starts = [CLIENTS] if source is None else aim.numbers[source]
+        every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
+        links = tuple(sorted(link for link in set(every) if exists(cluster.spec, link)))
+        if not links:
+            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
+        return links
+
+    def laid(self, cluster: Cluster) -> RequestLinks:
+        """What touches requests there. Raises `FaultNotConfirmed` for nothing."""
+        if cluster.requests is None:
+            raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
+        return cluster.requests
+
+
+class OfRequests(OnLink):
+    """What all of them have in common that last."""
+
+    HEALING = "let all pass again"
+    IN_FORCE_S = 5.0
+    HOLD_KEY = "for"
+
+    ENDS_THEM: ClassVar[bool] = True
+    """Whether a question does not come to the node and back as long as it lasts."""
+
+    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
+    every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
+    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+    topic: str | None = Field(
+        None, strict=True, description="Only those that name a partition of this topic."
+    )
+    partition: PartitionField | None = Field(
+        None, title="Partition", description="Only those that name this partition."
+    )
+
+    @model_validator(mode="after")
+    def _topic_or_partition(self) -> Self:
+        if self.topic is not None and self.partition is not None:
+            raise wrong("a topic or a partition, not both")
+        return self
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
+        if self.partition is not None:
+            return self.partition.topic, self.partition.partition
+        return None if self.topic is None else (self.topic, -1)
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        """What the proxy is told to do on these ways, whatever partitions are named."""
+        raise NotImplementedError
+
+    @property
+    def names_nobody(self) -> bool:
+        """Whether its witness must see what befalls a partition although it speaks of all."""
+        return False
+
+    def witness(self) -> Witness:
+        """Who sees it."""
+        raise NotImplementedError
+
+    def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:
+        return Rule.of_json(
+            {
+                "name": f"fault-{self.number}",
+                "kind": kind,
+                "side": self.side,
+                "api": APIS[self.api].key,
+                "ways": list(ways),
+                "times": self.times,
+                "every": self.every,
+                "share": 1.0 if self.share is None else self.share,
+                "seed": self.number,
+                **more,
+            }
+        )
+
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        if self.place is not None and api.name not in NAMING:
+            there = ", ".join(NAMING)
+            say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
+        elif self.place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
+            say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
+        elif self.topic is not None and self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Requests that are sent all the time, or their responses."""
+        link, api = draw.request()
+        return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
+
+    @property
+    def _where(self) -> str:
+        """The field that says of which partitions it speaks."""
+        return "topic" if self.topic is not None else "partition"
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Nor what another lets not come to the node, or not come back."""
+        same = isinstance(first, OfRequests) and (first.link, first.api) == (self.link, self.api)
+        if same and isinstance(first, OfRequests) and first.ENDS_THEM:
+            return f"leaves no {self.api} over {self.link}"
+        return super().at_odds(first, spec)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """What a broker does not hear of controllers, and a follower not of its leader, as for links; else nothing."""
+        source, target = self.link.source, self.link.target
+        flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
+        if source is None:
+            return NOTHING
+        count = NOTHING
+        if Flow.CONTROLLERS in flows and self.api in _KEEPS_ALIVE:
+            count = exposure.noticed(self.hold, exposure.brokers(source))
+        if Flow.BROKERS in flows and self.api in _REPLICATES and exposure.lasts(self.hold, LAG):
+            most = min(max(map(exposure.brokers, (source, target))), exposure.replicas - 1)
+            count = count.most(Incidents(shrinks=most))
+        return count
+
+    def disturbs(self, producer: int) -> bool:
+        """What a connection of clients had on its way may be gone with it; other links carry nothing of producers."""
+        del producer
+        return self.link.source is None
+
+    def __str__(self) -> str:
+        of = f" of {self.partition or self.topic}" if self.place is not None else ""
+        what = f"{self.api} {self.side}s{of}"
+        few = f", {self.times} at most" if self.times is not None else ""
+        return f"{self.kind} {self.link} ({what}{few})"
+
+
+_OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
+"""Connections on which Fetch is of the metadata log."""
+_KEEPS_ALIVE: Final = frozenset(
+    {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
+)
+"""Without these a broker is fenced, or knows no newer metadata."""
+_REPLICATES: Final = frozenset({"Fetch", "OffsetForLeaderEpoch", "ListOffsets", "ApiVersions"})
+"""Without these a follower falls behind."""

@@ -1,1 +1,0 @@
-"""Planned work on node after node: rolling restart, rolling upgrade, taking a broker out for good."""
