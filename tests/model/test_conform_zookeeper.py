@@ -122,7 +122,7 @@ def test_who_ends_soon_after_a_change_may_have_been_in_shutdown(
 ) -> None:
     """Who had ended before it was in none any longer, and a shutdown takes half a minute at most."""
     ended = Event(t_ns=ended_ms * 1_000_000, wall_ns=0, kind=kind, node=2, detail={})
-    observed = SimpleNamespace(events=[ended], t_ns=lambda timestamp_ms: timestamp_ms * 1_000_000)
+    observed = SimpleNamespace(node_ends=[ended], t_ns=lambda timestamp_ms: timestamp_ms * 1_000_000)
     change = PartitionChanged(
         offset=1, epoch=1, timestamp_ms=5000, topic="t", partition=0, leader=1, leader_epoch=1,
         partition_epoch=1, replicas=(1, 2), isr=(1,),

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import final_rows
+from ackproof.rundir.ledger import FinalRows
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT, content_hashes
@@ -28,7 +27,7 @@ class Compared(NamedTuple):
 
 
 def compare(
-    run: CaseDir,
+    read: FinalRows,
     place: TopicPartition,
     log: pa.Table,
     start: int,
@@ -54,7 +53,7 @@ def compare(
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     phase = ReadPhase.FINAL_COMMITTED if committed else ReadPhase.FINAL
     try:
-        rows = final_rows(run, place, ["offset", "producer", "seq", "intact"], phase)
+        rows = read.of(place, phase).select(["offset", "producer", "seq", "intact"])
     except (OSError, pa.ArrowException):
         return Compared(0, 0, -1, len(first))  # the audit says that a part cannot be read
     if rows.num_rows:

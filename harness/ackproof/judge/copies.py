@@ -10,17 +10,19 @@ was on its way when its client gave up on something. Two copies within one epoch
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.quantities.evidence import Evidence
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import final_rows, ledger_rows
+from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
@@ -30,11 +32,12 @@ _REPORTED_NS: Final = 1_000_000_000
 """Within so long a client has reported what came of all that it gave up at once."""
 
 
-def sent_again(run: CaseDir) -> int:
+def sent_again(evidence: Evidence) -> int:
     """How many `duplicate` findings are copies in another producer epoch.
 
     0 where the logs on disk were not seen: without them nobody knows the epochs.
     """
+    run = evidence.run
     if not run.replica_batches.exists():
         return 0
     names = ["topic", "partition", "producer", "seq"]
@@ -43,21 +46,23 @@ def sent_again(run: CaseDir) -> int:
         zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
     )
     gave_up = _on_their_way(run, copies)
-    excused = 0
-    for topic, partition in {key[:2] for key in copies}:
-        mine = {key[2:]: count for key, count in copies.items() if key[:2] == (topic, partition)}
-        excused += _excused(run, TopicPartition(topic, partition), mine, gave_up)
-    return excused
+    by_place: dict[TopicPartition, dict[tuple[int, int], int]] = defaultdict(dict)
+    for (topic, partition, producer, seq), count in copies.items():
+        by_place[TopicPartition(topic, partition)][producer, seq] = count
+    return sum(_excused(evidence, place, mine, gave_up) for place, mine in sorted(by_place.items()))
 
 
 def _excused(
-    run: CaseDir, place: TopicPartition, copies: dict[tuple[int, int], int], gave_up: Set[tuple[int, int]]
+    evidence: Evidence,
+    place: TopicPartition,
+    copies: dict[tuple[int, int], int],
+    gave_up: Set[tuple[int, int]],
 ) -> int:
     """Of so many further copies by (producer, seq): those whose producer epoch no other copy has."""
-    rows = final_rows(run, place, ["producer", "seq", "offset"])
+    rows = evidence.final_rows.of(place)
     sequences = {seq for _, seq in copies}
     chosen = rows.filter(pc.is_in(rows["seq"], pa.array(sorted(sequences), pa.int64())))
-    sessions = _sessions(run, place, chosen["offset"].to_numpy())
+    sessions = _sessions(evidence, place, chosen["offset"].to_numpy())
     seen: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for producer, seq, session in zip(
         chosen["producer"].to_pylist(), chosen["seq"].to_pylist(), sessions, strict=True
@@ -69,16 +74,14 @@ def _excused(
     return sum(min(count, max(0, len(seen.get(key, ())) - 1)) for key, count in copies.items())
 
 
-def _sessions(run: CaseDir, place: TopicPartition, offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+def _sessions(evidence: Evidence, place: TopicPartition, offsets: np.ndarray) -> Iterator[tuple[int, int]]:
     """Producer id and epoch of the batch at each offset, as the replica with the longest log has it."""
-    wanted = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-    names = ["node", "first_offset", "last_offset", "producer_id", "producer_epoch"]
-    table = storage.read_table(run.replica_batches, columns=names, filters=wanted)
+    table = evidence.logs.of_partition(place)
     if table.num_rows == 0:
         yield from [_UNKNOWN] * len(offsets)
         return
     longest = table["node"][int(np.argmax(table["last_offset"].to_numpy()))].as_py()
-    table = table.filter(pc.equal(table["node"], longest)).sort_by("first_offset")
+    table = evidence.logs.of_replica(place, longest).sort_by("first_offset")
     first, last = table["first_offset"].to_numpy(), table["last_offset"].to_numpy()
     ids, epochs = table["producer_id"].to_numpy(), table["producer_epoch"].to_numpy()
     for offset, at in zip(offsets, np.searchsorted(first, offsets, side="right") - 1, strict=True):
@@ -94,14 +97,19 @@ def _on_their_way(run: CaseDir, copies: Iterable[tuple[str, int, int, int]]) -> 
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     table = ledger_rows(run.produced, names, sequences | unknown)
     times: dict[int, list[int]] = defaultdict(list)
-    for row in table.filter(unknown).to_pylist():
+    for row in sorted(table.filter(unknown).to_pylist(), key=lambda row: row["done_ns"]):
         times[row["producer"]].append(row["done_ns"])
     return frozenset(
         (row["producer"], row["seq"])
         for row in table.to_pylist()
         if (row["producer"], row["seq"]) in wanted
-        and any(row["sent_ns"] <= time <= _until_ns(row["done_ns"]) for time in times[row["producer"]])
+        and _any_within(times[row["producer"]], row["sent_ns"], _until_ns(row["done_ns"]))
     )
+
+
+def _any_within(times: Sequence[int], begin: int, end: float) -> bool:
+    at = bisect_left(times, begin)
+    return at < len(times) and times[at] <= end
 
 
 def _until_ns(done_ns: int) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.clients.config import producer_config
@@ -20,7 +21,7 @@ from ackproof.judge.copies import sent_again
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Resend
-from ackproof.rundir.ledger import final_rows, parts
+from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED
 
@@ -67,7 +68,7 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     if producers.idempotence:
         if not counts.get(Anomaly.DUPLICATE):
             return {}
-        found = {Excuse.PRODUCER_EPOCH: sent_again(facts.run), Excuse.FORGOTTEN_ID: _forgotten(facts)}
+        found = {Excuse.PRODUCER_EPOCH: sent_again(facts), Excuse.FORGOTTEN_ID: _forgotten(facts)}
         return {Anomaly.DUPLICATE: found}
     if producers.retries != 0 or producers.acks == "0":
         return {}
@@ -83,8 +84,10 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 def _by_a_new_leader(facts: Facts) -> int:
     """Copies of one record in leader epochs of their own; it was on its way long enough to be sent again."""
     least_s, count = _resend_after_s(facts.case), 0
-    for place, copies in _findings(facts, Anomaly.DUPLICATE).items():
-        attempts, log = _attempts(facts, place, copies), _Log(facts, place)
+    every = _findings(facts, Anomaly.DUPLICATE)
+    attempts_of = _attempts(facts, every)
+    for place, copies in every.items():
+        attempts, log = attempts_of[place], _Log(facts, place)
         for key, offsets in _offsets(facts, place, copies).items():
             epochs = {batch.leader_epoch for batch in map(log.at, offsets) if batch is not None}
             if key in attempts and attempts[key].lasted_s() >= least_s:
@@ -97,10 +100,12 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     least_s = _resend_after_s(facts.case)
     waits_s = socket_timeout_s(producer_config(facts.case.experiment.workload.producers, "", ""))
     count = 0
-    for place, found in _findings(facts, anomaly).items():
+    every = _findings(facts, anomaly)
+    attempts_of = _attempts(facts, every)
+    for place, found in every.items():
         changed = len({sample.leader_epoch for sample in facts.samples_of.get(place, ())} - {-1}) > 1
         reached = 0.0 if changed or _answered_by_a_fault(facts) else waits_s
-        attempts = _attempts(facts, place, found)
+        attempts = attempts_of[place]
         count += sum(
             number
             for key, number in found.items()
@@ -117,12 +122,14 @@ def _answered_by_a_fault(facts: Facts) -> bool:
 def _forgotten(facts: Facts) -> int:
     """Copies that came when their producer id had appended nothing for as long as leaders remember it."""
     spec, count = facts.case.experiment, 0
-    for place, copies in _findings(facts, Anomaly.DUPLICATE).items():
+    every = _findings(facts, Anomaly.DUPLICATE)
+    attempts_of = _attempts(facts, every)
+    for place, copies in every.items():
         settings = settings_in_force(spec, place.topic)
         expiry_ms = min(id_expiry_ms(one.config) for one in settings)
         check_ms = min(int(one.config.get(_CHECK_INTERVAL, _CHECK_INTERVAL_MS)) for one in settings)
         by_leader = not all(one.stamped_when_sent for one in settings)
-        attempts, log = _attempts(facts, place, copies), _Log(facts, place)
+        attempts, log = attempts_of[place], _Log(facts, place)
         for key, offsets in _offsets(facts, place, copies).items():
             if key not in attempts:
                 continue
@@ -165,13 +172,11 @@ class _Log:
         self._batches: list[Batch] = []
         if not facts.run.replica_batches.exists():
             return
-        mine = facts.batches.filter(
-            (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-        )
+        mine = facts.logs.of_partition(place)
         if mine.num_rows == 0:
             return
         longest = mine["node"][int(np.argmax(mine["last_offset"].to_numpy()))].as_py()
-        mine = mine.filter(pc.field("node") == longest).sort_by("first_offset")
+        mine = facts.logs.of_replica(place, longest).sort_by("first_offset")
         self._first = mine["first_offset"].to_numpy()
         columns = [mine[name].to_pylist() for name in Batch._fields]
         self._batches = [Batch(*row) for row in zip(*columns, strict=True)]
@@ -212,20 +217,28 @@ def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter
     return found
 
 
-def _attempts(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Attempt]:
-    """The attempts of these records."""
-    names = ["producer", "seq", "sent_ns", "done_ns"]
-    wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) & (pc.field("topic") == place.topic)
-    wanted &= pc.field("partition") == place.partition
+def _attempts(
+    facts: Facts, keys: Mapping[TopicPartition, Mapping[Key, int]]
+) -> Mapping[TopicPartition, Mapping[Key, Attempt]]:
+    """Return the attempts of these records, by partition, from one pass over the ledger."""
+    found: dict[TopicPartition, dict[Key, Attempt]] = {place: {} for place in keys}
+    if not keys:
+        return found
+    names = ["topic", "partition", "producer", "seq", "sent_ns", "done_ns"]
+    wanted = pc.field("seq").isin(sorted({seq for mine in keys.values() for _, seq in mine}))
     table = storage.read_rows(parts(facts.run.produced), names, wanted, PRODUCED)
-    return {(row[0], row[1]): Attempt(row[2], row[3]) for row in _rows(table, names)}
+    for topic, partition, producer, seq, sent_ns, done_ns in _rows(table, names):
+        if (place := TopicPartition(topic, partition)) in found:
+            found[place][producer, seq] = Attempt(sent_ns, done_ns)
+    return found
 
 
 def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Sequence[int]]:
     """Where the final read has these records, ascending."""
-    names = ["producer", "seq", "offset"]
     found: dict[Key, list[int]] = defaultdict(list)
-    for producer, seq, offset in _rows(final_rows(facts.run, place, names), names):
+    rows = facts.final_rows.of(place)
+    rows = rows.filter(pc.is_in(rows["seq"], pa.array(sorted({seq for _, seq in keys}), pa.int64())))
+    for producer, seq, offset in _rows(rows, ["producer", "seq", "offset"]):
         if (producer, seq) in keys:
             found[producer, seq].append(offset)
     return {key: sorted(offsets) for key, offsets in found.items()}

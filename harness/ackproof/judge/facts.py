@@ -100,9 +100,16 @@ class Facts(Evidence):
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
         """Each of these faults that was asked for, with a node at which it was aimed."""
-        for event in self.events:
-            if isinstance(event.what, FaultAsked) and event.fault is not None and event.fault in faults:
-                yield from ((event.fault, node) for node in event.what.nodes)
+        yield from ((fault, node) for fault, node in self._aims if fault in faults)
+
+    @cached_property
+    def _aims(self) -> Sequence[tuple[int, int]]:
+        return [
+            (event.fault, node)
+            for event in self.events
+            if isinstance(event.what, FaultAsked) and event.fault is not None
+            for node in event.what.nodes
+        ]
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
         """How many findings of a class are such."""

@@ -186,8 +186,7 @@ class _Topic:
         """The bytes of the shortest log of the partition; None where no log was seen."""
         if self._evidence.replicas is None:
             return None
-        mine = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-        sums = self._evidence.batches.filter(mine).group_by("node").aggregate([("bytes", "sum")])
+        sums = self._evidence.logs.of_partition(place).group_by("node").aggregate([("bytes", "sum")])
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
     def _with_the_compaction(self, removal: Removal) -> Removal:
@@ -197,11 +196,7 @@ class _Topic:
             return removal
         last = max(compacted, key=lambda one: one.end_ns)
         seen = self._evidence.replicas
-        mine = (
-            []
-            if seen is None
-            else [one for one in seen.replicas if (one.topic, one.partition) == removal.place]
-        )
+        mine = [] if seen is None else self._evidence.replicas_of.get(removal.place, ())
         bases = [one.active_base for one in mine]
         return replace(
             removal,

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ackproof.quantities.ledgers import Ledgers
-    from ackproof.rundir.replicas import ReplicasFile
+    from ackproof.rundir.ledger import FinalRows
+    from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Evidence:
         return self.lifelines.phases
 
     @cached_property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> Sequence[Sample]:
         """What was seen of each partition through the protocol, in the order in which it was."""
         return read_samples(self.run.samples)
 
@@ -152,6 +153,28 @@ class Evidence:
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
+
+    @cached_property
+    def logs(self) -> LogBatches:
+        """The same batches, log by log."""
+        from ackproof.rundir.replicas import LogBatches
+
+        return LogBatches(self.batches)
+
+    @cached_property
+    def replicas_of(self) -> Mapping[TopicPartition, Sequence[Replica]]:
+        """The logs on disk of each partition, in the order of the file."""
+        found: dict[TopicPartition, list[Replica]] = defaultdict(list)
+        for replica in self.replicas.replicas if self.replicas is not None else ():
+            found[TopicPartition(replica.topic, replica.partition)].append(replica)
+        return found
+
+    @cached_property
+    def final_rows(self) -> FinalRows:
+        """The rows of the final reads, partition by partition."""
+        from ackproof.rundir.ledger import FinalRows
+
+        return FinalRows(self.run)
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
@@ -60,13 +60,7 @@ def _bytes(evidence: Evidence, replica: Replica) -> float:
 
 
 def _batches(evidence: Evidence, replica: Replica) -> pa.Table:
-    import pyarrow.compute as pc
-
-    return evidence.batches.filter(
-        (pc.field("node") == replica.node)
-        & (pc.field("topic") == replica.topic)
-        & (pc.field("partition") == replica.partition)
-    )
+    return evidence.logs.of_replica(TopicPartition(replica.topic, replica.partition), replica.node)
 
 
 def _in_log_dirs(pick: Callable[[Iterable[int]], int], evidence: Evidence, ask: Ask, _: Window) -> Value:
@@ -89,9 +83,10 @@ def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
     hole = _hole(evidence, replicas)
     if evidence.replicas is None or not replicas:
         return Value.unknown(hole or f"there is no log of {ask.place or 'any partition'}")
-    places = sorted({TopicPartition(one.topic, one.partition) for one in replicas})
-    alike = [[one for one in replicas if (one.topic, one.partition) == place] for place in places]
-    count = sum(len(set(_apart(evidence, each))) for each in alike)
+    alike: dict[TopicPartition, list[Replica]] = defaultdict(list)
+    for one in replicas:
+        alike[TopicPartition(one.topic, one.partition)].append(one)
+    count = sum(len(set(_apart(evidence, each))) for each in alike.values())
     return Value(count, math.inf, hole) if hole else Value.exactly(count)
 
 

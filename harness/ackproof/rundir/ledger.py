@@ -22,11 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import text_array, to_arrow
+from ackproof.rundir.arrow import group_rows, text_array, to_arrow
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import ArrayPool, Column, find_order
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import Footer
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _PARTS: Final = "part-*.parquet"
 _GROUPS: Final = 64
 """Row groups of a part at most."""
 _SMALLEST_GROUP: Final = 1024
+_FINAL_COLUMNS: Final = ["offset", "producer", "seq", "intact", "timestamp_ms"]
+_BLOCK_ROWS: Final = 2_000_000
 
 _STATISTICS: Final = frozenset(PRODUCED.names + CONSUMED.names) - {
     "origin_topic",
@@ -173,18 +176,55 @@ def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.T
     return storage.read_rows(parts(folder), columns, wanted)
 
 
-def final_rows(
-    run: CaseDir, place: TopicPartition, columns: list[str], phase: ReadPhase = ReadPhase.FINAL
-) -> pa.Table:
-    """Return these columns of a partition's final read: by default at read_uncommitted."""
-    import pyarrow.compute as pc  # writers of ledgers need none of it
+class FinalRows:
+    """Rows of the final reads, partition by partition.
 
-    wanted = (
-        (pc.field("phase") == int(phase))
-        & (pc.field("topic") == place.topic)
-        & (pc.field("partition") == place.partition)
-    )
-    return storage.read_rows(parts(run.consumed), columns, wanted, CONSUMED)
+    One pass over the parts reads the rows of as many neighbouring partitions as have `_BLOCK_ROWS` rows together: a
+    thousand small partitions are one pass, and a large one is in memory alone.
+    """
+
+    def __init__(self, run: CaseDir) -> None:
+        self._run = run
+        self._width = 0
+        """Partitions of a block."""
+        self._block: tuple[str, int, ReadPhase] | None = None
+        self._tables: dict[tuple[object, ...], pa.Table] = {}
+
+    def of(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
+        """Return `_FINAL_COLUMNS` of a partition's final read: by default at read_uncommitted.
+
+        Raises OSError or ArrowException for a part that cannot be read.
+        """
+        self._width = self._width or self._partitions_of_a_block()
+        block = place.topic, place.partition // self._width, phase
+        if block != self._block:
+            self._tables, self._block = self._read(*block), block
+        return self._tables.get((place.partition,), CONSUMED.empty_table()).select(_FINAL_COLUMNS)
+
+    def _read(self, topic: str, number: int, phase: ReadPhase) -> dict[tuple[object, ...], pa.Table]:
+        import pyarrow.compute as pc  # writers of ledgers need none of it
+
+        begin = number * self._width
+        wanted = (
+            (pc.field("phase") == int(phase))
+            & (pc.field("topic") == topic)
+            & (pc.field("partition") >= begin)
+            & (pc.field("partition") < begin + self._width)
+        )
+        names = [*_FINAL_COLUMNS, "partition"]
+        files = parts(self._run.consumed)
+        return group_rows(storage.read_rows(files, names, wanted, CONSUMED), ["partition"]) if files else {}
+
+    def _partitions_of_a_block(self) -> int:
+        rows = highest = 0
+        for path in parts(self._run.consumed):
+            with storage.open_parquet(path) as file:
+                rows += file.metadata.num_rows
+                for group in range(file.num_row_groups):
+                    highest = max(
+                        highest, int(Footer.of(file.metadata, group).numbers.get("partition", (0, 0))[1])
+                    )
+        return max(1, int(_BLOCK_ROWS * (highest + 1) // max(1, rows)))
 
 
 def remove_unfinished(folder: Path) -> int:

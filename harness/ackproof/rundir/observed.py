@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from ackproof.rundir.documents import Document, read_lines
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.storage import is_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,34 @@ def _lines() -> TypeAdapter[Sample]:
     return TypeAdapter(Sample)
 
 
-def read_samples(path: Path) -> list[Sample]:
-    """All whole samples; none where there is no such file. What is the same in many is one object."""
+def read_samples(path: Path) -> Sequence[Sample]:
+    """All whole samples; none where there is no such file. What is the same in many is one object.
+
+    The samples of the file that was read last are kept: seal, replay, judge and report read the same ones.
+    """
     if not path.exists():
-        return []
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+        return ()
+    if is_stored(path):
+        return _read_samples(path)
+    stat = path.stat()
+    return _kept_samples(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _kept_samples(path: Path, size: int, changed_ns: int) -> Sequence[Sample]:
+    del size, changed_ns  # they are what tells one state of the file from another
+    return _read_samples(path)
+
+
+def _read_samples(path: Path) -> Sequence[Sample]:
+    known: dict[object, Any] = {}
     found = []
-    for one in iterate_samples(path):
-        replicas, isr, eligible = (
-            known.setdefault(ids, ids) for ids in (one.replicas, one.isr, one.eligible)
-        )
-        found.append(replace(one, replicas=replicas, isr=isr, eligible=eligible))
-    return found
+    for sample in iterate_samples(path):
+        for name in ("topic", "replicas", "isr", "eligible"):
+            value = getattr(sample, name)
+            object.__setattr__(sample, name, known.setdefault(value, value))
+        found.append(sample)
+    return tuple(found)
 
 
 def iterate_samples(path: Path) -> Iterator[Sample]:

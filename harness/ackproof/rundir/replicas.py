@@ -11,7 +11,9 @@ from pydantic import Field
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
+from ackproof.rundir.arrow import group_rows
 from ackproof.rundir.documents import Document
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 
 BATCHES: pa.Schema = pa.schema(
@@ -58,6 +60,25 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
     for name in _ADDED.keys() - set(there) & set(columns):
         table = table.append_column(name, pa.repeat(_ADDED[name][0], table.num_rows))
     return table
+
+
+class LogBatches:
+    """The batches of all logs, grouped once by partition and node. What it returns copies nothing."""
+
+    def __init__(self, batches: pa.Table) -> None:
+        self._none = batches.slice(0, 0)
+        self._of_partition = group_rows(batches, ["topic", "partition"])
+        self._of_node: dict[TopicPartition, dict[tuple[object, ...], pa.Table]] = {}
+
+    def of_partition(self, place: TopicPartition) -> pa.Table:
+        """Return the batches of all replicas of a partition, in the order of the file."""
+        return self._of_partition.get(tuple(place), self._none)
+
+    def of_replica(self, place: TopicPartition, node: int) -> pa.Table:
+        """Return the batches of one replica, in the order of the file."""
+        if place not in self._of_node:
+            self._of_node[place] = group_rows(self.of_partition(place), ["node"])
+        return self._of_node[place].get((node,), self._none)
 
 
 class EpochStart(Document):

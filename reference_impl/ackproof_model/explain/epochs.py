@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ackproof.rundir.replicas import Replica
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import Event
 from ackproof_model.explain.rows import AckedRows, Bools, Ints
 from ackproof_model.replay.lives import Moment
 from ackproof_model.replay.observed import SLACK_NS, Observed
@@ -42,7 +42,7 @@ class LeaderEpoch:
     """The state before its election, to be told."""
 
 
-def leader_epochs(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[LeaderEpoch]:
+def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
     """Every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
     found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):
@@ -55,7 +55,7 @@ def leader_epochs(history: Sequence[Moment], events: Sequence[Event], learns: in
                 epoch,
                 leader,
                 moment.t_ns,
-                _last_append(leader, epoch, history[number:], events, learns),
+                _last_append(leader, epoch, history[number:], node_ends, learns),
                 moment.clean,
                 moment.cause,
                 moment.offset,
@@ -66,14 +66,11 @@ def leader_epochs(history: Sequence[Moment], events: Sequence[Event], learns: in
 
 
 def _last_append(
-    leader: int, epoch: int, history: Sequence[Moment], events: Sequence[Event], learns: int
+    leader: int, epoch: int, history: Sequence[Moment], node_ends: Sequence[Event], learns: int
 ) -> int:
     """When the leader of `history[0]` had died, or had joined another's ISR, or must have heard of its successor."""
     begin, ends = history[0].t_ns, [NEVER]
-    gone = {EventKind.NODE_ENDED, EventKind.NODE_DIED}
-    ends += [
-        event.t_ns for event in events if event.node == leader and event.kind in gone and event.t_ns > begin
-    ][:1]
+    ends += [event.t_ns for event in node_ends if event.node == leader and event.t_ns > begin][:1]
     later = [moment for moment in history if moment.partition.leader_epoch != epoch]
     if later:
         left = False

@@ -206,7 +206,7 @@ def _past_life(
     samples = observed.samples.get(place, ())
     of = [
         replace(one, end_ns=min(one.end_ns, removal.t_ns + learns, _shorter_ns(one, removal, samples)))
-        for one in leader_epochs(life.history, observed.events, learns)
+        for one in leader_epochs(life.history, observed.node_ends, learns)
     ]
     if of and replica is not None and replica.newest_ms >= 0 and observed.stamped_when_sent(place[0]):
         newest = replica.newest_ms * 1_000_000 - observed.stamps_from_ns + 1_000_000 + _STAMP_NS

@@ -49,13 +49,13 @@ def explain(observed: Observed, account: Account) -> None:
             why = "" if log is not NOTHING else "no replica's log could be read"
         if why:
             told = f"{place}: {why}" if observed.records else why
-            account.not_replayed += [told] if told not in account.not_replayed else []
+            account.not_replayed.append(told)
             account.count("not_replayed", rows.found)
             continue
         runs, by_interval = intervals(place, rows, disturbances(observed, place, lives, log), unread)
         account.intervals += runs[: EXAMPLES - len(account.intervals)]
         account.count("by_interval", rows.found[by_interval])
-        epochs = leader_epochs(alive.history, observed.events, learns) if alive is not None else []
+        epochs = leader_epochs(alive.history, observed.node_ends, learns) if alive is not None else []
         _Place(account, Era(observed, place, epochs, log), lives, rows, by_interval).explain()
 
 
@@ -132,7 +132,7 @@ class _Place:
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
-        offsets, stamps = timestamps(self._observed.run, self.era.place)
+        offsets, stamps = timestamps(self._observed.final_rows, self.era.place)
         if len(offsets) == 0:
             return told.gone, told.kept
         at = np.clip(np.searchsorted(offsets, rows.offset), 0, len(offsets) - 1)

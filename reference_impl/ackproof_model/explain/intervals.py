@@ -19,7 +19,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.rundir.model import UnplacedLoss
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked, Note, fault_name
+from ackproof.rundir.timeline import Event, Note, fault_name
 from ackproof_model.explain.epochs import NEVER, KeptLog, LeaderEpoch, leader_epochs
 from ackproof_model.explain.rows import AckedRows, Bools, Ints
 from ackproof_model.replay.lives import Life, learns_ns
@@ -76,12 +76,12 @@ def disturbances(
     """Deletions of the topic, new leaders, ends of leaders, faults that leaders had. `log`: of the present life."""
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     samples = observed.samples.get(place, ())
-    reigns = [leader_epochs(life.history, observed.events, learns) for life in lives]
+    reigns = [leader_epochs(life.history, observed.node_ends, learns) for life in lives]
     found = list(_deletions(lives, learns))
     for life, of in zip(lives, reigns, strict=True):
         found += _elections(of, samples, log if life.removal is None else None, learns)
     every = [one for of in reigns for one in of]
-    found += _ends(observed.events, every, samples)
+    found += _ends(observed.node_ends, every, samples)
     found += _faults(observed, place, every, samples)
     return found
 
@@ -139,12 +139,10 @@ def _appended_ns(
 
 
 def _ends(
-    events: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
+    node_ends: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
     """A leader that ends has what it had not read yet with it, also if it comes back as if nothing had been."""
-    for event in events:
-        if event.kind not in {EventKind.NODE_ENDED, EventKind.NODE_DIED}:
-            continue
+    for event in node_ends:
         for reign in _led(reigns, event.t_ns, event.t_ns):
             if reign.leader == event.node:
                 begin = _appended_ns(samples, reign, event.t_ns)
@@ -156,9 +154,8 @@ def _faults(
 ) -> Iterator[Disturbance]:
     """Faults of a leader, or of nobody who is named, from when they were asked for to their recovery."""
     faults = {fault.number: fault for fault in observed.case.faults}
-    aims = {one.fault: one.what for one in observed.events if isinstance(one.what, FaultAsked)}
     for number, (asked, until) in observed.fault_times.items():
-        aim, fault = aims[number], faults.get(number)
+        aim, fault = observed.aims[number], faults.get(number)
         led = _led(reigns, asked, until)
         if aim.nodes and led and {one.leader for one in led}.isdisjoint(aim.nodes):
             continue

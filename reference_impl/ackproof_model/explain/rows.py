@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import REMOVED
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import final_rows, ledger_rows, parts, read_parts
+from ackproof.rundir.ledger import FinalRows, ledger_rows, parts, read_parts
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
@@ -122,11 +122,9 @@ def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[n
     return np.where(keys[at] == mine, kinds[at], PRESENT).astype(np.int8)
 
 
-def timestamps(run: CaseDir, place: TopicPartition) -> tuple[Ints, Ints]:
+def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
     """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
-    if not parts(run.consumed):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    table = final_rows(run, place, ["offset", "timestamp_ms"])
+    table = final_rows.of(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
     return offset[order], table["timestamp_ms"].to_numpy().astype(np.int64)[order]

@@ -77,7 +77,7 @@ class Account:
             unexplained=tuple(self.unexplained),
             intervals=tuple(self.intervals),
             elections=tuple(self.elections),
-            not_replayed=(*self.not_replayed, *([missed] if self.missed else [])),
+            not_replayed=(*dict.fromkeys(self.not_replayed), *([missed] if self.missed else [])),
         )
 
     def _classes(self) -> Iterator[ClassExplained]:

@@ -83,9 +83,5 @@ def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: i
     if number == 0:
         return began
     faults = {fault.number for fault in observed.case.faults if fault.drops(topic)}
-    confirmed = [
-        event.t_ns
-        for event in observed.events
-        if event.kind is EventKind.FAULT_RECOVERED and event.fault in faults and event.t_ns >= began
-    ]
+    confirmed = [event.t_ns for event in observed.recoveries if event.fault in faults and event.t_ns >= began]
     return min([*confirmed[:1], began + learns])

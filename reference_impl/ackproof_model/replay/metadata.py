@@ -184,7 +184,7 @@ class _Replay:
             made = zookeeper_steps(before, seen, rules, self._leaving(record))
         else:
             lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
-            lost += [node for there, node in beside.unregistered_dirs if there == place]
+            lost += [node for node in seen.replicas if (place, node) in beside.unregistered_dirs]
             cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
             mine = replace(
                 beside,
@@ -226,7 +226,7 @@ class _Replay:
         t_ns = self.observed.t_ns(record.timestamp_ms)
         return {
             event.node
-            for event in self.observed.events
+            for event in self.observed.node_ends
             if event.kind is EventKind.NODE_ENDED
             and event.node is not None
             and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS

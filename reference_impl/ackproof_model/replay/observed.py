@@ -24,10 +24,11 @@ from ackproof.faults.script.spec import Script, StepSpec
 from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import FinalRows
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica, ReplicasFile
+from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, ScriptStep, read_timeline
 
 CUTS_LOGS: Final = frozenset(
@@ -87,14 +88,34 @@ class Observed:
 
     def rotted(self, place: TopicPartition) -> list[str]:
         """The kinds of the faults after which no protocol says what a broker reads back from this partition's files."""
-        asked = {event.fault for event in self.events if isinstance(event.what, FaultAsked)}
         return sorted(
             {
                 fault.kind
                 for fault in self.case.faults
-                if fault.number in asked and (fault.kind in _ROTS_ALL or fault.rots(place))
+                if fault.number in self.aims and (fault.kind in _ROTS_ALL or fault.rots(place))
             }
         )
+
+    # What every partition asks of the events is worked out once: their number grows with that of the partitions.
+
+    @cached_property
+    def aims(self) -> Mapping[int, FaultAsked]:
+        """At what each fault that was asked for was aimed."""
+        return {
+            event.fault: event.what
+            for event in self.events
+            if event.fault is not None and isinstance(event.what, FaultAsked)
+        }
+
+    @cached_property
+    def node_ends(self) -> Sequence[Event]:
+        """The ends of nodes' processes, by time."""
+        return select_node_ends(self.events)
+
+    @cached_property
+    def recoveries(self) -> Sequence[Event]:
+        """The ends of faults that healed, by time."""
+        return [event for event in self.events if event.kind is EventKind.FAULT_RECOVERED]
 
     @cached_property
     def stall_ns(self) -> int:
@@ -195,17 +216,24 @@ class Observed:
         return first
 
     def batches(self, replica: Replica) -> pa.Table:
-        """First and last offset, leader epoch and newest timestamp of each batch of one replica, by offset."""
-        table: pa.Table = storage.read_table(
-            self.run.replica_batches,
-            columns=["first_offset", "last_offset", "leader_epoch", "max_timestamp_ms"],
-            filters=[
-                ("node", "=", replica.node),
-                ("topic", "=", replica.topic),
-                ("partition", "=", replica.partition),
-            ],
-        )
+        """First and last offset and leader epoch of each batch of one replica, by offset."""
+        table = self._logs.of_replica(TopicPartition(replica.topic, replica.partition), replica.node)
         return table.sort_by("first_offset")
+
+    @cached_property
+    def _logs(self) -> LogBatches:
+        columns = ["node", "topic", "partition", "first_offset", "last_offset", "leader_epoch"]
+        return LogBatches(storage.read_table(self.run.replica_batches, columns=columns))
+
+    @cached_property
+    def final_rows(self) -> FinalRows:
+        """The rows of the final reads, partition by partition."""
+        return FinalRows(self.run)
+
+
+def select_node_ends(events: Iterable[Event]) -> Sequence[Event]:
+    """Return those events that say that a node's process has ended."""
+    return [event for event in events if event.kind in {EventKind.NODE_ENDED, EventKind.NODE_DIED}]
 
 
 def observe(run: CaseDir, case: Case) -> Observed:

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from ackproof.judge.contents import Compared, compare
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import ConsumedRows, write_consumed
+from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT, as_int64, content_hashes, content_sum, encoder
@@ -70,7 +70,7 @@ def _handed(
 
 
 def _compared(run: CaseDir, start: int = 0, end: int = 100, committed: bool = False) -> Compared:
-    return compare(run, PLACE, pq.read_table(run.replica_batches), start, end, committed=committed)
+    return compare(FinalRows(run), PLACE, pq.read_table(run.replica_batches), start, end, committed=committed)
 
 
 GOOD = (records(0, _values(0, 60)), records(60, _values(60, 100), epoch=1))
@@ -128,7 +128,7 @@ def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: 
     producers, seqs = (np.array(column) for column in zip(*WHO, strict=True))
     sum_ = as_int64(content_sum(offsets, producers, seqs, np.ones(100, np.bool_)))
     run = _log(tmp_path, *GOOD)  # of which the ledger has nothing
-    compared = compare(run, PLACE, pq.read_table(run.replica_batches), 0, 100, summed=sum_ + odd)
+    compared = compare(FinalRows(run), PLACE, pq.read_table(run.replica_batches), 0, 100, summed=sum_ + odd)
     assert compared == (Compared(0, 2, 0, 0) if odd else Compared(2, 0, -1, 0))
 
 

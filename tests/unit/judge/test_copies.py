@@ -11,6 +11,7 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.judge.copies import sent_again
+from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -86,7 +87,7 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         if batches is not None:
             run.observed.mkdir(exist_ok=True)
             pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
-        return sent_again(run), judge_case(run)
+        return sent_again(Evidence.of_run(run)), judge_case(run)
 
     return judge
 

@@ -13,6 +13,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.replicas import LogBatches
 
 MARKER, DATA = True, False
 
@@ -38,7 +39,7 @@ def opinions(
         ),
         recovery=None,
         replicas=object() if seen else None,
-        batches=table,
+        logs=LogBatches(table),
         in_sync={TopicPartition("t", 0): (1, 2)},
     )
     return list(final_read.check(cast(Facts, facts)))

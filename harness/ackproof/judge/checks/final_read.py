@@ -48,13 +48,11 @@ def _taken_by_markers(facts: Facts) -> int:
         topic, partition, offset = cast("tuple[str, int, int]", named)
         place = TopicPartition(topic, partition)
         here = (
-            (pc.field("topic") == topic)
-            & (pc.field("partition") == partition)
-            & pc.field("node").isin(list(facts.in_sync.get(place, ())))
+            pc.field("node").isin(list(facts.in_sync.get(place, ())))
             & (pc.field("first_offset") <= offset)
             & (pc.field("last_offset") >= offset)
         )
-        markers = facts.batches.filter(here)["control"]
+        markers = facts.logs.of_partition(place).filter(here)["control"]
         taken += len(markers) > 0 and bool(pc.all(markers).as_py())
     return taken
 

@@ -6,6 +6,7 @@ leader did not have (the replay's truncations), nor where a fault was at a node'
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ from ackproof.experiment.backends import Ability
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica
 
 _COLUMNS = ["first_offset", "last_offset", "leader_epoch", "crc"]
 """What copies of a batch share."""
@@ -25,21 +25,19 @@ def check(facts: Facts) -> Iterator[Opinion]:
     """Compare each of them with a replica that is in sync. Raises `BadInput` for files that are broken."""
     if facts.replicas is None:
         return
-    replicas: dict[TopicPartition, dict[int, Replica]] = {}
-    for replica in facts.replicas.replicas:
-        place = TopicPartition(replica.topic, replica.partition)
-        replicas.setdefault(place, {})[replica.node] = replica
     known = left_at(facts)
     if not any(known.values()):
         return
     for place, left in sorted(known.items()):
-        own = replicas.get(place, {})
+        own = {replica.node: replica for replica in facts.replicas_of.get(place, ())}
         stayed = [node for node in facts.in_sync.get(place, ()) if node in own and not own[node].reason]
         for node, until in sorted(left.items()):
             if not stayed or node not in own or own[node].reason:
                 continue
             start = max(own[node].log_start, own[stayed[0]].log_start)
-            one, other = (_below(facts.batches, place, each, start, until) for each in (node, stayed[0]))
+            one, other = (
+                _below(facts.logs.of_replica(place, each), start, until) for each in (node, stayed[0])
+            )
             if odd := sorted(set(one) ^ set(other)):
                 yield lacks(
                     f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
@@ -52,6 +50,9 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
     touched = {node for _, node in facts.aimed_at(at_disks)}
     found = {}
+    cuts: dict[TopicPartition, list[int]] = defaultdict(list)
+    for cut in facts.replay.truncations:
+        cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)
     for place, samples in facts.samples_of.items():
         if place.topic in facts.removed or facts.may_compact(place.topic):
             continue
@@ -60,22 +61,15 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
             marks = {node: mark for node, mark in marks.items() if node in sample.replicas}
             if sample.high_watermark >= 0:
                 marks |= dict.fromkeys(sample.isr, sample.high_watermark)
-        cut = [one.from_offset for one in facts.replay.truncations if (one.topic, one.partition) == place]
         now = facts.in_sync.get(place, ())
         found[place] = {
-            node: min([mark, *cut]) for node, mark in marks.items() if node not in now and node not in touched
+            node: min([mark, *cuts.get(place, ())])
+            for node, mark in marks.items()
+            if node not in now and node not in touched
         }
     return found
 
 
-def _below(
-    batches: pa.Table, place: TopicPartition, node: int, start: int, until: int
-) -> list[tuple[int, ...]]:
-    mine = batches.filter(
-        (pc.field("node") == node)
-        & (pc.field("topic") == place.topic)
-        & (pc.field("partition") == place.partition)
-        & (pc.field("first_offset") >= start)
-        & (pc.field("last_offset") < until)
-    )
+def _below(log: pa.Table, start: int, until: int) -> list[tuple[int, ...]]:
+    mine = log.filter((pc.field("first_offset") >= start) & (pc.field("last_offset") < until))
     return list(zip(*(mine[name].to_pylist() for name in _COLUMNS), strict=True))

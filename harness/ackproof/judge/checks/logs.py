@@ -48,17 +48,20 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if final is None or seen is None:
         return
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
+    committed = {
+        TopicPartition(one.topic, one.partition): one for one in reversed(final.committed) if one.complete
+    }
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
         if read.topic not in facts.case.experiment.topics:
             continue  # said by the check of the ends of logs
         if not read.complete or facts.may_compact(read.topic):
             continue  # the one says so itself; of the other each replica may have compacted another part
-        mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
+        mine = facts.replicas_of.get(place, ())
         may_expire = bool(facts.log_starts) or facts.may_expire(place)
         logs = _Logs(read, mine, facts.in_sync.get(place, ()), _rotten(facts, place), may_expire)
         yield from _of_a_partition(facts, logs)
-        yield from _at_read_committed(facts, logs)
+        yield from _at_read_committed(facts, logs, committed.get(place))
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
@@ -87,8 +90,9 @@ def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
 
 
 def _of_a_partition(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
-    read, rotten, batches = logs.read, logs.rotten, facts.batches
-    name = f"{read.topic}/{read.partition}"
+    read, rotten = logs.read, logs.rotten
+    place = TopicPartition(read.topic, read.partition)
+    name = str(place)
     present = {replica.node: replica for replica in logs.replicas if replica.node in logs.in_sync}
     missing = sorted(set(logs.in_sync) - present.keys())
     if missing or not present:
@@ -113,17 +117,18 @@ def _of_a_partition(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
     if not logs.may_expire:
         yield from map(lacks, _later_starts(name, read, whole))
     start = max(read.start, *(replica.log_start for replica in whole.values()))
-    rows = {node: _rows(batches, replica, start, read.end) for node, replica in whole.items()}
+    batches = {node: facts.logs.of_replica(place, node) for node in whole}
+    rows = {node: _rows(batches[node], start, read.end) for node in whole}
     differing = list(_differences(name, rows, rotten))
     yield from differing
-    doubts = [*_holes(name, start, read.end, rows), *_beyond(batches, read, whole)]
+    doubts = [*_holes(name, start, read.end, rows), *_beyond(read, whole, batches)]
     doubts += _of_the_reader(name, read, start, rows)
     doubts += _damaged(name, rows, rotten)
     one = min(whole, key=lambda node: (node in rotten, node))
     compared = compare(
-        facts.run,
-        TopicPartition(read.topic, read.partition),
-        _of(batches, whole[one]),
+        facts.final_rows,
+        place,
+        batches[one],
         start,
         read.end,
         summed=_summed(facts, read)[0],
@@ -145,17 +150,17 @@ def _summed(facts: Facts, read: PartitionRead) -> tuple[int | None, int | None]:
     return facts.audit.contents.get(f"{read.topic}/{read.partition}", (None, None))
 
 
-def _at_read_committed(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
+def _at_read_committed(facts: Facts, logs: _Logs, read: PartitionRead | None) -> Iterator[Opinion]:
     """What transactions promise has a second witness too: their markers in the log."""
     place = TopicPartition(logs.read.topic, logs.read.partition)
-    own = facts.final_read.committed if facts.final_read is not None else ()
-    read = next((one for one in own if (one.topic, one.partition) == place and one.complete), None)
     sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.rotten]
     if read is None or not sound or sound[0].reason:
         return
-    log = _of(facts.batches, sound[0])
+    log = facts.logs.of_replica(place, sound[0].node)
     start = max(read.start, sound[0].log_start)
-    compared = compare(facts.run, place, log, start, read.end, committed=True, summed=_summed(facts, read)[1])
+    compared = compare(
+        facts.final_rows, place, log, start, read.end, committed=True, summed=_summed(facts, read)[1]
+    )
     if compared.other:
         yield contradicts(
             f"{place}: the final reader at read_committed was handed other records than the markers in the log of node "
@@ -207,10 +212,12 @@ def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Row]]) 
             yield f"{name}: the log of node {node} lacks offset {expected}, and the final read ends at {end}"
 
 
-def _beyond(batches: pa.Table, read: PartitionRead, logs: Mapping[int, Replica]) -> Iterator[str]:
+def _beyond(
+    read: PartitionRead, logs: Mapping[int, Replica], batches: Mapping[int, pa.Table]
+) -> Iterator[str]:
     """Whether every log goes on with records behind the end of the final read: they are committed, and not gone."""
     end = min(replica.log_end for replica in logs.values())
-    behind = [row for row in _rows(batches, next(iter(logs.values())), read.end, end) if not row.control]
+    behind = [row for row in _rows(batches[next(iter(logs))], read.end, end) if not row.control]
     if end > read.end and behind:
         yield (
             f"{read.topic}/{read.partition}: the logs of {_nodes(sorted(logs))} go on to {end}, and the final read "
@@ -245,16 +252,8 @@ def _damaged(name: str, rows: Mapping[int, Sequence[_Row]], rotten: Mapping[int,
             )
 
 
-def _of(batches: pa.Table, replica: Replica) -> pa.Table:
-    return batches.filter(
-        (pc.field("node") == replica.node)
-        & (pc.field("topic") == replica.topic)
-        & (pc.field("partition") == replica.partition)
-    )
-
-
-def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Row]:
-    mine = _of(batches, replica).filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
+def _rows(log: pa.Table, start: int, end: int) -> list[_Row]:
+    mine = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
     return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 

@@ -74,21 +74,29 @@ def _held(facts: Facts) -> Spans:
 
     Where a log begins above 0 or is compacted, what the reader was handed may be gone since.
     """
-    found: Spans = {}
+    whole = set()
     for one in facts.replicas.replicas if facts.replicas is not None else ():
         place = TopicPartition(one.topic, one.partition)
         known = one.topic in facts.case.experiment.topics
         if not known or facts.may_compact(one.topic) or one.log_start > 0:
             continue
         if one.node in facts.in_sync.get(place, ()) and not one.reason and not one.rest:
-            mine = (pc.field("topic") == one.topic) & (pc.field("partition") == one.partition)
-            log = facts.batches.filter(mine & (pc.field("node") == one.node) & pc.invert(pc.field("control")))
-            _widen(found, log, "first_offset", "last_offset")
+            whole.add((one.node, *place))
+    found: Spans = {}
+    if whole:
+        records = facts.batches.filter(pc.invert(pc.field("control")))
+        _widen(found, records, "first_offset", "last_offset", whole)
     return found
 
 
-def _widen(spans: Spans, table: pa.Table, first: str, last: str) -> None:
-    for row in table.group_by(_KEY).aggregate([(first, "min"), (last, "max")]).to_pylist():
+def _widen(
+    spans: Spans, table: pa.Table, first: str, last: str, logs: Set[tuple[int, str, int]] | None = None
+) -> None:
+    """`logs`: of these alone, by node, topic and partition."""
+    key_columns = _KEY if logs is None else ["node", *_KEY]
+    for row in table.group_by(key_columns).aggregate([(first, "min"), (last, "max")]).to_pylist():
+        if logs is not None and (row["node"], row["topic"], row["partition"]) not in logs:
+            continue
         key = TopicPartition(row["topic"], row["partition"]), row["leader_epoch"]
         low, high = spans.get(key, (row[f"{first}_min"], row[f"{last}_max"]))
         spans[key] = min(low, row[f"{first}_min"]), max(high, row[f"{last}_max"])
