@@ -67,12 +67,25 @@ def _kept_samples(path: Path, size: int, changed_ns: int) -> Sequence[Sample]:
 
 
 def _read_samples(path: Path) -> Sequence[Sample]:
+    # Of a thousand partitions there are a million samples, each of which says little that is new.
     known: dict[object, Any] = {}
-    found = []
+    newest: dict[tuple[str, int], Sample] = {}
+    found: list[Sample] = []
+    put = object.__setattr__
     for sample in iterate_samples(path):
-        for name in ("topic", "replicas", "isr", "eligible"):
-            value = getattr(sample, name)
-            object.__setattr__(sample, name, known.setdefault(value, value))
+        put(sample, "topic", known.setdefault(sample.topic, sample.topic))
+        put(sample, "replicas", known.setdefault(sample.replicas, sample.replicas))
+        put(sample, "isr", known.setdefault(sample.isr, sample.isr))
+        put(sample, "eligible", known.setdefault(sample.eligible, sample.eligible))
+        if sample.last_stable == sample.high_watermark:
+            put(sample, "last_stable", sample.high_watermark)
+        if found and found[-1].t_ns == sample.t_ns:
+            put(sample, "t_ns", found[-1].t_ns)
+        place = sample.topic, sample.partition
+        before = newest.get(place)
+        if before is not None and before.log_ends == sample.log_ends:
+            put(sample, "log_ends", before.log_ends)
+        newest[place] = sample
         found.append(sample)
     return tuple(found)
 
