@@ -220,10 +220,8 @@ class FinalRows:
         for path in parts(self._run.consumed):
             with storage.open_parquet(path) as file:
                 rows += file.metadata.num_rows
-                for group in range(file.num_row_groups):
-                    highest = max(
-                        highest, int(Footer.of(file.metadata, group).numbers.get("partition", (0, 0))[1])
-                    )
+                spans = [footer.numbers.get("partition", (0, 0)) for footer in Footer.read_all(file.metadata)]
+                highest = max([highest, *(int(last) for _, last in spans)])
         return max(1, int(_BLOCK_ROWS * (highest + 1) // max(1, rows)))
 
 
