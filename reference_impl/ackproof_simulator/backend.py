@@ -167,7 +167,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
 
 
 class ModelSimulator:
-    """Simulator that the core finds: see `ackproof.run.simulator`."""
+    """Simulator that the core finds: see `ackproof.run.extensions`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: OnEvent) -> object:
         """Run a case as backend `model`."""

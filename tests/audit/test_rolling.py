@@ -19,8 +19,8 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_findings, window_state
 from ackproof.rundir.windows import WindowRead as ReadRange
-from ackproof.soak.rolling import Given, Told, audit
-from ackproof.soak.window import audit_window
+from ackproof_lab.soak.rolling import Given, Told, audit
+from ackproof_lab.soak.window import audit_window
 
 from . import reference
 from .ledgers import consumed_table, produced_table

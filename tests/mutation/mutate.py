@@ -56,7 +56,7 @@ class Room:
 ROOMS = {
     # Those that start and end Spark's JVM are left out.
     "audit": Room(
-        ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/soak/*", "ackproof/spark/*", "ackproof/sql/*"),
+        ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/spark/*", "ackproof/sql/*"),
         ("tests/audit",),
         ("-m", "not audit", "--confcutdir=tests/audit"),
     ),

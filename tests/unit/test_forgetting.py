@@ -13,8 +13,6 @@ import pytest
 
 from ackproof.clients.final_read import End
 from ackproof.network.wire import Refused
-from ackproof.run import forgetting
-from ackproof.run.forgetting import Forgetting
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
@@ -22,6 +20,8 @@ from ackproof.rundir.parts import deleted_parts
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Timeline
 from ackproof.rundir.windows import WindowFile, WindowRead, WindowTask, read_windows, window_dir, window_json
+from ackproof_lab.soak import forgetting
+from ackproof_lab.soak.forgetting import Forgetting
 
 PLACE = TopicPartition("orders", 0)
 ROWS = 10

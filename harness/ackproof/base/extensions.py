@@ -9,7 +9,9 @@ from typing import Any, Final
 ORACLE: Final = "ackproof.oracle"
 """Model of Kafka that predicts and replays runs: see `ackproof.judge.oracle`."""
 SIMULATOR: Final = "ackproof.simulator"
-"""What `backend: model` and `--simulate` take: see `ackproof.run.simulator`."""
+"""What `backend: model` and `--simulate` take: see `ackproof.run.extensions`."""
+SOAK: Final = "ackproof.soak"
+"""What `--soak` takes: see `ackproof.run.extensions`."""
 VIEWS: Final = "ackproof.views"
 """Run directories as views of a Spark session: see `ackproof.api`."""
 

@@ -13,7 +13,6 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.experiment.backends import BACKENDS, BackendRow
-from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import NOWHERE, ListNode, MapNode, Node, ScalarNode, path_text
 from ackproof.experiment.spec import WorkloadSpec
@@ -79,22 +78,6 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
     if not isinstance(faults, ListNode):
         return root
     return replace(root, entries=root.entries | {"faults": replace(faults, items=repeated)})
-
-
-def shortened(case: Case, windows: int) -> Case:
-    """A soak that ended after so many of its windows, as it was: with the faults of these alone."""
-    spec, soak = case.experiment, case.experiment.soak
-    planned = 0 if soak is None else round(spec.workload.duration / soak.window)
-    if soak is None or windows >= planned:
-        return case
-    kept = spec.faults[: len(spec.faults) // planned * windows]
-    workload = spec.workload.model_copy(update={"duration": windows * soak.window})
-    numbers = {fault.number for fault in kept}
-    return replace(
-        case,
-        experiment=spec.model_copy(update={"faults": kept, "workload": workload}),
-        drawn={number: drawn for number, drawn in case.drawn.items() if number in numbers},
-    )
 
 
 def check_soak(spec: ExperimentSpec, found: Problems) -> None:

@@ -26,11 +26,11 @@ from ackproof.provision.progress import in_words
 from ackproof.repeats.decide import looks
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
+from ackproof.run.extensions import find_simulator, require_extensions
 from ackproof.run.machine import fit_to_machine, mark_missed
 from ackproof.run.options import BatchOptions, PlannedBatch, command_of
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
-from ackproof.run.simulator import find_simulator
 from ackproof.run.space import require_room
 from ackproof.run.upload import upload
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
@@ -222,8 +222,7 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     planned = planned_batch.cases
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
-    if options.simulate or any(case.experiment.ground.simulated for _, case in planned):
-        find_simulator()  # refused before anything is started
+    require_extensions([case for _, case in planned], simulate=options.simulate)
     require_room(options.here, [case for _, case in planned])
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(planned_batch)

@@ -23,6 +23,7 @@ from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.settings import WHOLE
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -44,12 +45,11 @@ from ackproof.observe.scraper import Scraper
 from ackproof.observe.watcher import Watcher as Observer
 from ackproof.plan.cases import case_to_json, on_foreign_ground
 from ackproof.run.client_recovery import ClientWatch, await_clients
+from ackproof.run.extensions import find_soak
 from ackproof.run.gauges import Gauges
 from ackproof.run.phases import CaseOptions, Phase, Watcher, trace_of
 from ackproof.run.recovery import recover
-from ackproof.run.soak import soak
 from ackproof.run.space import check_room
-from ackproof.run.windows import Soaker, rotation_of
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
@@ -100,7 +100,7 @@ class CaseRun:
         self.askers: list[Observer] = []
         """Of what the experiment asks for beside samples."""
         self.driver: FaultDriver | None = None
-        self.soaker: Soaker | None = None
+        self.soak = find_soak(self.case)
         self.environment: dict[str, str] = {}
         self._through = False
         self._stuck: Sequence[Unrecovered] = ()
@@ -193,7 +193,7 @@ class CaseRun:
             hidden=self._hidden,
             readers_tell=self.spec.observe.brokers,
             on_demand=any(fault.SENDS for fault in self.case.faults),
-            rotation=rotation_of(self.spec),
+            rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
@@ -209,12 +209,13 @@ class CaseRun:
         self._first_acks(self.workload)
         began = time.monotonic()
         self.driver.start()
-        if self.spec.soak is None:
+        if self.soak is None:
             lasts = self.spec.workload.duration
             self._watch(lambda: time.monotonic() - began >= lasts, lasts + 60.0)
         else:
-            self.soaker = Soaker(self.spec, self.workload, cluster, self.timeline, self.tag, self._hidden)
-            self.case = soak(self.case, self.driver, self.soaker, self.timeline, self._watch)
+            self.case = self.soak.run(
+                self.driver, self.workload, cluster, self.timeline, self.tag, self._hidden, self._watch
+            )
             self.spec = self.case.experiment
         driver = self.driver
         patience = time.monotonic() + COUNT_WITHIN_S
@@ -271,8 +272,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"after the last healing: {error}"))
 
     def _drain(self, workload: Workload) -> None:
-        if self.soaker is not None:
-            self.soaker.stop()
+        if self.soak is not None:
+            self.soak.stop()
         try:
             workload.stop()
         except ClientDied as error:
@@ -322,8 +323,8 @@ class CaseRun:
         self._save_case((*workload.clients, *order.clients))
         order = recover(cluster, self.spec, order, self.run, self.stop, self._stuck)
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
-        if self.soaker is not None:
-            self.soaker.finish(found)
+        if self.soak is not None:
+            self.soak.finish(found)
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
@@ -380,8 +381,8 @@ class CaseRun:
             self.pulse.stop()
         for asker in self.askers:
             asker.stop()
-        if self.soaker is not None:
-            self.soaker.stop()
+        if self.soak is not None:
+            self.soak.stop()
         if self.workload is not None:
             self.workload.abort()
         if self.sampler is not None:

@@ -17,8 +17,8 @@ from ackproof import audit
 from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
 from ackproof.judge.oracle import predict_run, replay_run
+from ackproof.run.extensions import find_simulator
 from ackproof.run.pairs import write_pairs
-from ackproof.run.simulator import find_simulator
 from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.documents import AuditFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir

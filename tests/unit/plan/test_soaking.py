@@ -13,8 +13,9 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import At
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
-from ackproof.plan.soaking import Soak, shortened
-from ackproof.run.windows import rotation_of
+from ackproof.plan.soaking import Soak
+from ackproof_lab.soak.load import shorten
+from ackproof_lab.soak.windows import rotation_of
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILE = """\
@@ -56,11 +57,11 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
 
 def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
     case = soaked(tmp_path)
-    short = shortened(case, 2)
+    short = shorten(case, 2)
     assert short.experiment.workload.duration == 40.0
     assert [fault.number for fault in short.experiment.faults] == [1, 2, 3, 4]
     assert {fault.number for fault in short.faults} < {fault.number for fault in case.faults}
-    assert shortened(case, 3) is case
+    assert shorten(case, 3) is case
     assert case_from_json(case_to_json(short)) == short
 
 

@@ -3,7 +3,7 @@
 A window closes when its time is over: once the cluster is whole again (each partition with its ISR of full size, for a
 while at most), up to where every replica in sync has the log. A reader of its own, which follows the load, reads from
 where the window before ended up to there. Then the window waits until the clients' ledgers tell of all that was sent by
-then, and is audited in a process of its own (`soak.window`).
+then, and is audited in a process of its own (`window`).
 
 What cannot be done with one window is told, and is done with the next. The last one closes with the final read.
 """
@@ -28,7 +28,6 @@ from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.observe.watcher import Watcher
-from ackproof.run.forgetting import Forgetting, number_of
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import parts
@@ -44,6 +43,7 @@ from ackproof.rundir.windows import (
     window_json,
     window_state,
 )
+from ackproof_lab.soak.forgetting import Forgetting, number_of
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
@@ -329,7 +329,7 @@ class Soaker(Watcher):
         order.save(named)
         output = folder.path / "audit.log"
         child = spawn(
-            [sys.executable, "-P", "-m", "ackproof.soak.window", str(named)],
+            [sys.executable, "-P", "-m", "ackproof_lab.soak.window", str(named)],
             run=self._tag,
             role="window-audit",
             cwd=folder.path,

@@ -1,4 +1,4 @@
-"""The audit of one window, a process of its own: ``python -m ackproof.soak.window ORDER.json``.
+"""The audit of one window, a process of its own: ``python -m ackproof_lab.soak.window ORDER.json``.
 
 It reads the parts that the order names and what the window before left, and writes `findings.parquet`, the state for
 the next window, and `window.json` last; it changes nothing, so that one that was cut short can be done again. So no
@@ -27,7 +27,7 @@ from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowTask
-from ackproof.soak.rolling import Carried, Given, Told, audit
+from ackproof_lab.soak.rolling import Carried, Given, Told, audit
 
 _NICE: Final = 10
 

@@ -45,7 +45,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal
-from ackproof.soak.context import (
+from ackproof_lab.soak.context import (
     HIGHEST,
     context,
     first_copies,

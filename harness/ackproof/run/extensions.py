@@ -1,0 +1,87 @@
+"""Packages beside the core that a run may need: a simulator and soaks. They are found by their entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from ackproof.base.errors import MissingTool
+from ackproof.base.extensions import SIMULATOR, SOAK, load_extension
+from ackproof.base.processes import RunTag
+from ackproof.clients.settings import Rotation
+from ackproof.clients.workload import Workload
+from ackproof.cluster.protocol import RunningCluster
+from ackproof.experiment.case import Case
+from ackproof.faults.driver import FaultDriver
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Event, Timeline
+
+
+class Simulator(Protocol):
+    """What `backend: model` and `--simulate` run on: a cluster in virtual time."""
+
+    def run_case(self, case: Case, run: CaseDir, replay: str, tell: Callable[[Event], None]) -> object:
+        """Leave the run directory that a run on brokers would leave. `replay`: the command that repeats the case."""
+
+    def simulate_beside(self, run: CaseDir) -> None:
+        """Simulate the case of a run a few times, and write `simulation.json` for the report."""
+
+
+class SoakLoad(Protocol):
+    """The load of a soak (`--soak`), audited window by window while it goes on."""
+
+    @property
+    def rotation(self) -> Rotation:
+        """How the clients cut their ledgers, so that each window has whole parts."""
+
+    def run(
+        self,
+        driver: FaultDriver,
+        workload: Workload,
+        cluster: RunningCluster,
+        timeline: Timeline,
+        tag: RunTag,
+        hidden: Mapping[str, str],
+        watch: Callable[[Callable[[], bool], float], None],
+    ) -> Case:
+        """Let the load go on until it is over; return the case with the faults and the duration that it had by then.
+
+        `hidden`: settings of the clients that are kept off the disk. `watch` keeps an eye on nodes and clients until
+        its first argument returns True, for so many seconds at most.
+        """
+
+    def stop(self) -> None:
+        """Close no further window. May be called twice, and before `run`."""
+
+    def finish(self, final: FinalReadFile) -> None:
+        """Audit the last window, up to where the final read came."""
+
+
+def find_simulator() -> Simulator:
+    """Return the simulator that is installed. Raises `MissingTool` without one."""
+    make: Callable[[], Simulator] | None = load_extension(SIMULATOR)
+    if make is None:
+        raise MissingTool(
+            "the simulator", "backend: model and --simulate run on it", "the package ackproof_simulator"
+        )
+    return make()
+
+
+def find_soak(case: Case) -> SoakLoad | None:
+    """Return the load of a case that is a soak, else None. Raises `MissingTool` where no package can soak."""
+    if case.experiment.soak is None:
+        return None
+    make: Callable[[Case], SoakLoad] | None = load_extension(SOAK)
+    if make is None:
+        raise MissingTool("the audit of soaks", "--soak needs it", "the package ackproof_lab")
+    return make(case)
+
+
+def require_extensions(cases: Iterable[Case], *, simulate: bool) -> None:
+    """Raise `MissingTool` before anything is started if these cases need a package that is not installed."""
+    for case in cases:
+        find_soak(case)
+        simulate |= case.experiment.ground.simulated
+    if simulate:
+        find_simulator()

@@ -1,0 +1,103 @@
+"""The load of a soak: how long it goes on, and what became of the case when it ended early."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ackproof.base.interrupts import first_interrupt
+from ackproof.base.processes import RunTag
+from ackproof.clients.settings import Rotation
+from ackproof.clients.workload import Workload
+from ackproof.cluster.protocol import RunningCluster
+from ackproof.experiment.case import Case
+from ackproof.faults.driver import FaultDriver
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.timeline import Note, Timeline
+from ackproof_lab.soak.windows import Soaker, rotation_of
+
+_LEAST_LEFT_S: Final = 2.0
+"""A window of which less is left is not the last: the faults of the next are about to begin."""
+
+
+class Soak:
+    """Load of a soak, as `ackproof.run.extensions.SoakLoad` asks for it."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._soaker: Soaker | None = None
+
+    @property
+    def rotation(self) -> Rotation:
+        """Several parts a window."""
+        return rotation_of(self._case.experiment)
+
+    def run(
+        self,
+        driver: FaultDriver,
+        workload: Workload,
+        cluster: RunningCluster,
+        timeline: Timeline,
+        tag: RunTag,
+        hidden: Mapping[str, str],
+        watch: Callable[[Callable[[], bool], float], None],
+    ) -> Case:
+        """Let the load go on; return the case as it was when the load ended.
+
+        A first Ctrl-C lets it end with the present window. So does what ends any load: `watch` returns then.
+        """
+        case, spec = self._case, self._case.experiment
+        soaker = self._soaker = Soaker(spec, workload, cluster, timeline, tag, hidden)
+        began = time.monotonic()
+        soaker.start()
+
+        def end_with(windows: int) -> None:
+            nonlocal case
+            shorter = shorten(case, windows)
+            driver.forget(
+                {fault.number for fault in case.faults} - {fault.number for fault in shorter.faults}
+            )
+            case, soaker.ends_s = shorter, shorter.experiment.workload.duration
+
+        def is_over() -> bool:
+            passed = time.monotonic() - began
+            if asked.is_set():
+                asked.clear()
+                end_with(math.ceil((passed + _LEAST_LEFT_S) / soaker.window_s))
+                left = soaker.ends_s - passed
+                timeline.add(Note(note=f"interrupted: the soak ends with this window, in {left:.0f} s"))
+            return passed >= soaker.ends_s
+
+        with first_interrupt() as asked:
+            watch(is_over, spec.workload.duration + 60.0)
+        end_with(math.ceil(min(soaker.ends_s, time.monotonic() - began) / soaker.window_s))
+        return case
+
+    def stop(self) -> None:
+        """Close no further window."""
+        if self._soaker is not None:
+            self._soaker.stop()
+
+    def finish(self, final: FinalReadFile) -> None:
+        """Close the last window with the final read."""
+        if self._soaker is not None:
+            self._soaker.finish(final)
+
+
+def shorten(case: Case, windows: int) -> Case:
+    """Return the case of a soak that ended after so many windows: with their faults and their duration."""
+    spec, soak = case.experiment, case.experiment.soak
+    planned = 0 if soak is None else round(spec.workload.duration / soak.window)
+    if soak is None or windows >= planned:
+        return case
+    kept = spec.faults[: len(spec.faults) // planned * windows]
+    workload = spec.workload.model_copy(update={"duration": windows * soak.window})
+    numbers = {fault.number for fault in kept}
+    return replace(
+        case,
+        experiment=spec.model_copy(update={"faults": kept, "workload": workload}),
+        drawn={number: drawn for number, drawn in case.drawn.items() if number in numbers},
+    )
