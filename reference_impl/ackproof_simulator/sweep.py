@@ -193,9 +193,9 @@ def _worst(runs: Sequence[Counts], options: SweepOptions) -> tuple[WorstSeed, ..
 @contextmanager
 def over_spark(master: str | None) -> Iterator[Mapper]:
     """A mapper over a Spark context that lives as long as the block; `ackproof` must be installed at its workers."""
-    from ackproof.spark.session import Where, spark_context
+    from ackproof.spark.session import SparkTarget, spark_context
 
-    with spark_context(Where(master), lambda _: None) as context:
+    with spark_context(SparkTarget(master), lambda _: None) as context:
 
         def mapper(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
             return _mapped(context, resolved, chunks)

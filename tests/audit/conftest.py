@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
-from ackproof.spark.session import Where, spark_context
+from ackproof.spark.session import SparkTarget, spark_context
 
 from ..support.s3 import CREDENTIALS
 from .ledgers import write_ledger
@@ -20,7 +20,7 @@ os.environ.update(CREDENTIALS)
 @pytest.fixture(scope="session")
 def context():
     """The one SparkContext of these tests; `audit.run` finds it by itself."""
-    with spark_context(Where("local[2]"), lambda _: None) as started:
+    with spark_context(SparkTarget("local[2]"), lambda _: None) as started:
         yield started
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from ackproof.base.wait import wait_until
-from ackproof.spark.driver import home
+from ackproof.spark.driver import spark_home
 
 START_S = 300.0
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -36,7 +36,7 @@ def server(folder: Path, name: str, *command: str) -> Iterator[psutil.Process]:
     """One of Spark's programs, from its start to the end of all that it started."""
     environment = {
         **os.environ,
-        "SPARK_HOME": str(home()),
+        "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": LEAN,
         "SPARK_SUBMIT_OPTS": LEAN,
@@ -49,7 +49,7 @@ def server(folder: Path, name: str, *command: str) -> Iterator[psutil.Process]:
     }
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(home() / "bin" / command[0]), *command[1:]],
+            [str(spark_home() / "bin" / command[0]), *command[1:]],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

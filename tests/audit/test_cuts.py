@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from ackproof.audit.planning import GREATEST, IDENTITY, LEAST, OFFSET, TIME, Axis, Source, cut, ranges
+from ackproof.audit.planning import (
+    GREATEST,
+    IDENTITY,
+    LEAST,
+    OFFSET,
+    TIME,
+    CutAxis,
+    RowSource,
+    count_ranges,
+    cut_ranges,
+)
 from ackproof.ledgers.load import Spilled, Stream
 
 
-def source(stream: Stream, low: int, high: int, rows: int) -> Source:
+def source(stream: Stream, low: int, high: int, rows: int) -> RowSource:
     spans = dict.fromkeys(("at_ns", "read_ns", "seq", "offset", "read_seq"), (low, high))
-    return Source((stream, Spilled("", 0, rows, (), spans)))
+    return RowSource((stream, Spilled("", 0, rows, (), spans)))
 
 
-def borders(sources: list[Source], axis: Axis, count: int) -> list[int]:
-    cuts = cut(sources, axis, count)
+def borders(sources: list[RowSource], axis: CutAxis, count: int) -> list[int]:
+    cuts = cut_ranges(sources, axis, count)
     assert (cuts[0].low, cuts[-1].last) == (LEAST, GREATEST)
     assert [one.last + 1 for one in cuts[:-1]] == [one.low for one in cuts[1:]], (
         "no value is in two, or in none"
@@ -28,14 +38,14 @@ def test_what_is_produced_costs_three_times_what_is_read_live() -> None:
     assert borders(both, TIME, 8) == [150, 300, 450, 600, 750, 900, 1350], (
         "of reads no more than three times as many"
     )
-    assert (ranges(both, TIME, 400), ranges(both, TIME, 401)) == (3, 3)
+    assert (count_ranges(both, TIME, 400), count_ranges(both, TIME, 401)) == (3, 3)
     assert borders([source("produced", 0, 999, 1000)], TIME, 4) == [250, 500, 750]
 
 
 def test_streams_that_an_axis_does_not_cut_are_in_no_range() -> None:
     live = [source("live", 0, 9, 100)]
-    assert (ranges(live, IDENTITY, 10), ranges(live, TIME, 10)) == (0, 4)
-    (one,) = cut(live, IDENTITY, 3)
+    assert (count_ranges(live, IDENTITY, 10), count_ranges(live, TIME, 10)) == (0, 4)
+    (one,) = cut_ranges(live, IDENTITY, 3)
     assert (one.low, one.last, one.sources, one.rows) == (LEAST, GREATEST, (), 0)
 
 

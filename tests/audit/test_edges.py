@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit.identity import distinct_copies
-from ackproof.audit.outputs import Handed, Outputs
+from ackproof.audit.outputs import Handover, Outputs
 from ackproof.audit.pipeline import audit_all
-from ackproof.audit.planning import plan
+from ackproof.audit.planning import plan_units
 from ackproof.audit.series import _latencies
-from ackproof.audit.shares import Register, shares
-from ackproof.audit.units import Limits, Target
+from ackproof.audit.shares import IdentityRegister, cut_shares
+from ackproof.audit.units import AuditTarget, Limits
 from ackproof.base import processes
 from ackproof.ledgers.clients import ListedClient, read_clients
-from ackproof.ledgers.directory import Part, RowGroup, examine, unreadable
-from ackproof.ledgers.load import _words
-from ackproof.ledgers.rows import Rows, constant
+from ackproof.ledgers.directory import Part, RowGroup, describe_unreadable, examine_directory
+from ackproof.ledgers.load import _distinct_strings
+from ackproof.ledgers.rows import Rows, constant_column
 from ackproof.rundir.partition import TopicPartition
-from ackproof.spark.workers import cause
+from ackproof.spark.workers import extract_cause
 
 from .agreement import WAYS, agree, write
 from .ledgers import write_case, write_ledger
@@ -43,7 +43,7 @@ from .strategies import Drawn
     ids=["plain", "dictionary", "a word twice in the dictionary"],
 )
 def test_words_and_their_numbers(column) -> None:
-    words, codes = _words(column)
+    words, codes = _distinct_strings(column)
     assert sorted(words) == ["a", "b"]
     assert [words[code] for code in codes] == ["b", "a", "b"]
 
@@ -75,7 +75,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
     ],
 )
 def test_why_spark_died(text, said) -> None:
-    assert cause(text) == said
+    assert extract_cause(text) == said
 
 
 def test_progress_is_said_in_words(tmp_path) -> None:
@@ -159,9 +159,9 @@ def test_a_footer_that_says_a_phase_that_means_nothing(tmp_path, way) -> None:
 
 
 def test_why_a_file_was_set_aside_is_one_short_line() -> None:
-    assert unreadable(OSError("first\nsecond")) == "torn or unreadable, not counted (first)"
-    assert unreadable(OSError()) == "torn or unreadable, not counted (OSError)"
-    assert unreadable(OSError("x" * 300)) == f"torn or unreadable, not counted ({'x' * 200})"
+    assert describe_unreadable(OSError("first\nsecond")) == "torn or unreadable, not counted (first)"
+    assert describe_unreadable(OSError()) == "torn or unreadable, not counted (OSError)"
+    assert describe_unreadable(OSError("x" * 300)) == f"torn or unreadable, not counted ({'x' * 200})"
 
 
 @pytest.mark.parametrize(("holes", "said"), [(1, "has 1 null"), (2, "has 2 nulls")])
@@ -255,8 +255,8 @@ def test_two_strangers_each_in_two_partitions(tmp_path, limits) -> None:
 def test_a_register_of_bitmaps_alone() -> None:
     seq = np.arange(3000, dtype=np.int64)
     columns = {"producer": np.zeros(3000, np.int32), "seq": seq, "present": seq % 2 == 0}
-    ((_, share),) = shares(Handed(TopicPartition("t", 0), "identities", Rows(columns, 3000)), 1)
-    produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
+    ((_, share),) = cut_shares(Handover(TopicPartition("t", 0), "identities", Rows(columns, 3000)), 1)
+    produced, present = IdentityRegister([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
     assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])
 
 
@@ -264,7 +264,7 @@ def test_what_a_footer_tells_of_row_groups(tmp_path) -> None:
     """The one topic, partition and phase of all rows, where there is one; and whether there may be transactions."""
     rows = [sent(0), sent(1), sent(2), sent(3, partition=1), sent(4, topic="u"), sent(5, txn=0)]
     reads = [read(0), read(1), read(2), live(3, reader=9)]
-    ledger = examine(write_ledger(tmp_path / "case", rows, reads, row_group_size=2), set_aside={})
+    ledger = examine_directory(write_ledger(tmp_path / "case", rows, reads, row_group_size=2), set_aside={})
     groups = {part.kind: part.groups for part in ledger.parts}
     assert groups["produced"] == (
         RowGroup(0, 2, "t", 0, None, False),
@@ -294,7 +294,7 @@ def test_a_column_that_is_there_twice(run, ledger) -> None:
 def test_whose_end_is_open(ledger, ended, open_producers) -> None:
     """Who has left an END where he produced; or among the readers, if he has no folder among the producers."""
     write_case(ledger, [{"id": "p0"}, {"id": "x", "producer": 5}], ended=ended)
-    assert examine(ledger, set_aside={}).open_producers == open_producers
+    assert examine_directory(ledger, set_aside={}).open_producers == open_producers
 
 
 def test_what_one_task_takes_apart_has_a_bound() -> None:
@@ -305,8 +305,11 @@ def test_what_one_task_takes_apart_has_a_bound() -> None:
     class Held:
         parts = (a_part("x", 4, 5, 4, 20, 1), a_part("y", 3), a_part("z", 5))
 
-    planned = plan(
-        Held, Target(0, Outputs("d", "a"), frozenset(), 1), Limits(whole_rows=0, split_rows=9), frozenset()
+    planned = plan_units(
+        Held,
+        AuditTarget(0, Outputs("d", "a"), frozenset(), 1),
+        Limits(whole_rows=0, split_rows=9),
+        frozenset(),
     )
     found = [[(piece.part.path, piece.rows) for piece in unit.pieces] for unit in planned.splits]
     assert found == [[("x", 9)], [("x", 4)], [("x", 20)], [("x", 1), ("y", 3), ("z", 5)]]
@@ -340,7 +343,7 @@ def test_places_in_one_row_group_are_told_apart(tmp_path, places) -> None:
 
 
 def test_rows_under_a_mask_are_as_many_as_it_lets_through() -> None:
-    rows = Rows({"a": constant(7, "i8", 5), "b": np.arange(5)}, 5)
+    rows = Rows({"a": constant_column(7, "i8", 5), "b": np.arange(5)}, 5)
     few = rows.take(rows["b"] > 2)
     assert (len(few), few["a"].tolist(), few["b"].tolist()) == (2, [7, 7], [3, 4])
 

@@ -12,24 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.audit.outputs import FindingsWriter, Handed, Outputs
-from ackproof.audit.planning import bucket_units, plan, tasks
-from ackproof.audit.shares import UNMATCHED, Register, shares
-from ackproof.audit.units import Limits, Target
+from ackproof.audit.outputs import FindingsWriter, Handover, Outputs
+from ackproof.audit.planning import bucket_units, group_tasks, plan_units
+from ackproof.audit.shares import UNMATCHED, IdentityRegister, cut_shares
+from ackproof.audit.units import AuditTarget, Limits
 from ackproof.ledgers.directory import Part, RowGroup
 from ackproof.ledgers.load import SpillFile
-from ackproof.ledgers.lookup import Identities, Lookup, covered, highest_over
+from ackproof.ledgers.lookup import Identities, Lookup, are_covered, highest_over
 from ackproof.ledgers.rows import (
     Rows,
-    concat,
-    constant,
-    distinct,
-    empty,
+    concat_rows,
+    constant_column,
+    distinct_values,
+    empty_rows,
     group_starts,
     is_constant,
     is_sorted,
-    order_of,
-    squeezed,
+    sort_order,
+    squeeze,
 )
 from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
@@ -96,13 +96,13 @@ def test_identities(keys, values, one_producer) -> None:
     producer = ints(p for p, _ in values).astype(np.int32)
     expected = [ordered.index(value) if value in keys else -1 for value in values]
     assert identities.find(producer, ints(s for _, s in values)).tolist() == expected
-    assert identities.find(squeezed(producer), ints(s for _, s in values)).tolist() == expected
+    assert identities.find(squeeze(producer), ints(s for _, s in values)).tolist() == expected
 
 
 @pytest.mark.parametrize("producer", [0, 2, 4])
 def test_identities_of_one_producer_who_has_none(producer) -> None:
     identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, 6, 5, 6]))
-    asked = squeezed(np.full(3, producer, dtype=np.int32))
+    asked = squeeze(np.full(3, producer, dtype=np.int32))
     assert identities.find(asked, ints([5, 6, 7])).tolist() == [-1] * 3
     assert Identities(ints([]).astype(np.int32), ints([])).find(asked, ints([5, 6, 7])).tolist() == [-1] * 3
 
@@ -112,7 +112,7 @@ def test_identities_that_stand_between_others(far) -> None:
     """Just outside of what its producer has, where the numbers of another begin; far apart, between two of its own."""
     identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, far, 5, far]))
     for producer, first in ((1, 0), (3, 2)):
-        for asked in (np.full(6, producer, dtype=np.int32), constant(producer, "i4", 6)):
+        for asked in (np.full(6, producer, dtype=np.int32), constant_column(producer, "i4", 6)):
             found = identities.find(asked, ints([4, 5, 7, far - 1, far, far + 1])).tolist()
             assert found == [-1, first, -1, first if far == 6 else -1, first + 1, -1]
 
@@ -134,7 +134,7 @@ def test_highest_over(values, intervals) -> None:
         max((height for after, before, height in intervals if after < value < before), default=LEAST)
         for value in values
     ]
-    assert covered(ints(values), columns[:2]).tolist() == [height > LEAST for height in heights]
+    assert are_covered(ints(values), columns[:2]).tolist() == [height > LEAST for height in heights]
 
 
 @many
@@ -142,27 +142,27 @@ def test_highest_over(values, intervals) -> None:
 def test_order_and_groups(drawn) -> None:
     rows = rows_of(drawn)
     keys = [rows["a"], rows["b"]]
-    order = order_of(keys)
+    order = sort_order(keys)
     assert (order is None) == (drawn == sorted(drawn)) == is_sorted(keys)
     ordered = rows if order is None else rows.take(order)
     assert pairs_of(ordered) == sorted(drawn)
     starts = group_starts([ordered["a"], ordered["b"]]).tolist()
     assert starts == [n for n, one in enumerate(sorted(drawn)) if n == 0 or sorted(drawn)[n - 1] != one]
-    assert distinct(rows["a"]).tolist() == sorted({a for a, _ in drawn})
+    assert distinct_values(rows["a"]).tolist() == sorted({a for a, _ in drawn})
 
 
 def test_constant_columns_stay_constant() -> None:
-    rows = Rows({"a": squeezed(ints([7] * 5)), "b": squeezed(ints([1, 2, 1, 2, 1]))}, 5)
+    rows = Rows({"a": squeeze(ints([7] * 5)), "b": squeeze(ints([1, 2, 1, 2, 1]))}, 5)
     assert is_constant(rows["a"])
     assert not is_constant(rows["b"])  # its ends are alike, and not what is between
     for other in (rows.take(ints([0, 3])), rows.take(rows["b"] == 2), rows.slice(1, 3), rows.copied()):
         assert is_constant(other["a"])
         assert len(other["a"]) == len(other)
     schema = {"a": "i8", "b": "i8"}
-    assert is_constant(concat([rows, rows], schema)["a"])
-    eight = Rows({"a": constant(8, "i8", 2), "b": ints([0, 0])}, 2)
-    assert concat([rows, eight, empty(schema)], schema)["a"].tolist() == [7] * 5 + [8, 8]
-    assert len(concat([], schema)) == 0
+    assert is_constant(concat_rows([rows, rows], schema)["a"])
+    eight = Rows({"a": constant_column(8, "i8", 2), "b": ints([0, 0])}, 2)
+    assert concat_rows([rows, eight, empty_rows(schema)], schema)["a"].tolist() == [7] * 5 + [8, 8]
+    assert len(concat_rows([], schema)) == 0
 
 
 @many
@@ -192,15 +192,15 @@ def test_a_file_cut_short_is_an_error(tmp_path) -> None:
 def test_spilled_rows_are_narrow(tmp_path) -> None:
     spill = SpillFile(tmp_path / "x.rows")
     far = 2**60 + np.arange(1000, dtype=np.int64)
-    place = spill.add(Rows({"a": far, "b": constant(3, "i4", 1000)}, 1000))
+    place = spill.add(Rows({"a": far, "b": constant_column(3, "i4", 1000)}, 1000))
     spill.close()
     assert (tmp_path / "x.rows").stat().st_size == 4000
     assert place.load()["a"].tolist() == far.tolist()
 
 
-def identities(place, producer, seq, present) -> Handed:
+def identities(place, producer, seq, present) -> Handover:
     columns = {"producer": np.full(len(seq), producer, np.int32), "seq": seq, "present": present}
-    return Handed(place, "identities", Rows(columns, len(seq)))
+    return Handover(place, "identities", Rows(columns, len(seq)))
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -215,9 +215,9 @@ def test_what_the_register_knows(count) -> None:
     ]
     given_: dict[int, list] = {number: [] for number in range(count)}
     for message in messages:
-        for number, share in shares(message, count):
+        for number, share in cut_shares(message, count):
             given_[number].append(share)
-    registers = [Register(given_[number]) for number in range(count)]
+    registers = [IdentityRegister(given_[number]) for number in range(count)]
     asked = [
         (0, 10),
         (0, 11),
@@ -244,7 +244,7 @@ def test_what_the_register_knows(count) -> None:
         },
         len(asked),
     )
-    for number, share in shares(Handed(place, "unmatched", rows), count):
+    for number, share in cut_shares(Handover(place, "unmatched", rows), count):
         at = share.unmatched["offset"]
         produced[at], present[at] = registers[number].find(
             share.unmatched["producer"], share.unmatched.ints("seq")
@@ -274,7 +274,7 @@ def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ackproof.audit.outputs._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = FindingsWriter(path)
-    rows = Rows({"offset": np.arange(25), "producer": constant(3, "i4", 25)}, 25)
+    rows = Rows({"offset": np.arange(25), "producer": constant_column(3, "i4", 25)}, 25)
     findings.add(TopicPartition("t", 1), Anomaly.LOST, rows, ints([]))
     findings.add(TopicPartition("t", 1), Anomaly.LOST, rows)
     assert path.exists()
@@ -311,15 +311,15 @@ class Held:
         self.parts = list(parts)
 
 
-TARGET = Target(0, Outputs("d", "a"), frozenset(), 1)
+TARGET = AuditTarget(0, Outputs("d", "a"), frozenset(), 1)
 
 
 def test_a_small_directory_is_one_unit() -> None:
     ledger = Held(a_part("x", "produced", (10, "t", 0, None)), a_part("y", "consumed", (10, None, None, 1)))
-    planned = plan(ledger, TARGET, Limits(whole_rows=20), frozenset())
+    planned = plan_units(ledger, TARGET, Limits(whole_rows=20), frozenset())
     assert planned.whole is not None
     assert (planned.whole.rows, planned.splits, planned.direct) == (20, (), {})
-    assert plan(ledger, TARGET, Limits(whole_rows=19), frozenset()).whole is None
+    assert plan_units(ledger, TARGET, Limits(whole_rows=19), frozenset()).whole is None
 
 
 def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None:
@@ -331,7 +331,7 @@ def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None
         a_part("z", "consumed", (2, None, None, 0)),
     )
     limits = Limits(whole_rows=0, split_rows=9)
-    planned = plan(ledger, TARGET, limits, frozenset())
+    planned = plan_units(ledger, TARGET, limits, frozenset())
     assert [
         [(p.part.path, [g.number for g in p.groups]) for p in unit.pieces] for unit in planned.splits
     ] == [
@@ -347,7 +347,7 @@ def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None
         (TopicPartition("t", 0), 17),
         (TopicPartition("t", 1), 10),
     ]
-    doubted = plan(ledger, TARGET, limits, frozenset(["x"]))
+    doubted = plan_units(ledger, TARGET, limits, frozenset(["x"]))
     assert {place: sum(piece.rows for piece in pieces) for place, pieces in doubted.direct.items()} == {
         TopicPartition("t", 0): 7
     }
@@ -362,7 +362,7 @@ def test_the_longest_task_first_and_small_units_together() -> None:
             *((rows, "t", number, None) for number, rows in enumerate((5, 90, 7, 300_000, 8))),
         )
     )
-    planned = plan(ledger, TARGET, Limits(whole_rows=0), frozenset())
+    planned = plan_units(ledger, TARGET, Limits(whole_rows=0), frozenset())
     units = bucket_units(planned, TARGET, [])
-    found = tasks(units, Limits(task_rows=45_000), 0)
+    found = group_tasks(units, Limits(task_rows=45_000), 0)
     assert [[unit.rows for unit in task] for task in found] == [[300_000], [90, 5], [8, 7]]

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit import results
-from ackproof.audit.outputs import Outputs, findings_file
+from ackproof.audit.outputs import Outputs, create_findings
 from ackproof.audit.pipeline import audit_all
-from ackproof.audit.units import Counted, Limits
+from ackproof.audit.units import Limits, Tally
 from ackproof.base.errors import AuditFailed
 from ackproof.base.processes import here
 from ackproof.rundir import storage
@@ -34,7 +34,7 @@ def case(tmp_path: Path) -> CaseDir:
 
 
 def publish(outputs: Outputs) -> None:
-    results.publish(outputs, Counted(0), results.document(Counted(0), (), {}))
+    results.publish(outputs, Tally(0), results.build_audit_file(Tally(0), (), {}))
 
 
 def whole(case: CaseDir) -> bool:
@@ -71,7 +71,7 @@ def test_a_reader_of_an_older_audit_sees_nothing_of_one_under_way(case) -> None:
     case.findings.mkdir()
     (case.findings / "part-0.parquet").touch()
     case.audit_json.write_text('{"counts": {}}')
-    outputs = Outputs.of(case.path)
+    outputs = Outputs.new(case.path)
     outputs.begin()
     outputs.findings("0").touch()
     assert [path.name for path in case.finding_parts] == ["part-0.parquet"]
@@ -93,7 +93,7 @@ def test_an_audit_that_begins_leaves_the_published_one(case, by) -> None:
     left = [f"findings/part-{here()}-{GONE}-a-0.parquet", f"series-{here()}-{GONE}-a.parquet"]
     for name in left:
         (case.path / name).touch()
-    Outputs.of(case.path).begin()  # and is killed
+    Outputs.new(case.path).begin()  # and is killed
     assert whole(case)
 
 
@@ -108,7 +108,7 @@ def test_series_have_the_plain_name_where_nothing_has_it(case) -> None:
 
 def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch) -> None:
     """The second ends while the first is at its series."""
-    one, other = Outputs.of(case.path), Outputs.of(case.path)
+    one, other = Outputs.new(case.path), Outputs.new(case.path)
     one.begin()
     other.begin()
     opened = storage.create_parquet
@@ -128,7 +128,7 @@ def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch
         assert outputs.audit in told["findings"][0]
         return pq.read_table(case.series).schema == SERIES
 
-    monkeypatch.setattr(storage, "writer", writer)
+    monkeypatch.setattr(storage, "create_parquet", writer)
     publish(one)
     assert one.audit in case.finding_parts[0].name
     assert whole(case)
@@ -161,9 +161,9 @@ def test_series_of_a_path_are_none(tmp_path, told) -> None:
     assert case.series == tmp_path / "series.parquet"
 
 
-@pytest.mark.parametrize("write", [publish, lambda outputs: findings_file(outputs.findings("0")).close()])
+@pytest.mark.parametrize("write", [publish, lambda outputs: create_findings(outputs.findings("0")).close()])
 def test_an_audit_that_leaves_takes_no_folder_from_another(case, write) -> None:
-    one, other = Outputs.of(case.path), Outputs.of(case.path)
+    one, other = Outputs.new(case.path), Outputs.new(case.path)
     other.begin()
     one.begin()
     one.leave()
@@ -185,9 +185,9 @@ def test_a_folder_that_holds_something_stays(tmp_path, monkeypatch, holds) -> No
     assert folder.exists() == bool(holds)
 
 
-@pytest.mark.parametrize("write", [publish, lambda outputs: findings_file(outputs.findings("0"))])
+@pytest.mark.parametrize("write", [publish, lambda outputs: create_findings(outputs.findings("0"))])
 def test_a_run_directory_that_is_gone_stays_gone(case, write) -> None:
-    outputs = Outputs.of(case.path)
+    outputs = Outputs.new(case.path)
     outputs.begin()
     shutil.rmtree(case.path)
     with pytest.raises(FileNotFoundError):

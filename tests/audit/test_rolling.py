@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.ledgers.lookup import Runs
+from ackproof.ledgers.lookup import NumberRuns
 from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
@@ -161,12 +161,12 @@ def windows_of(soak: Soak, records: int, cuts: int, path: Path, lags: float = 0.
         )
         told_in[producer, chunk] = min(cuts - 1, first + draw.choice((0, 0, 0, 1)))
     seen = dict.fromkeys(PLACES, 0)
-    carried, runs, found = {}, {producer: Runs() for producer in range(PRODUCERS)}, Counter()
+    carried, runs, found = {}, {producer: NumberRuns() for producer in range(PRODUCERS)}, Counter()
     starts = dict.fromkeys(PLACES, 0)
     for number in range(cuts):
         for (producer, chunk), window in told_in.items():
             if window == number:
-                runs[producer] = runs[producer].plus(np.array([chunk]))
+                runs[producer] = runs[producer].union(np.array([chunk]))
         given = {}
         for place in PLACES:
             end = max(starts[place], ends[place][number])
@@ -234,7 +234,7 @@ def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: fl
 def test_runs_are_a_set() -> None:
     draw = random.Random(3)
     for stride in (1, 3):
-        runs, plain = Runs(stride, 2 % stride), set()
+        runs, plain = NumberRuns(stride, 2 % stride), set()
         for _ in range(30):
             new = {draw.randint(0, 60) * stride + 2 % stride for _ in range(draw.randint(0, 9))}
             runs, plain = runs.plus(np.array(sorted(new), np.int64)), plain | new
@@ -248,7 +248,7 @@ def test_what_a_producer_has_not_counted_yet_is_no_phantom(tmp_path: Path) -> No
     place = TopicPartition("t", 0)
     followed = columns([read(seq) for seq in range(12)], FINAL, tuple(place))
     produced = columns([sent(seq) for seq in range(10)], PRODUCED, tuple(place))
-    told = Told(10, 1, {0: Runs().plus(np.array([0]))}, {0: 10})
+    told = Told(10, 1, {0: NumberRuns().plus(np.array([0]))}, {0: 10})
     outcome = audit(tmp_path / "a", {place: Given(0, 12, produced, read=followed)}, {}, told)
     assert (outcome.counts, outcome.ends[place]) == ({}, 10)
 

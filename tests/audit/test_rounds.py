@@ -11,15 +11,15 @@ import pytest
 
 from ackproof.audit import exit_code, pipeline
 from ackproof.audit.outputs import Outputs
-from ackproof.audit.pipeline import _conclude, _Job, _Ready, audit_all
-from ackproof.audit.planning import plan
+from ackproof.audit.pipeline import _conclude, _DirectoryJob, _PlannedDirectory, audit_all
+from ackproof.audit.planning import plan_units
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
-from ackproof.audit.units import Limits, Target, Trouble
+from ackproof.audit.units import AuditTarget, Limits, Trouble
 from ackproof.base.processes import here
 from ackproof.ledgers.directory import Ledger
 from ackproof.rundir.schema import FINDINGS
-from ackproof.spark.workers import cause
+from ackproof.spark.workers import extract_cause
 
 from .agreement import agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger
@@ -123,9 +123,11 @@ def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, s
 def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     directory = tmp_path / "case"
     directory.mkdir()
-    job = _Job(0, directory, Outputs.of(directory), existed=True)
-    ledger, target = Ledger(directory), Target(0, job.outputs, frozenset(), 1)
-    ready = _Ready(job, ledger, target, plan(ledger, target, Limits(), frozenset()), Counted(0))
+    job = _DirectoryJob(0, directory, Outputs.new(directory), existed=True)
+    ledger, target = Ledger(directory), AuditTarget(0, job.outputs, frozenset(), 1)
+    ready = _PlannedDirectory(
+        job, ledger, target, plan_units(ledger, target, Limits(), frozenset()), Counted(0)
+    )
     ready.troubles.append(Trouble(0, OSError("the disk is full")))
     if gone:
         directory.rmdir()
@@ -140,7 +142,7 @@ def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
 
 
 def test_blank_lines_are_no_cause() -> None:
-    assert cause("\n : \njava.lang.Error: it\n") == "java.lang.Error: it"
+    assert extract_cause("\n : \njava.lang.Error: it\n") == "java.lang.Error: it"
 
 
 def test_a_middle_between_four_latencies() -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.ledgers.clients import hole
+from ackproof.ledgers.clients import find_hole
 from ackproof.plan.cases import cases, load
 from ackproof.run.conclude import CaseResult, conclude, run_stages
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
@@ -387,7 +387,7 @@ def test_an_empty_end_vouches_for_nothing(ledgers: CaseDir) -> None:
     ],
 )
 def test_numbers_of_rows(spans: list[tuple[int, int, int]], words: str | None) -> None:
-    found = hole(spans)
+    found = find_hole(spans)
     assert (found is None) if words is None else (found is not None and found.startswith(words))
 
 

@@ -108,29 +108,35 @@ def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypa
     for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    ours = driver.settings({}, tmp_path, lambda: "-XX:+Archived")
+    ours = driver.spark_settings({}, tmp_path, lambda: "-XX:+Archived")
     assert ours["spark.master"] == driver.default_master()
     assert ours["spark.driver.extraJavaOptions"].endswith("-XX:+Archived")
     (tmp_path / "spark-defaults.conf").write_text(
         "# spark.ui.enabled no\nspark.master  spark://there:7077\nspark.driver.extraJavaOptions=-XX:+UseG1GC -Da=b\n"
     )
     theirs = {"spark.driver.memory": "9g", "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.check=3"}
-    given = driver.settings(theirs, tmp_path, lambda: "")
+    given = driver.spark_settings(theirs, tmp_path, lambda: "")
     assert given["spark.driver.memory"] == "9g"
     assert given["spark.executorEnv.GLIBC_TUNABLES"] == "glibc.malloc.check=3"
     executor = "spark.executor.extraJavaOptions"
     assert "TieredStopAtLevel=1" in given[executor]
-    assert driver.settings({executor: "-Dc=d"}, tmp_path, lambda: "")[executor] == "-Dc=d"
-    assert executor not in driver.settings({}, tmp_path, lambda: "", sql=True), "rows go through that JVM"
+    assert driver.spark_settings({executor: "-Dc=d"}, tmp_path, lambda: "")[executor] == "-Dc=d"
+    assert executor not in driver.spark_settings({}, tmp_path, lambda: "", sql=True), (
+        "rows go through that JVM"
+    )
     assert given["spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"] == "system"
     assert given["spark.ui.enabled"] == "false"
     assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.driver.host"} & given.keys()
     path, module = "spark.executorEnv.PYTHONPATH", "spark.python.daemon.module"
-    assert (given[path], given[module]) == (workers.code().name, "ackproof.spark.daemon"), "it is sent along"
-    assert not {path, module} & driver.settings({"spark.master": "yarn"}, tmp_path, lambda: "").keys()
-    assert module not in driver.settings({path: "/theirs"}, tmp_path, lambda: ""), "it may not be found there"
+    assert (given[path], given[module]) == (workers.code_archive().name, "ackproof.spark.daemon"), (
+        "it is sent along"
+    )
+    assert not {path, module} & driver.spark_settings({"spark.master": "yarn"}, tmp_path, lambda: "").keys()
+    assert module not in driver.spark_settings({path: "/theirs"}, tmp_path, lambda: ""), (
+        "it may not be found there"
+    )
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
-    assert driver.settings({"spark.a": "b"}, tmp_path, lambda: "") == {"spark.a": "b"}
+    assert driver.spark_settings({"spark.a": "b"}, tmp_path, lambda: "") == {"spark.a": "b"}
 
 
 def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
@@ -156,7 +162,7 @@ def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> Non
     began = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            job.watched(
+            job.await_job(
                 lambda: goes_on.wait(60),
                 lambda: cancelled.append(1) or goes_on.wait(60),
                 lambda: asked.add(threading.get_ident()) or (1, 3),
@@ -183,9 +189,9 @@ def test_ctrl_c_while_spark_starts_waits_for_nothing_and_what_was_started_ends(m
         said.append("ended")
         ended.set()
 
-    monkeypatch.setattr(session, "spark_of", starts_slowly)
+    monkeypatch.setattr(session, "open_spark", starts_slowly)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    starting = session.Starting(session.Where(), lambda _: None, None)
+    starting = session.SparkStart(session.SparkTarget(), lambda _: None, None)
     main = threading.get_ident()
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.audit import stages
-from ackproof.audit.planning import fewer, tasks
+from ackproof.audit.planning import count_tasks, group_tasks
 from ackproof.audit.units import Limits
 from ackproof.spark.job import Job
 
@@ -46,7 +46,7 @@ class Recording:
 )
 def test_workers_elsewhere_are_started_as_they_come(came, rows, cores) -> None:
     edge = Recording(*came)
-    assert stages.started(edge, rows, Limits()) is edge
+    assert stages.start_workers(edge, rows, Limits()) is edge
     assert [(job.what, len(job.groups), job.partitions) for job in edge.jobs] == [
         ("starting the workers", count, count) for count in cores
     ]
@@ -54,7 +54,7 @@ def test_workers_elsewhere_are_started_as_they_come(came, rows, cores) -> None:
 
 def test_whoever_starts_says_something_to_each_of_those_that_judge() -> None:
     edge = Recording(3, 3)
-    stages.started(edge, 10**9, Limits())
+    stages.start_workers(edge, 10**9, Limits())
     (job,) = edge.jobs
     messages = list(job.task(iter(job.groups)))
     assert {sum(key) % job.partitions for key, _ in messages} == {0, 1, 2}
@@ -69,7 +69,7 @@ FEWER = [(1, 1), (10, 10), (19, 19), (20, 10), (29, 15), (30, 10), (35, 12), (36
 def test_units_are_put_together_as_long_as_there_are_ten_tasks(units, tasks) -> None:
     edge = Recording(2)
     walks = [SimpleNamespace(number=number, rows=1_000_000 + number % 3) for number in range(units)]
-    assert stages.walk(edge, walks, Limits()) == []
+    assert stages.follow_readers(edge, walks, Limits()) == []
     (job,) = edge.jobs
     sizes = [len(group) for group in job.groups]
     assert len(sizes) == tasks
@@ -81,9 +81,11 @@ def test_units_are_put_together_as_long_as_there_are_ten_tasks(units, tasks) -> 
     ("cores", "tasks"), [(0, 36), (1, 12), (3, 12), (4, 18), (5, 36), (9, 36), (100, 36)]
 )
 def test_each_core_elsewhere_gets_four_tasks_before_any_are_put_together(cores, tasks) -> None:
-    assert fewer(36, cores) == tasks
+    assert count_tasks(36, cores) == tasks
     edge = Recording(cores)
-    stages.walk(edge, [SimpleNamespace(number=number, rows=1_000_000) for number in range(36)], Limits())
+    stages.follow_readers(
+        edge, [SimpleNamespace(number=number, rows=1_000_000) for number in range(36)], Limits()
+    )
     assert len(edge.jobs[0].groups) == tasks
 
 
@@ -93,7 +95,7 @@ def test_ranges_of_places_are_judged_by_threes_too(cores, judges, each) -> None:
     target = SimpleNamespace(number=3, shares=25)
     units = [SimpleNamespace(target=target, rows=4_000_000)] * 36
     places = {(3, 25 + number): None for number in range(36)}
-    stages.count(edge, units, places, Limits())
+    stages.count_units(edge, units, places, Limits())
     (job,) = edge.jobs
     assert job.partitions == judges
     assert set(Counter(sum(key) % judges for key in places).values()) == {each}
@@ -106,7 +108,7 @@ def test_ranges_of_places_are_judged_by_threes_too(cores, judges, each) -> None:
 )
 def test_each_unit_is_in_one_task_and_none_does_much_more_than_another(rows, cores, task_rows) -> None:
     units = [SimpleNamespace(number=number, rows=one) for number, one in enumerate(rows)]
-    found = tasks(units, Limits(task_rows=task_rows), cores)
+    found = group_tasks(units, Limits(task_rows=task_rows), cores)
     assert sorted(unit.number for unit in chain.from_iterable(found)) == list(range(len(units)))
     does = [sum(unit.rows + 20_000 for unit in task) for task in found]
     assert min(does) > 0

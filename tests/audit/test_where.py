@@ -17,7 +17,7 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.storage import locate
-from ackproof.spark.driver import home
+from ackproof.spark.driver import spark_home
 
 from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
@@ -51,21 +51,21 @@ from functools import partial
 from pathlib import Path
 from ackproof import audit
 from ackproof.spark import edges
-from ackproof.spark.session import Starting, Where
+from ackproof.spark.session import SparkStart, SparkTarget
 from ackproof.spark.job import Job
 from ackproof.audit.units import Limits
-from ackproof.rundir.storage import located
+from ackproof.rundir.storage import locate
 given = json.loads(sys.argv[1])
 """
 AUDIT = """
 results = audit.run(
-    [located(given["ledger"])], master=given.get("master"), remote=given.get("remote"), conf=given.get("conf"),
+    [locate(given["ledger"])], master=given.get("master"), remote=given.get("remote"), conf=given.get("conf"),
     limits=Limits(**given.get("limits", {})))
 print(json.dumps([results[0].code, results[0].reasons]))
 """
 PLANTED = """
 from ackproof.audit import stages
-honest = edges.carried
+honest = edges.wrap_task
 def carried(task):
     run = honest(task)
     if task in (stages._start_task, stages._started_task):
@@ -78,13 +78,13 @@ def carried(task):
             {then}
         return iter(found)
     return attempt
-edges.carried = carried
+edges.wrap_task = carried
 """
 """What the first attempts of a task do once they have done its work."""
 FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it did its work, and failed")')
 LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
 COMPILED = """
-honest = edges.carried
+honest = edges.wrap_task
 def carried(task):
     run = honest(task)
     def attempt(items):
@@ -92,12 +92,12 @@ def carried(task):
         assert ".zip" not in pyspark.__file__, pyspark.__file__
         return run(items)
     return attempt
-edges.carried = carried
+edges.wrap_task = carried
 """
 """Spark's zip of pyspark, in which nothing is compiled, takes 2 s of the start of each worker."""
 SLEEPS = """
 with ExitStack() as stack:
-    starting = Starting(Where("local[1]"), print, None)
+    starting = SparkStart(SparkTarget("local[1]"), print, None)
     stack.push(starting.close)
     edge = starting.edge()
     print("there", flush=True)
@@ -248,7 +248,14 @@ def test_a_job_of_spark_submit_is_counted_in_its_session_and_leaves_it(tmp_path)
     ledger = write_ledger(tmp_path / "case", [sent(0)], [read(0)])
     script = tmp_path / "job.py"
     script.write_text(BEGIN + GIVEN)
-    command = (str(home() / "bin" / "spark-submit"), "--name", "theirs", "--master", "local[1]", str(script))
+    command = (
+        str(spark_home() / "bin" / "spark-submit"),
+        "--name",
+        "theirs",
+        "--master",
+        "local[1]",
+        str(script),
+    )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     assert answer(started({"ledger": str(ledger)}, command=command)) == [0, [], "theirs"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.spark import daemon, driver, workers
-from ackproof.spark.workers import carried, failed
+from ackproof.spark.workers import audit_failure, wrap_task
 
 from .ledgers import write_ledger
 from .rows import read, sent
@@ -38,14 +38,14 @@ SENT, READ = [sent(n) for n in range(4)], [read(n) for n in range(3)]
     ids=["no pyarrow", "another Python", "another ackproof"],
 )
 def test_a_worker_that_cannot_do_it_is_one_line(trace, line) -> None:
-    told = failed(RuntimeError(trace))
+    told = audit_failure(RuntimeError(trace))
     assert str(told).startswith(line)
     assert "PYSPARK_PYTHON" in str(told)
     assert "\n" not in str(told)
 
 
 def test_a_task_says_that_it_came_to_another_version(monkeypatch) -> None:
-    task = carried(iter)
+    task = wrap_task(iter)
     assert list(task([1, 2])) == [1, 2]
     monkeypatch.setattr("ackproof.__version__", "0.0.9")
     with pytest.raises(RuntimeError, match="at a worker"):
@@ -62,12 +62,12 @@ def test_the_tasks_need_of_ours_what_the_zip_holds_and_of_others_numpy_and_arrow
         "import ackproof.audit.stages as stages, ackproof_lab.sql.scan\n"
         "print(stages.__file__)"
     )
-    archive = workers.code()
+    archive = workers.code_archive()
     said = subprocess.run(
         [sys.executable, "-c", code, str(archive)], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert said.stdout.startswith(str(archive))
-    assert workers.code() == archive
+    assert workers.code_archive() == archive
 
 
 def where_pyspark_is(groups):
@@ -79,12 +79,12 @@ def where_pyspark_is(groups):
 def test_workers_here_import_pyspark_from_where_it_is_installed(context) -> None:
     """Not out of Spark's zip of it, in which nothing is compiled."""
     assert context.parallelize([0], 1).mapPartitions(where_pyspark_is).collect() == [
-        str(driver.home() / "__init__.py")
+        str(driver.spark_home() / "__init__.py")
     ]
 
 
 def test_our_code_is_sent_compiled_and_another_python_reads_the_source(tmp_path) -> None:
-    sent, other = workers.code(), tmp_path / "other.zip"
+    sent, other = workers.code_archive(), tmp_path / "other.zip"
     with zipfile.ZipFile(sent) as ours, zipfile.ZipFile(other, "w") as theirs:
         for name in ours.namelist():
             held = ours.read(name)
@@ -101,7 +101,7 @@ def test_our_code_is_sent_compiled_and_another_python_reads_the_source(tmp_path)
 
 
 def test_zips_of_another_pyspark_and_of_one_that_is_nowhere_else_stay(tmp_path) -> None:
-    ours, theirs = driver.home(), tmp_path / "spark"
+    ours, theirs = driver.spark_home(), tmp_path / "spark"
     installed = str(ours.parent)
 
     def zips(home: Path) -> list[str]:

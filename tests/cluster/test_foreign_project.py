@@ -96,8 +96,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     archive = _run(
         found,
         "-c",
-        "from ackproof.spark.driver import archive_of; from ackproof.provision.java import find_java\n"
-        "print(archive_of(find_java()))",
+        "from ackproof.spark.driver import archive_path; from ackproof.provision.java import find_java\n"
+        "print(archive_path(find_java()))",
         cwd=folder,
     )
     assert archive.returncode == 0, archive.stderr

@@ -20,7 +20,7 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata import kraft_log as metadata_log
 from ackproof.cluster.metadata import write_metadata_log
 from ackproof.experiment.spec import TopicSpec
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionChanged, read_metadata
 from ackproof.rundir.partition import TopicPartition
@@ -156,7 +156,9 @@ def test_replicas_hold_what_was_acknowledged_in_epochs_that_agree(
     shaken: ProcessCluster, tmp_path: Path
 ) -> None:
     run = CaseDir(tmp_path / shaken.spec.kafka.version)
-    found = collect([LogDir(node, _data(shaken, node)) for node in (1, 2, 3)], ["t"], run, "00" * 8)
+    found = collect_replica_logs(
+        [LogDir(node, _data(shaken, node)) for node in (1, 2, 3)], ["t"], run, "00" * 8
+    )
     assert found.reasons == ()
     mine = [replica for replica in found.replicas if replica.partition == 0]
     assert [(one.node, one.records, one.log_end, one.reason) for one in mine] == [

@@ -42,11 +42,11 @@ def run(
     from ackproof.spark import session
 
     tell = progress or (lambda _: None)
-    where = session.Where(master, remote, conf or {})
+    where = session.SparkTarget(master, remote, conf or {})
     with ExitStack() as stack:
-        starting: session.Starting | None = None
+        starting: session.SparkStart | None = None
         if any((directory / "ledger").is_dir() for directory in directories):
-            starting = session.Starting(where, tell, spark or session.active())
+            starting = session.SparkStart(where, tell, spark or session.active_session())
             stack.push(starting.close)  # begun while the rest is imported and the footers are read
         from ackproof.audit import pipeline
         from ackproof.audit.units import Limits

@@ -9,19 +9,19 @@ from operator import add
 
 import numpy as np
 
-from ackproof.audit.identity import IdentityAudit, Reads
-from ackproof.audit.offsets import PartitionAudit, Walk, walk
-from ackproof.audit.outputs import FindingsWriter, Handed
+from ackproof.audit.identity import IdentityAudit, RangeReads
+from ackproof.audit.offsets import OffsetAudit, ReadWalk, follow_reads
+from ackproof.audit.outputs import FindingsWriter, Handover
 from ackproof.audit.shares import CommitAudit
 from ackproof.ledgers.load import STREAMS, Stream
-from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat
+from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat_rows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys, as_int64, content_sum
 from ackproof.rundir.removals import Removal
 
-BACK: Schema = {"offset": "i8"}
+OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Totals:
         return Totals(*map(add, astuple(self), astuple(other)))
 
 
-class Streams:
+class BucketRows:
     """The rows of one bucket, or of a range of them, as they come."""
 
     def __init__(self) -> None:
@@ -56,16 +56,16 @@ class Streams:
 
     def __getitem__(self, stream: Stream) -> Rows:
         """All rows of a stream."""
-        rows = concat(self._held[stream], STREAMS[stream])
+        rows = concat_rows(self._held[stream], STREAMS[stream])
         self._held[stream] = [rows]
         return rows
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadOrder:
     """What the reads of one bucket, or of a range of them, show of the order in which they were handed over."""
 
-    walks: Mapping[Stream, Walk]
+    walks: Mapping[Stream, ReadWalk]
     totals: Totals
     contents: tuple[int, int]
     """What the final readers wrote down of it, the second one at read_committed: see `rundir.payload`."""
@@ -76,31 +76,31 @@ class Read:
     @property
     def back(self) -> Rows:
         """Where final readers went back."""
-        both = (self.walks[stream].back.select(BACK) for stream in ("final", "committed"))
-        return concat(both, BACK)
+        both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
+        return concat_rows(both, OFFSETS_READ_AGAIN)
 
 
-def read_in_order(place: TopicPartition, rows: Streams, findings: FindingsWriter) -> Read:
+def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
     """The pass over the order of reads."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
-    walks = {stream: walk(rows[stream]) for stream in reads}
-    rewound(place, walks, findings)
+    walks = {stream: follow_reads(rows[stream]) for stream in reads}
+    add_rewound(place, walks, findings)
     totals = Totals(
         consumed_live=len(rows["live"]) + len(rows["live committed"]),
         consumed_final=len(rows["final"]),
         consumed_committed=len(rows["committed"]),
     )
-    return Read(walks, totals, (_content(rows["final"]), _content(rows["committed"])))
+    return ReadOrder(walks, totals, (_content_of(rows["final"]), _content_of(rows["committed"])))
 
 
-def rewound(place: TopicPartition, walks: Mapping[Stream, Walk], findings: FindingsWriter) -> None:
+def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
     """What live readers went back over."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the read just before")
 
 
-def counted_of(produced: Rows, commits: CommitAudit) -> Totals:
+def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
     """Once the pass over identities is done."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Totals(
@@ -114,7 +114,7 @@ def counted_of(produced: Rows, commits: CommitAudit) -> Totals:
 
 
 @dataclass
-class Audited:
+class BucketAudit:
     """What a bucket that is audited at once comes to, once its messages are taken."""
 
     totals: Totals = field(default_factory=Totals)
@@ -124,21 +124,21 @@ class Audited:
     def audit(
         self,
         place: TopicPartition,
-        rows: Streams,
+        rows: BucketRows,
         findings: FindingsWriter,
         commits: CommitAudit,
         keys: Mapping[int, Keys],
         removal: Removal,
-    ) -> Iterator[Handed]:
+    ) -> Iterator[Handover]:
         """Count all but the series. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
-        read = read_in_order(place, rows, findings)
-        identities, reads = IdentityAudit(place, findings, findings, commits, keys, removal), both_live(rows)
+        read = follow_bucket_reads(place, rows, findings)
+        identities, reads = IdentityAudit(place, findings, findings, commits, keys, removal), live_rows(rows)
         yield from identities.run(
             rows["produced"],
-            Reads(
+            RangeReads(
                 rows["final"],
                 rows["committed"],
                 rows["live committed"],
@@ -148,9 +148,9 @@ class Audited:
             ),
         )
         found = identities.result
-        self.totals = read.totals.plus(counted_of(rows["produced"], commits))
+        self.totals = read.totals.plus(count_produced(rows["produced"], commits))
         self.contents = read.contents
-        self.flaws = PartitionAudit(place, findings).run(
+        self.flaws = OffsetAudit(place, findings).run(
             found.copies,
             reads,
             found.lost,
@@ -161,16 +161,16 @@ class Audited:
         )
 
 
-def both_live(rows: Streams) -> Rows:
+def live_rows(rows: BucketRows) -> Rows:
     """What live readers were handed."""
-    return concat((rows[stream] for stream in ("live", "live committed")), LIVE)
+    return concat_rows((rows[stream] for stream in ("live", "live committed")), LIVE)
 
 
-def together(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The sums over several ranges."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 
 
-def _content(rows: Rows) -> int:
+def _content_of(rows: Rows) -> int:
     return as_int64(content_sum(rows["offset"], rows["producer"], rows["seq"], rows["intact"]) % (1 << 64))

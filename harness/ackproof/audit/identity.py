@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from ackproof.audit.outputs import FindingsWriter, Handed
+from ackproof.audit.outputs import FindingsWriter, Handover
 from ackproof.audit.removed import RemovedRecords
 from ackproof.audit.shares import UNMATCHED, CommitAudit
 from ackproof.ledgers.directory import Rejected
@@ -25,12 +25,12 @@ from ackproof.ledgers.rows import (
     Ints,
     Rows,
     Schema,
-    concat,
-    empty,
-    first_repeated,
+    concat_rows,
+    empty_rows,
+    find_repeated,
     group_starts,
 )
-from ackproof.ledgers.transactions import Fates
+from ackproof.ledgers.transactions import TransactionFates
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.arrow import append_numbers
 from ackproof.rundir.outcome import Outcome
@@ -48,7 +48,7 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class Reads:
+class RangeReads:
     """What a range of identities is held against."""
 
     final: Rows
@@ -77,17 +77,17 @@ class IdentityPass:
     removed: RemovedRecords
 
 
-class _Match:
+class _ProducedMatch:
     """Produced rows, in order, and which of them the final read holds."""
 
-    def __init__(self, produced: Rows, reads: Reads) -> None:
+    def __init__(self, produced: Rows, reads: RangeReads) -> None:
         """Raises `Rejected` if an identity was produced twice."""
-        self.produced = _in_order(produced)
-        self.copies = distinct_copies(concat([reads.final, reads.committed], FINAL))
+        self.produced = _sort_produced(produced)
+        self.copies = distinct_copies(concat_rows([reads.final, reads.committed], FINAL))
         seq, offset = self.produced.ints("seq"), self.copies.ints("offset")
         self.known = Identities(self.produced["producer"], seq)
         self.found = self.known.find(self.copies["producer"], self.copies.ints("seq"))
-        self.found[_nobody(self.copies)] = -1
+        self.found[_is_unidentified(self.copies)] = -1
         self.own = np.flatnonzero((self.found >= 0) & self.copies.flags("intact"))
         self.of, self.at = self.found[self.own], offset[self.own]
         # Copies are in order of offset: assigned backwards, the lowest offset of each identity stays.
@@ -118,9 +118,9 @@ class IdentityAudit:
         self._removal = removal
         self.result: IdentityPass
 
-    def run(self, rows: Rows, reads: Reads) -> Iterator[Handed]:
+    def run(self, rows: Rows, reads: RangeReads) -> Iterator[Handover]:
         """`rows`: produced. Raises `Rejected` if an identity was produced twice."""
-        match = _Match(rows, reads)
+        match = _ProducedMatch(rows, reads)
         produced, copies, present = match.produced, match.copies, match.present
         self._row_classes(copies, match.found)
         extra = match.own[match.at != match.lowest[match.of]]
@@ -130,7 +130,7 @@ class IdentityAudit:
         fates = self._commits.fates(produced)
         removed = RemovedRecords(self._removal, self._keys, produced, copies, reads.live)
         lost = self._record_classes(match, fates, removed)
-        reordered(self._place, match, NOTHING_ABOVE, self._order)
+        add_reordered(self._place, match, NOTHING_ABOVE, self._order)
         epoch = copies["leader_epoch"][match.own].astype(np.int64)
         skipped = [_skipped(reads.gaps, match.at, epoch)]
         if fates is None:
@@ -141,34 +141,36 @@ class IdentityAudit:
             skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
             yield from self._commits.parts(produced, fates, visible, removed.at_read_committed)
         self.result = IdentityPass(
-            copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match), removed
+            copies.select(COPIES), lost, concat_rows(skipped, OFFSETS), _spans(match), removed
         )
         identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
-        yield Handed(self._place, "identities", Rows(identities, len(produced)))
-        unmatched_at = np.flatnonzero((match.found < 0) & ~_nobody(copies))
+        yield Handover(self._place, "identities", Rows(identities, len(produced)))
+        unmatched_at = np.flatnonzero((match.found < 0) & ~_is_unidentified(copies))
         if len(unmatched_at):
-            yield Handed(self._place, "unmatched", copies.select(UNMATCHED, unmatched_at))
+            yield Handover(self._place, "unmatched", copies.select(UNMATCHED, unmatched_at))
 
     def _row_classes(self, copies: Rows, found: Ints) -> None:
         broken = np.flatnonzero(~copies.flags("intact"))
         self._add(Anomaly.CORRUPTED, copies, broken, detail="checksum broken")
-        nobody = _nobody(copies)
+        nobody = _is_unidentified(copies)
         self._add(Anomaly.PHANTOM, copies, np.flatnonzero(nobody), detail="no identity")
         astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
         self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
 
-    def _at_read_committed(self, match: _Match, fates: Fates, reads: Reads) -> Bools:
+    def _at_read_committed(self, match: _ProducedMatch, fates: TransactionFates, reads: RangeReads) -> Bools:
         """Which records the final read at read_committed holds; what readers at read_committed should not have got."""
         visible = np.zeros(len(match.produced), dtype=np.bool_)
         for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
             found = match.known.find(rows["producer"], rows.ints("seq"))
-            found[_nobody(rows)] = -1
+            found[_is_unidentified(rows)] = -1
             self._commits.reads(rows, found, fates, who)
             if who == "final":
                 visible[found[(found >= 0) & rows.flags("intact")]] = True
         return visible
 
-    def _record_classes(self, match: _Match, fates: Fates | None, removed: RemovedRecords) -> Rows:
+    def _record_classes(
+        self, match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
+    ) -> Rows:
         """The lost records that were acked with an offset."""
         produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
@@ -194,10 +196,12 @@ class IdentityAudit:
         return produced.select(LOST, lost[acked_at[lost] >= 0])
 
 
-NOTHING_ABOVE = empty(SPANS)
+NOTHING_ABOVE = empty_rows(SPANS)
 
 
-def reordered(place: TopicPartition, match: _Match, above: Rows, findings: FindingsWriter) -> None:
+def add_reordered(
+    place: TopicPartition, match: _ProducedMatch, above: Rows, findings: FindingsWriter
+) -> None:
     """A record is behind a higher seq of its producer exactly if one of these has a lower offset.
 
     `above`: the spans of the records above the range, by producer.
@@ -223,14 +227,14 @@ def reordered(place: TopicPartition, match: _Match, above: Rows, findings: Findi
         findings.add(place, Anomaly.REORDERED, produced, there[which], offset=offset[which], detail=detail)
 
 
-def reordered_below(
-    place: TopicPartition, produced: Rows, reads: Reads, above: Rows, findings: FindingsWriter
+def recount_reordered(
+    place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
     """Those of one range of identities again, with what is known of the ranges above it."""
-    reordered(place, _Match(produced, reads), above, findings)
+    add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
 
-def _spans(match: _Match) -> Rows:
+def _spans(match: _ProducedMatch) -> Rows:
     there = np.flatnonzero(match.present)
     producer, offset = match.produced["producer"][there], match.lowest[there]
     starts = group_starts([producer])
@@ -246,7 +250,7 @@ def _spans(match: _Match) -> Rows:
     return Rows(columns, len(starts))
 
 
-def crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
+def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
     """Of ranges of identities, in order: those with records behind a higher range's, and the spans above each."""
     above = NOTHING_ABOVE
     for number in reversed(range(len(spans))):
@@ -254,7 +258,7 @@ def crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
         at = Lookup(above.ints("producer")).find(own.ints("producer"))
         if bool((np.append(above["lowest"], _FAR)[at] < own["highest"]).any()):
             yield number, above
-        both = concat([above, own], SPANS).sorted_by("producer")
+        both = concat_rows([above, own], SPANS).sorted_by("producer")
         starts = group_starts([both["producer"]])
         if len(starts) < len(both):
             least = {name: np.minimum.reduceat(both[name], starts) for name in ("lowest", "lowest_acked")}
@@ -266,7 +270,7 @@ def crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
 def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
     """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
     if not len(gaps) or not len(at):
-        return empty(OFFSETS)
+        return empty_rows(OFFSETS)
     limit = np.where(gaps["epoch"] < 0, _FAR, gaps["epoch"])
     height = highest_over(at, gaps.ints("after"), gaps.ints("before"), limit)
     over = (height >= 0) & ((epoch < 0) | (epoch <= height))
@@ -289,15 +293,15 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
     return behind
 
 
-def _nobody(rows: Rows) -> Bools:
+def _is_unidentified(rows: Rows) -> Bools:
     nobody: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
     return nobody
 
 
-def _in_order(produced: Rows) -> Rows:
+def _sort_produced(produced: Rows) -> Rows:
     ordered = produced.sorted_by("producer", "seq")
     producer, seq = ordered["producer"], ordered["seq"]
-    if (twice := first_repeated(producer, seq)) is not None:
+    if (twice := find_repeated(producer, seq)) is not None:
         raise Rejected(f"producer {int(producer[twice])}, seq {int(seq[twice])} was produced twice")
     return ordered
 
@@ -309,7 +313,7 @@ def distinct_copies(final: Rows) -> Rows:
     read where there is one, and `astray` if any is.
     """
     rows = final.sorted_by("offset")
-    if first_repeated(rows["offset"]) is None:
+    if find_repeated(rows["offset"]) is None:
         return rows
     keys = ("offset", "producer", "seq", "intact")
     rows = rows.sorted_by(*keys)

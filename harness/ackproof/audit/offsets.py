@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.outputs import FindingsWriter
-from ackproof.ledgers.lookup import Lookup, covered, highest_over
-from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts
+from ackproof.ledgers.lookup import Lookup, are_covered, highest_over
+from ackproof.ledgers.rows import Bools, Ints, Rows, Schema, concat_rows, distinct_values, group_starts
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
@@ -24,7 +24,7 @@ _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer
 
 
 @dataclass(frozen=True)
-class Walk:
+class ReadWalk:
     """What the reads of one bucket, or of a range of them, show of their order."""
 
     gaps: Rows
@@ -35,25 +35,27 @@ class Walk:
     """The first and the last read of each assignment: what lies between ranges is seen there."""
 
 
-def walk(reads: Rows) -> Walk:
+def follow_reads(reads: Rows) -> ReadWalk:
     """Go through reads in the order in which they were handed over."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
     ends = (
-        distinct(np.concatenate([starts, np.append(starts[1:], len(ordered)) - 1])) if len(starts) else starts
+        distinct_values(np.concatenate([starts, np.append(starts[1:], len(ordered)) - 1]))
+        if len(starts)
+        else starts
     )
     return _steps(ordered, np.ones(max(0, len(ordered) - 1), dtype=np.bool_), ordered.take(ends))
 
 
-def between(ends: Sequence[Rows], schema: Schema) -> Walk:
+def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
     """What shows where one range of reads ends and another begins. `ends`: those of each range."""
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
-    ranged = {**concat(ends, schema).columns, "range": number}
+    ranged = {**concat_rows(ends, schema).columns, "range": number}
     ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)
     return _steps(ordered, ordered["range"][1:] != ordered["range"][:-1], ordered)
 
 
-def _steps(ordered: Rows, asked: Bools, ends: Rows) -> Walk:
+def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
     """`asked`: which of the steps from a row to the next one."""
     offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
     same = asked
@@ -68,10 +70,10 @@ def _steps(ordered: Rows, asked: Bools, ends: Rows) -> Walk:
         "epoch": epoch[leaps + 1],
         "first_epoch": epoch[leaps],
     }
-    return Walk(each_once(Rows(columns, len(leaps))), back, ends)
+    return ReadWalk(distinct_gaps(Rows(columns, len(leaps))), back, ends)
 
 
-def each_once(gaps: Rows) -> Rows:
+def distinct_gaps(gaps: Rows) -> Rows:
     """The distinct ones, in order."""
     ordered = gaps.sorted_by(*GAPS)
     starts = group_starts([ordered[name] for name in GAPS])
@@ -87,7 +89,7 @@ _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 
 @dataclass(frozen=True)
-class PartitionAudit:
+class OffsetAudit:
     """The pass over the places of one bucket, or of a range of them. The findings go to the writer."""
 
     place: TopicPartition
@@ -116,8 +118,8 @@ class PartitionAudit:
         self._conflict(reads, other, copies, starts, at)
         over = [gaps.ints("after"), gaps.ints("before")]
         only_live = _passed_over(reads.take(np.flatnonzero((at < 0) & ~removed)), gaps)
-        passed = np.concatenate([held[covered(held, over)], only_live])
-        return distinct(np.concatenate([passed, back.ints("offset")]))
+        passed = np.concatenate([held[are_covered(held, over)], only_live])
+        return distinct_values(np.concatenate([passed, back.ints("offset")]))
 
     def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:
         # A lost record has no intact row of its own in this partition: an intact one at its offset is another's.
@@ -170,7 +172,7 @@ class PartitionAudit:
         self._offsets(Anomaly.CONFLICT, several, "reads gave different records")
 
     def _offsets(self, anomaly: Anomaly, offsets: Ints, detail: str) -> None:
-        once = distinct(offsets)
+        once = distinct_values(offsets)
         self.findings.add(self.place, anomaly, Rows({"offset": once}, len(once)), detail=detail)
 
 
@@ -184,7 +186,7 @@ def _passed_over(reads: Rows, gaps: Rows) -> Ints:
     offset, epoch = reads.ints("offset"), reads.ints("leader_epoch")
     over = gaps.ints("after"), gaps.ints("before")
     lowest = -np.maximum(highest_over(offset, *over, -gaps.ints("first_epoch")), -_FAR)
-    return distinct(offset[(lowest < _FAR) & ((epoch < 0) | (epoch >= lowest))])
+    return distinct_values(offset[(lowest < _FAR) & ((epoch < 0) | (epoch >= lowest))])
 
 
 def _several_records(rows: Rows) -> Ints:
@@ -200,7 +202,7 @@ def _several_records(rows: Rows) -> Ints:
 
 def _among(reads: Rows, copies: Rows) -> Bools:
     """Which of the reads have their (offset, producer, seq) among the copies."""
-    both = concat([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
+    both = concat_rows([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
     keys = [both[name] for name in _RECORDS]
     order = np.lexsort(tuple(reversed(keys)))
     starts = group_starts([key[order] for key in keys])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.base.processes import here, left_behind, mark
-from ackproof.ledgers.lookup import Runs, in_runs
+from ackproof.ledgers.lookup import NumberRuns, are_in_runs
 from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir import arrow, storage
 from ackproof.rundir.anomalies import Anomaly
@@ -43,7 +43,7 @@ class Outputs:
     audit: str
 
     @classmethod
-    def of(cls, directory: Path) -> Outputs:
+    def new(cls, directory: Path) -> Outputs:
         """Those of an audit that begins: no other has their names, also none of this process."""
         return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
 
@@ -104,12 +104,12 @@ SPARED: Final = "spared"
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedRecords:
     """Of one directory; of most there is nothing."""
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Records below stood in deleted windows."""
-    attempts: Mapping[int, Runs] = field(default_factory=dict)
+    attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
     """By producer the seqs of attempts that were audited in these windows."""
 
     def stood_at(self, place: TopicPartition, offset: Ints) -> Bools:
@@ -119,10 +119,10 @@ class Deleted:
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
         """Which of these attempts were audited in deleted windows."""
-        return in_runs(self.attempts, producer, seq)
+        return are_in_runs(self.attempts, producer, seq)
 
 
-NOTHING_DELETED: Final = Deleted()
+NOTHING_DELETED: Final = DeletedRecords()
 
 
 _FLUSH_ROWS = 1 << 17
@@ -132,7 +132,7 @@ _NUMBERS = ("partition", "producer", "offset", "seq")
 _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
-def findings_file(path: Path, **options: object) -> pq.ParquetWriter:
+def create_findings(path: Path, **options: object) -> pq.ParquetWriter:
     """A new file of findings. Its folder is made anew, but never the one of that. Raises OSError.
 
     Another audit of the same directory removes a folder that is still empty.
@@ -150,7 +150,7 @@ class FindingsWriter:
     Nothing is said of what was `deleted` while the run went on; what would be lost of it counts as `SPARED`.
     """
 
-    def __init__(self, path: Path, deleted: Deleted = NOTHING_DELETED) -> None:
+    def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED) -> None:
         self.path = path
         self._deleted = deleted
         self._writer: pq.ParquetWriter | None = None
@@ -175,7 +175,7 @@ class FindingsWriter:
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:
             known = Rows({**known.columns, "offset": offset}, len(known))
-        if (said := self._said(place, anomaly, known)) is not None:
+        if (said := self._is_reported(place, anomaly, known)) is not None:
             known = known.take(said)
             detail = detail if isinstance(detail, str) else detail.filter(pa.array(said))
         length = len(known)
@@ -197,7 +197,7 @@ class FindingsWriter:
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
 
-    def _said(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+    def _is_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
         """Of which of these something is said; None: of all."""
         if place not in self._deleted.starts:
             return None
@@ -214,7 +214,7 @@ class FindingsWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = findings_file(self.path, use_dictionary=_FEW_VALUES)
+            self._writer = create_findings(self.path, use_dictionary=_FEW_VALUES)
         self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_FLUSH_ROWS)
         self._waiting, self._waiting_rows = [], 0
 
@@ -231,7 +231,7 @@ class FindingsWriter:
 
 
 @dataclass(frozen=True)
-class Handed:
+class Handover:
     """Rows that one bucket hands on, since it cannot judge alone of what they are about (`ackproof.audit.shares`).
 
     identities: those it produced, in order, and whether its final rows hold them intact; unmatched: final rows, each

@@ -15,34 +15,43 @@ from pathlib import Path
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
 from ackproof.audit.outputs import SPARED, Outputs
-from ackproof.audit.planning import Plan, bucket_units, plan
+from ackproof.audit.planning import Plan, bucket_units, plan_units
 from ackproof.audit.results import (
     BAD_INPUT,
     COUNTED,
     INCOMPLETE,
     AuditResult,
     add_unrecovered,
-    deleted_of,
-    findings_of,
-    sums_of,
-    unexplained,
-    windows_of,
+    collect_deleted,
+    copy_window_findings,
+    find_unexplained_deletions,
+    read_deleted_windows,
+    sum_windows,
 )
-from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
+from ackproof.audit.slices import (
+    OrderUnit,
+    PlaceUnit,
+    SliceResult,
+    SliceUnit,
+    WalkResult,
+    cut_bucket,
+    cut_walks,
+    split_reordered,
+)
 from ackproof.audit.units import (
+    AuditTarget,
     BucketUnit,
-    Counted,
     Limits,
-    Split,
-    Target,
+    SplitResult,
+    Tally,
     Trouble,
-    do_whole,
-    unreadable_parts,
+    do_directory,
+    find_unreadable_parts,
 )
 from ackproof.base.errors import AuditFailed, BadInput
-from ackproof.ledgers.directory import Ledger, Rejected, examine
-from ackproof.ledgers.load import Mistrusted, UnreadablePart
-from ackproof.ledgers.transactions import TransactionFiles, look
+from ackproof.ledgers.directory import Ledger, Rejected, examine_directory
+from ackproof.ledgers.load import UnreadablePart, UntrustedStatistics
+from ackproof.ledgers.transactions import TransactionFiles, examine_transactions
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal, read_removals
 from ackproof.rundir.windows import WindowFile
@@ -52,7 +61,7 @@ Edges = Callable[[], Edge]
 
 
 @dataclass
-class _Job:
+class _DirectoryJob:
     """One directory on its way. It is done when it has a result."""
 
     number: int
@@ -72,14 +81,14 @@ class _Job:
 
 
 @dataclass
-class _Ready:
+class _PlannedDirectory:
     """A directory whose footers are read, in one round."""
 
-    job: _Job
+    job: _DirectoryJob
     ledger: Ledger
-    target: Target
+    target: AuditTarget
     plan: Plan
-    counted: Counted
+    counted: Tally
     windows: Sequence[WindowFile] = ()
     """Of a soak of which some were deleted."""
     troubles: list[Trouble] = field(default_factory=list)
@@ -92,10 +101,10 @@ def audit_all(
 
     Raises nothing for what is wrong with one directory or with Spark: the results say it.
     """
-    jobs: dict[Path, _Job] = {}
+    jobs: dict[Path, _DirectoryJob] = {}
     for directory in directories:
         path = directory.absolute()
-        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path), path.is_dir()))
+        jobs.setdefault(path, _DirectoryJob(len(jobs), path, Outputs.new(path), path.is_dir()))
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
             _round(pending, edges, progress, limits)
@@ -111,22 +120,22 @@ def audit_all(
     return found
 
 
-def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limits) -> None:
+def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
     """Bring each directory to a result, or learn which of its files must be set aside."""
-    progress(f"reading the footers of {_directories(len(jobs))}")
-    ready = {job.number: one for job in jobs if (one := _examined(job, limits)) is not None}
-    spark: list[_Ready] = []
+    progress(f"reading the footers of {_directory_count(len(jobs))}")
+    ready = {job.number: one for job in jobs if (one := _examine(job, limits)) is not None}
+    spark: list[_PlannedDirectory] = []
     for one in ready.values():
         if one.ledger.parts:
             spark.append(one)
         else:  # nothing to read
             assert one.plan.whole is not None
-            _sort_in(ready, [do_whole(one.plan.whole)])
+            _collect(ready, [do_directory(one.plan.whole)])
     if spark:
         rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
-        progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
+        progress(f"auditing {rows:,} rows of {_directory_count(len(spark))}")
         try:
-            _count(cache(lambda: stages.started(edges(), rows, limits)), spark, ready, limits)
+            _count(cache(lambda: stages.start_workers(edges(), rows, limits)), spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
                 one.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers
@@ -144,16 +153,16 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
                 job.result = replace(job.result, reasons=(*job.result.reasons, stays))
 
 
-def _directories(count: int) -> str:
+def _directory_count(count: int) -> str:
     return f"{count} director{'y' if count == 1 else 'ies'}"
 
 
-def _examined(job: _Job, limits: Limits) -> _Ready | None:
+def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
     try:
-        ledger = examine(job.directory, set_aside=job.set_aside)
-        told = look(ledger, job.set_aside)
-        found = windows_of(job.outputs.case)
-        ledger.reasons += unexplained(found, ledger)
+        ledger = examine_directory(job.directory, set_aside=job.set_aside)
+        told = examine_transactions(ledger, job.set_aside)
+        found = read_deleted_windows(job.outputs.case)
+        ledger.reasons += find_unexplained_deletions(found, ledger)
         removals = _removals(job)
         job.outputs.begin()
     except Rejected as error:
@@ -166,27 +175,29 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         job.fail(INCOMPLETE, f"{job.directory}: cannot be read or written ({error.strerror or error})")
         return None
     rows = ledger.rows("produced") + ledger.rows("consumed")
-    target = Target(
+    target = AuditTarget(
         number=job.number,
         outputs=job.outputs,
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
         transactions=told,
-        deleted=deleted_of(found, ledger),
+        deleted=collect_deleted(found, ledger),
         keys=ledger.keys,
         removals=removals,
     )
-    planned = plan(ledger, target, limits, frozenset(job.doubted))
-    return _Ready(job, ledger, target, planned, Counted(job.number), found)
+    planned = plan_units(ledger, target, limits, frozenset(job.doubted))
+    return _PlannedDirectory(job, ledger, target, planned, Tally(job.number), found)
 
 
-def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
+def _count(
+    edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
+) -> None:
     """Run the Spark jobs; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
-    splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
-    for answer in _sort_in(
-        ready, stages.split(edges, [unit for one in spark for unit in one.plan.splits], limits)
+    splits: dict[int, list[SplitResult]] = {one.job.number: [] for one in spark}
+    for answer in _collect(
+        ready, stages.split_row_groups(edges, [unit for one in spark for unit in one.plan.splits], limits)
     ):
-        if isinstance(answer, Split):
+        if isinstance(answer, SplitResult):
             splits[answer.target.number].append(answer)
     units: list[stages.Counting] = []
     hot: list[BucketUnit] = []
@@ -195,48 +206,50 @@ def _count(edges: Edges, spark: Sequence[_Ready], ready: Mapping[int, _Ready], l
             units.append(one.plan.whole)
         elif not one.troubles:
             for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
-                (units if bucket.rows <= limits.range_rows or _undivided(bucket) else hot).append(bucket)
+                (units if bucket.rows <= limits.range_rows or _must_stay_whole(bucket) else hot).append(
+                    bucket
+                )
     edge = edges()
     places: dict[Key, PlaceUnit] = {}
-    units += _sliced(edge, hot, ready, places, limits)
-    slices: dict[Key, list[Sliced]] = defaultdict(list)
-    for answer in _sort_in(ready, stages.count(edge, units, places, limits)):
-        if isinstance(answer, Sliced):
+    units += _cut_hot_buckets(edge, hot, ready, places, limits)
+    slices: dict[Key, list[SliceResult]] = defaultdict(list)
+    for answer in _collect(ready, stages.count_units(edge, units, places, limits)):
+        if isinstance(answer, SliceResult):
             slices[answer.number, answer.of.bucket].append(answer)
             ready[answer.number].counted.add(answer.counted)
     again: list[OrderUnit] = []
     for (number, _), of_bucket in slices.items():
         if not ready[number].troubles:
-            orders, counted = crossed(of_bucket)
+            orders, counted = split_reordered(of_bucket)
             again += orders
-            _sort_in(ready, counted)
-    _sort_in(ready, stages.order(edge, again, limits))
+            _collect(ready, counted)
+    _collect(ready, stages.recount_order(edge, again, limits))
 
 
-def _removals(job: _Job) -> Mapping[TopicPartition, Removal] | None:
+def _removals(job: _DirectoryJob) -> Mapping[TopicPartition, Removal] | None:
     try:
         return read_removals(job.outputs.case)
     except BadInput as error:
         raise Rejected(str(error)) from error
 
 
-def _undivided(bucket: BucketUnit) -> bool:
+def _must_stay_whole(bucket: BucketUnit) -> bool:
     """Whether what was removed can only be told from all identities of the bucket together."""
     return bool(bucket.target.keys) or bucket.target.removal(bucket.place).removes
 
 
-def _sliced(
+def _cut_hot_buckets(
     edge: Edge,
     hot: Sequence[BucketUnit],
-    ready: Mapping[int, _Ready],
+    ready: Mapping[int, _PlannedDirectory],
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
     """Cut hot buckets, once their reads are walked; the ranges of places go to `places`."""
-    walked: dict[Key, list[Walked]] = defaultdict(list)
-    walks = [unit for bucket in hot for unit in walks_of(bucket, limits)]
-    for answer in _sort_in(ready, stages.walk(edge, walks, limits)):
-        if isinstance(answer, Walked):
+    walked: dict[Key, list[WalkResult]] = defaultdict(list)
+    walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
+    for answer in _collect(ready, stages.follow_readers(edge, walks, limits)):
+        if isinstance(answer, WalkResult):
             walked[answer.number, answer.of.bucket].append(answer)
             ready[answer.number].counted.add(answer.counted)
     slices: list[SliceUnit] = []
@@ -246,7 +259,9 @@ def _sliced(
             continue
         first = target.shares + sum(number == target.number for number, _ in places)
         try:
-            counted, of_bucket, ranges = sliced(bucket, walked[target.number, bucket.number], limits, first)
+            counted, of_bucket, ranges = cut_bucket(
+                bucket, walked[target.number, bucket.number], limits, first
+            )
         except OSError as error:
             ready[target.number].troubles.append(Trouble(target.number, error))
             continue
@@ -256,17 +271,19 @@ def _sliced(
     return slices
 
 
-def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[stages.Message]) -> Sequence[stages.Message]:
+def _collect(
+    ready: Mapping[int, _PlannedDirectory], answers: Sequence[stages.Message]
+) -> Sequence[stages.Message]:
     """Counts and troubles go to their directories; all answers come back."""
     for answer in answers:
-        if isinstance(answer, Counted):
+        if isinstance(answer, Tally):
             ready[answer.number].counted.add(answer)
         elif isinstance(answer, Trouble):
             ready[answer.number].troubles.append(answer)
     return answers
 
 
-def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:
+def _transaction_gaps(told: TransactionFiles, totals: Totals) -> Iterator[str]:
     """What cannot be known of the transactions of a directory: no class of theirs may be 0 for want of looking."""
     if not totals.transactional:
         return
@@ -278,15 +295,15 @@ def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:
         yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
 
 
-def _add_deleted(one: _Ready) -> None:
+def _add_deleted(one: _PlannedDirectory) -> None:
     """What deleted windows found counts with the rest. Raises OSError."""
     into = one.job.outputs.findings("windows")
-    counts = findings_of(one.job.outputs.case, one.windows, into)
+    counts = copy_window_findings(one.job.outputs.case, one.windows, into)
     if counts:
-        one.counted.add(Counted(one.job.number, counts, findings=[into.name]))
+        one.counted.add(Tally(one.job.number, counts, findings=[into.name]))
 
 
-def _conclude(one: _Ready) -> None:
+def _conclude(one: _PlannedDirectory) -> None:
     """Publish, refuse, or leave the directory for another round."""
     job = one.job
     errors = [trouble.error for trouble in one.troubles]
@@ -296,8 +313,8 @@ def _conclude(one: _Ready) -> None:
     unreadable = {error.path: error.reason for error in errors if isinstance(error, UnreadablePart)}
     if unreadable:
         # Where one file is broken others may be: find them all before the next round.
-        job.set_aside |= unreadable_parts(one.ledger.parts) | unreadable
-    doubted = {str(error) for error in errors if isinstance(error, Mistrusted)}
+        job.set_aside |= find_unreadable_parts(one.ledger.parts) | unreadable
+    doubted = {str(error) for error in errors if isinstance(error, UntrustedStatistics)}
     job.doubted |= doubted
     if unreadable or doubted:
         return
@@ -306,12 +323,12 @@ def _conclude(one: _Ready) -> None:
         broken = f"the results cannot be written: {errors[0]}"
         job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else broken)
         return
-    reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
+    reasons = (*one.ledger.reasons, *_transaction_gaps(one.target.transactions, one.counted.totals))
     try:
         _add_deleted(one)
         add_unrecovered(job.outputs, one.counted)
-        file = results.document(one.counted, reasons, one.ledger.digests)
-        sums = sums_of(one.windows, one.ledger, one.counted.counts[SPARED])
+        file = results.build_audit_file(one.counted, reasons, one.ledger.digests)
+        sums = sum_windows(one.windows, one.ledger, one.counted.counts[SPARED])
         file = results.publish(job.outputs, one.counted, file.model_copy(update={"deleted": sums}))
     except BadInput as error:
         job.fail(BAD_INPUT, str(error))

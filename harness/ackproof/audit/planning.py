@@ -12,26 +12,34 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ackproof.audit.bucket import Streams
-from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Unit, Whole
+from ackproof.audit.bucket import BucketRows
+from ackproof.audit.units import (
+    AuditTarget,
+    BucketUnit,
+    DirectoryUnit,
+    Limits,
+    SplitResult,
+    SplitUnit,
+    WorkUnit,
+)
 from ackproof.ledgers.directory import SCHEMAS, Ledger, Part, RowGroup
-from ackproof.ledgers.load import PHASES, Mistrusted, Piece, Spilled, Stream, read
+from ackproof.ledgers.load import PHASES, Piece, Spilled, Stream, UntrustedStatistics, read_piece
 from ackproof.ledgers.rows import Rows
 from ackproof.rundir.partition import TopicPartition
-from ackproof.spark.job import filled
+from ackproof.spark.job import group_by_rows
 
 _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
 _TOGETHER, _A_CORE, _FEWEST = 3, 4, 10
 
-AnyUnit = TypeVar("AnyUnit", bound=Unit)
+AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 
 @dataclass(frozen=True)
 class Plan:
     """How one directory is audited."""
 
-    whole: Whole | None
+    whole: DirectoryUnit | None
     """All at once, or:"""
     splits: tuple[SplitUnit, ...]
     """first these,"""
@@ -39,11 +47,11 @@ class Plan:
     """then the buckets: these row groups, and what the splits find."""
 
 
-def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]) -> Plan:
+def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
     """`doubted`: paths of files whose statistics are not to be believed."""
     parts = [part if part.path not in doubted else _without_statistics(part) for part in ledger.parts]
     if sum(part.rows for part in parts) <= limits.whole_rows:
-        return Plan(Whole(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
+        return Plan(DirectoryUnit(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
     direct: dict[TopicPartition, list[Piece]] = defaultdict(list)
     mixed: list[Piece] = []
     for part in parts:
@@ -58,15 +66,16 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
                 rest.append(group)
         for place, groups in pure.items():
             direct[place].append(Piece(part, tuple(groups)))
-        mixed += (Piece(part, groups) for groups in filled(rest, limits.split_rows))
+        mixed += (Piece(part, groups) for groups in group_by_rows(rest, limits.split_rows))
     even = chain.from_iterable(
-        filled((piece for piece in mixed if piece.part.kind == kind), limits.split_rows) for kind in SCHEMAS
+        group_by_rows((piece for piece in mixed if piece.part.kind == kind), limits.split_rows)
+        for kind in SCHEMAS
     )
     splits = tuple(SplitUnit(target, pieces, number) for number, pieces in enumerate(even))
     return Plan(None, splits, {place: tuple(pieces) for place, pieces in direct.items()})
 
 
-def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list[BucketUnit]:
+def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
     """The buckets of a large directory, once its mixed row groups are taken apart."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
@@ -79,12 +88,12 @@ def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list
     ]
 
 
-def tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
+def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
     """Units by task, as evenly as they go, the longest first; small ones together, and `fewer` for cores elsewhere."""
     costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
     small = sum(cost for cost in costs if cost < limits.task_rows)
     large = sum(cost >= limits.task_rows for cost in costs)
-    count = fewer(large + math.ceil(small / limits.task_rows), cores)
+    count = count_tasks(large + math.ceil(small / limits.task_rows), cores)
     # The next longest goes to the task with the least until then.
     found: list[list[AnyUnit]] = [[] for _ in range(count)]
     waiting = [(0, number) for number in range(count)]
@@ -95,7 +104,7 @@ def tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[Any
     return [found[number] for _, number in sorted(waiting, key=lambda one: (-one[0], one[1]))]
 
 
-def fewer(count: int, cores: int) -> int:
+def count_tasks(count: int, cores: int) -> int:
     """How many tasks are to do what would be `count` for themselves, on so many cores elsewhere; 0: all of them.
 
     One that takes 0.1 s is handed out for a third of that, and whatever else its worker's machine does falls on it
@@ -111,7 +120,7 @@ def _without_statistics(part: Part) -> Part:
 
 
 @dataclass(frozen=True)
-class Axis:
+class CutAxis:
     """A way to cut a bucket."""
 
     keys: Mapping[Stream, str]
@@ -124,15 +133,15 @@ class Axis:
 
 _READS: Final[tuple[Stream, ...]] = ("live", "final", "live committed", "committed")
 _RECORD: Final = frozenset({"offset", "producer", "seq", "intact"})
-ORDER: Final = Axis(
+ORDER: Final = CutAxis(
     dict.fromkeys(_READS, "read_seq"), _RECORD | {"reader", "assignment", "read_seq", "leader_epoch"}
 )
-IDENTITY: Final = Axis(
+IDENTITY: Final = CutAxis(
     dict.fromkeys(("produced", *_READS[1:]), "seq"),
     _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
 )
-OFFSET: Final = Axis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
-TIME: Final = Axis(
+OFFSET: Final = CutAxis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
+TIME: Final = CutAxis(
     {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},
     frozenset({"outcome", "at_ns", "latency_ns", "read_ns"}),
     frozenset({"live", "live committed"}),
@@ -145,7 +154,7 @@ LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """Rows of a bucket in one place: a row group, or what a task put aside."""
 
     held: Piece | tuple[Stream, Spilled]
@@ -154,7 +163,7 @@ class Source:
     def rows(self) -> int:
         return self.held.rows if isinstance(self.held, Piece) else self.held[1].rows
 
-    def keys(self, axis: Axis) -> set[str]:
+    def keys(self, axis: CutAxis) -> set[str]:
         return {axis.keys[stream] for stream in self.streams & axis.keys.keys()}
 
     def span(self, key: str) -> tuple[int, int]:
@@ -172,41 +181,41 @@ class Source:
         # A phase that means nothing is found by whoever reads its rows.
         return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
 
-    def cost(self, axis: Axis) -> float:
+    def cost(self, axis: CutAxis) -> float:
         """Of its rows, in rows."""
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
-    def read(self, place: TopicPartition, axis: Axis) -> Iterator[tuple[Stream, Rows]]:
+    def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
         """What an axis needs. Raises as `load.read` does, OSError."""
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
         spans = self.held.groups[0].spans
-        for stream, at, rows in read(self.held, needed=axis.needed):
+        for stream, at, rows in read_piece(self.held, needed=axis.needed):
             if at != place or stream not in self.streams:
-                raise Mistrusted(self.held.part.path)
+                raise UntrustedStatistics(self.held.part.path)
             if (key := axis.keys.get(stream)) is None:
                 continue
             least, greatest = spans[key]
             if rows[key].min() < least or rows[key].max() > greatest:
-                raise Mistrusted(self.held.part.path)
+                raise UntrustedStatistics(self.held.part.path)
             yield stream, rows
 
 
 @dataclass(frozen=True)
-class Cut:
+class KeyRange:
     """Those rows of a bucket whose key is in a range, from `low` to `last`."""
 
-    sources: tuple[Source, ...]
-    axis: Axis
+    sources: tuple[RowSource, ...]
+    axis: CutAxis
     low: int
     last: int
     rows: int
     """About so many."""
 
-    def load(self, place: TopicPartition) -> Streams:
+    def load(self, place: TopicPartition) -> BucketRows:
         """Read them. Raises as `Source.read` does."""
-        found = Streams()
+        found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):
                 key = rows[self.axis.keys[stream]]
@@ -215,14 +224,19 @@ class Cut:
         return found
 
 
-def ranges(sources: Sequence[Source], axis: Axis, most: int) -> int:
+def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
     """How many it takes, of about `most` rows or less; of light ones, of about three times as many."""
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 
 
-def cut(
-    sources: Sequence[Source], axis: Axis, count: int, *, led_by: Stream | None = None, multiple: int = 1
-) -> list[Cut]:
+def cut_ranges(
+    sources: Sequence[RowSource],
+    axis: CutAxis,
+    count: int,
+    *,
+    led_by: Stream | None = None,
+    multiple: int = 1,
+) -> list[KeyRange]:
     """In so many ranges, or fewer, that cost the same, as far as the footers tell, in ascending order.
 
     `led_by`: the stream whose row groups say best where rows lie; `multiple`: borders are multiples of it.
@@ -235,10 +249,10 @@ def cut(
     rows = sum(source.rows for source, _, _ in spans)
     leading = [one for one in spans if led_by in one[0].streams] or spans
     costs = [(low, high, source.cost(axis)) for source, low, high in leading]
-    borders = _borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
+    borders = _find_borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
     borders = sorted({border // multiple * multiple for border in borders})
     return [
-        Cut(
+        KeyRange(
             tuple(source for source, least, greatest in spans if least <= last and greatest >= low),
             axis,
             low,
@@ -249,7 +263,7 @@ def cut(
     ]
 
 
-def _borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
+def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
     """Where ranges of about the same cost begin, if that lies evenly in the span of each row group."""
     if count < 2 or not spans:
         return []
@@ -266,8 +280,8 @@ def _borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
     return [min(base + int(one), GREATEST) for one in np.interp(wanted, mass, points)]
 
 
-def narrow(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[Source]:
+def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
     """A source for each row group."""
-    return [Source(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
-        Source(held) for held in spilled
+    return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
+        RowSource(held) for held in spilled
     ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ackproof.ledgers.lookup import Identities
-from ackproof.ledgers.rows import Bools, Ints, Rows, concat
+from ackproof.ledgers.rows import Bools, Ints, Rows, concat_rows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -39,7 +39,7 @@ class RemovedRecords:
         self._produced = produced
         none = np.zeros(len(produced), np.bool_)
         self.deleted, self.expired, self.compacted = none, none, none
-        self._superseded = Superseded({}, produced, copies)
+        self._superseded = SupersededRecords({}, produced, copies)
         compacts = bool(keys) and removal.compacted_until_ns >= 0
         self.possible = bool(len(produced)) and (compacts or removal.removes)
         if not self.possible:
@@ -112,7 +112,7 @@ class RemovedRecords:
         twice[order[:-1]] = self._offset[order[:-1]] == self._offset[order[1:]]
         return twice
 
-    def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> Superseded:
+    def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> SupersededRecords:
         """By what was sent while compaction was in force, below the active segment of some replica."""
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)
@@ -121,7 +121,7 @@ class RemovedRecords:
             self.removal.compacted_until_ns == EVER
         )  # when what no ledger has was sent does not matter then
         there = np.where(found >= 0, timely[found], unknown) & (copies.ints("offset") < below)
-        return Superseded(
+        return SupersededRecords(
             keys, self._produced.take(np.flatnonzero(timely)), copies.take(np.flatnonzero(there))
         )
 
@@ -136,7 +136,7 @@ class RemovedRecords:
     def _locations(self, copies: Rows, live: Rows) -> Ints:
         """Where each record was acknowledged, found, or handed to a live reader; -1 nowhere."""
         at = np.where(self._acked, self._offset, -1)
-        seen = concat([live.select(_LOCATED), copies.select(_LOCATED)], _LOCATED)
+        seen = concat_rows([live.select(_LOCATED), copies.select(_LOCATED)], _LOCATED)
         found = self._known.find(seen["producer"], seen.ints("seq"))
         own = found >= 0
         own[own] &= at[found[own]] < 0
@@ -170,22 +170,22 @@ class RemovedRecords:
 _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
-class Superseded:
+class SupersededRecords:
     """Of one partition. `copies`: the final rows, each once. Without `keys` nothing is superseded."""
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:
-        self._of = {producer: _Last(own, producer, produced, copies) for producer, own in keys.items()}
+        self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
         """Which of these records are, by their producer, seq and offset."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer
-            found[own] = last.before(rows.ints("seq")[own], rows.ints("offset")[own])
+            found[own] = last.is_superseded(rows.ints("seq")[own], rows.ints("offset")[own])
         return found
 
 
-class _Last:
+class _LastOfKey:
     """By key of a producer, what is last of it. An acknowledgement without an offset goes by its seq: it is that of an
     idempotent producer, which keeps its order, or promises nothing (acks=0)."""
 
@@ -207,7 +207,7 @@ class _Last:
             np.maximum.at(found, rows.ints("seq") % self._keys.count, sign * rows.ints(column))
         return found
 
-    def before(self, seq: Ints, offset: Ints) -> Bools:
+    def is_superseded(self, seq: Ints, offset: Ints) -> Bools:
         """Which of its records need not be there."""
         key = seq % self._keys.count
         gone = self._keys.deletes(seq) & (seq == self._seq[key]) & (self._oldest[key] == _FAR)

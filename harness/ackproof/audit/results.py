@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.audit.outputs import NOTHING_DELETED, Deleted, Outputs, findings_file
+from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, Outputs, create_findings
 from ackproof.audit.series import longest_ms
-from ackproof.audit.units import Counted
+from ackproof.audit.units import Tally
 from ackproof.base.errors import BadInput
 from ackproof.ledgers.directory import Ledger, Rejected
-from ackproof.ledgers.lookup import Runs
+from ackproof.ledgers.lookup import NumberRuns
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.arrow import repeat_text, to_arrow
@@ -52,7 +52,7 @@ class AuditResult:
     reasons: tuple[str, ...]
 
 
-def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
+def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
     """`audit.json`. Every class that this version looks for has a count, if only 0; those of liveness
     where the run was watched."""
     totals = counted.totals
@@ -76,7 +76,7 @@ def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, s
     )
 
 
-def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
+def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
     """Write the series, and then `audit.json`, which comes back; remove what it replaces. Raises OSError."""
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
@@ -84,11 +84,11 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
         for name in sorted(counted.series):
             with storage.open_parquet(outputs.work / "series" / name) as of_unit:
                 for batch in of_unit.iter_batches(batch_size=1 << 17):
-                    writer.write_batch(_whole(batch, cut))
+                    writer.write_batch(_with_longest_gap(batch, cut))
     names = sorted(counted.findings)
     if not names:  # an empty file says which columns there would be
         none = outputs.findings("0")
-        findings_file(none).close()
+        create_findings(none).close()
         names = [none.name]
     older, series = case.published, storage.rename_unless_taken(outputs.series, SERIES_FILE)
     file = file.model_copy(update={"findings": tuple(names), "series": series.name})
@@ -104,7 +104,7 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
     return file
 
 
-def _whole(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
+def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
     """The longest time without an acknowledgement is one of the whole bucket, also where that was cut."""
     at = series.schema.get_field_index("longest_gap_ms")
     gap, length = series[at], len(series)
@@ -129,7 +129,7 @@ def withdraw(directory: Path) -> None:
 _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
-def windows_of(case: CaseDir) -> tuple[WindowFile, ...]:
+def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
     """Those of a soak of which some were deleted; nothing of any other run. Raises `Rejected`."""
     try:
         found = tuple(read_windows(case))
@@ -138,7 +138,7 @@ def windows_of(case: CaseDir) -> tuple[WindowFile, ...]:
     return found if any(one.deleted for one in found) else ()
 
 
-def unexplained(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
+def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
     """Clients of which parts are said to be deleted, where a soak deleted none: nobody counted what they held."""
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
@@ -147,19 +147,21 @@ def unexplained(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
     ]
 
 
-def deleted_of(found: Sequence[WindowFile], ledger: Ledger) -> Deleted:
+def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
     """What the passes must know of these windows."""
     gone = [one for one in found if one.deleted]
     if not gone:
         return NOTHING_DELETED
     starts = {one.place: one.end for one in gone[-1].read}
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for producer, first, last in _spans(ledger, {name for one in gone for name in one.parts}):
+    for producer, first, last in _deleted_spans(ledger, {name for one in gone for name in one.parts}):
         spans[producer].append((first, last))
-    return Deleted(starts, {producer: Runs.of(found) for producer, found in spans.items()})
+    return DeletedRecords(
+        starts, {producer: NumberRuns.from_spans(found) for producer, found in spans.items()}
+    )
 
 
-def _spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
+def _deleted_spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
     """Of the parts of producers that were deleted, and of those of these names that are there."""
     for client, producer in ledger.producers.items():
         for first, last, rows in ledger.deleted.get(("produced", client), ()):
@@ -171,7 +173,7 @@ def _spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
             yield ledger.producers[part.client], *part.numbers
 
 
-def sums_of(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
+def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
     """What all windows counted. `spared`: attempts that the ledgers have, of records that were deleted."""
     if not found:
         return None
@@ -188,7 +190,7 @@ def sums_of(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Deleted
     return DeletedWindows(windows=deleted, records=read, gone=gone, spared=spared)
 
 
-def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
+def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
     """Write what deleted windows found (what no configuration forbids) into a file; how many of each class.
 
     Raises OSError.
@@ -196,7 +198,7 @@ def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Count
     counts: Counter[str] = Counter()
     paths = [window_findings(case, one.number) for one in found if one.deleted and one.counts]
     if paths:
-        with findings_file(into) as writer:
+        with create_findings(into) as writer:
             for path in paths:
                 table = storage.read_table(path)
                 counts.update(table["class"].to_pylist())
@@ -204,7 +206,7 @@ def findings_of(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Count
     return counts
 
 
-def add_unrecovered(outputs: Outputs, counted: Counted) -> None:
+def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
     """Count them and write their findings; nothing for a run that was not watched. Raises OSError, `BadInput`."""
     path = outputs.case.recovery
     if not path.exists():
@@ -215,12 +217,14 @@ def add_unrecovered(outputs: Outputs, counted: Counted) -> None:
     if not file.unrecovered:
         return
     findings = outputs.findings("recovery")
-    with findings_file(findings) as writer:
-        writer.write_table(pa.Table.from_pylist([_row(one) for one in file.unrecovered], schema=FINDINGS))
+    with create_findings(findings) as writer:
+        writer.write_table(
+            pa.Table.from_pylist([_liveness_row(one) for one in file.unrecovered], schema=FINDINGS)
+        )
     counted.findings.append(findings.name)
 
 
-def _row(one: Unrecovered) -> dict[str, object]:
+def _liveness_row(one: Unrecovered) -> dict[str, object]:
     return {
         "class": one.anomaly,
         "topic": one.topic,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ackproof.ledgers.rows import Array, Bools, Ints, Rows, distinct
+from ackproof.ledgers.rows import Array, Bools, Ints, Rows, distinct_values
 from ackproof.rundir.arrow import repeat_text, to_arrow
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -33,7 +33,7 @@ class _Bins(NamedTuple):
     columns: dict[str, Array]
 
 
-class Acks(NamedTuple):
+class AckStretch(NamedTuple):
     """Acknowledgements in a stretch of time, in nanoseconds."""
 
     first: int
@@ -42,7 +42,7 @@ class Acks(NamedTuple):
     """Without one between; -1: there is only one."""
 
 
-def longest_ms(stretches: Iterable[Acks]) -> float:
+def longest_ms(stretches: Iterable[AckStretch]) -> float:
     """The longest time without an acknowledgement between two; -1 where there are no two."""
     longest, before = -1, None
     for acks in sorted(stretches):
@@ -51,29 +51,31 @@ def longest_ms(stretches: Iterable[Acks]) -> float:
     return -1.0 if longest < 0 else longest / _MS
 
 
-def series_of(place: TopicPartition, produced: Rows, live: Sequence[Rows]) -> tuple[pa.Table, Acks | None]:
+def build_series(
+    place: TopicPartition, produced: Rows, live: Sequence[Rows]
+) -> tuple[pa.Table, AckStretch | None]:
     """The series of one bucket, or of a stretch of time of it, in order of time."""
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)
     acks = None
     if len(times):
         longest = int(np.diff(times).max()) if len(times) > 1 else -1
-        acks = Acks(int(times[0]), int(times[-1]), longest)
+        acks = AckStretch(int(times[0]), int(times[-1]), longest)
     done = [_bins(produced, acked)] if len(produced) else []
     return _table(place, done, _reads(live), longest_ms([] if acks is None else [acks])), acks
 
 
-def _ranked(bins: Ints) -> tuple[Ints, Ints]:
+def _rank(bins: Ints) -> tuple[Ints, Ints]:
     """Ascending bins that hold all of `bins` (and perhaps more), and the rank of each among them."""
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least
-    number = distinct(bins)
+    number = distinct_values(bins)
     return number, np.searchsorted(number, bins)
 
 
 def _bins(rows: Rows, acked: Bools) -> _Bins:
-    number, rank = _ranked(rows.ints("at_ns") // SERIES_BIN_NS)
+    number, rank = _rank(rows.ints("at_ns") // SERIES_BIN_NS)
     outcome = rows["outcome"]
     columns: dict[str, Array] = {
         name: np.bincount(rank[outcome == value], minlength=len(number))
@@ -113,14 +115,14 @@ def _reads(live: Sequence[Rows]) -> _Bins:
     bins = np.concatenate([rows.ints("read_ns") // SERIES_BIN_NS for rows in live])
     if not len(bins):
         return _Bins(bins, {"read": bins})
-    number, rank = _ranked(bins)
+    number, rank = _rank(bins)
     count = np.bincount(rank, minlength=len(number))
     return _Bins(number[count > 0], {"read": count[count > 0]})
 
 
 def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
     made = [bins.number for bins in produced]
-    number = distinct(np.concatenate([*made, reads.number]))
+    number = distinct_values(np.concatenate([*made, reads.number]))
     columns: dict[str, Array] = {
         "start_ns": number * SERIES_BIN_NS,
         "longest_gap_ms": np.full(len(number), longest_ms),

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from ackproof.audit.outputs import NOTHING_DELETED, Deleted, FindingsWriter, Handed
+from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, FindingsWriter, Handover
 from ackproof.ledgers.directory import Rejected
 from ackproof.ledgers.lookup import Identities
 from ackproof.ledgers.rows import (
@@ -23,22 +23,22 @@ from ackproof.ledgers.rows import (
     Ints,
     Rows,
     Schema,
-    concat,
-    distinct,
-    empty,
-    first_repeated,
+    concat_rows,
+    distinct_values,
+    empty_rows,
+    find_repeated,
     group_starts,
-    order_of,
-    together,
+    join_places,
+    sort_order,
 )
-from ackproof.ledgers.transactions import Fates, Table
+from ackproof.ledgers.transactions import TransactionFates, TransactionTable
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.arrow import text_array
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 
 UNMATCHED: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
-PARTS: Schema = {
+TRANSACTION_PARTS: Schema = {
     "producer": "i4",
     "txn": "i8",
     "outcome": "i1",
@@ -73,26 +73,26 @@ class Share:
 
     place: TopicPartition
     blocks: tuple[Block, ...] = ()
-    sparse: Rows = field(default_factory=partial(empty, _SPARSE))
+    sparse: Rows = field(default_factory=partial(empty_rows, _SPARSE))
     """Identities in none of its blocks."""
-    unmatched: Rows = field(default_factory=partial(empty, UNMATCHED))
-    transactions: Rows = field(default_factory=partial(empty, PARTS))
+    unmatched: Rows = field(default_factory=partial(empty_rows, UNMATCHED))
+    transactions: Rows = field(default_factory=partial(empty_rows, TRANSACTION_PARTS))
 
 
-def shares(message: Handed, count: int) -> Iterator[tuple[int, Share]]:
+def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
     """Cut a message into the shares (0 … count−1) that it concerns."""
     place, rows = message.place, message.rows
     if message.about == "identities":
-        yield from _of_identities(place, rows, count)
+        yield from _cut_identities(place, rows, count)
         return
     unmatched = message.about == "unmatched"
     number = _share_of(rows["producer"], rows.ints("seq" if unmatched else "txn") >> _BLOCK_BITS, count)
-    for share in distinct(number).tolist():
+    for share in distinct_values(number).tolist():
         own = rows.take(np.flatnonzero(number == share))
         yield share, Share(place, unmatched=own) if unmatched else Share(place, transactions=own)
 
 
-def _of_identities(place: TopicPartition, rows: Rows, count: int) -> Iterator[tuple[int, Share]]:
+def _cut_identities(place: TopicPartition, rows: Rows, count: int) -> Iterator[tuple[int, Share]]:
     producer, seq, present = rows["producer"], rows.ints("seq"), rows.flags("present")
     block = seq >> _BLOCK_BITS
     starts = group_starts([producer, block])
@@ -127,7 +127,7 @@ def _bits(inside: Ints) -> bytes:
     return np.packbits(flags, bitorder="little").tobytes()
 
 
-class Register:
+class IdentityRegister:
     """All identities of one share of one directory: produced or not, present or not."""
 
     def __init__(self, given: Sequence[Share]) -> None:
@@ -137,12 +137,12 @@ class Register:
         for share in given:
             for block in share.blocks:
                 self._add_block(block)
-        sparse = concat([share.sparse for share in given], _SPARSE).sorted_by("producer", "seq")
+        sparse = concat_rows([share.sparse for share in given], _SPARSE).sorted_by("producer", "seq")
         if self._produced and len(sparse):
             sparse = self._add_to_blocks(sparse)
         producer, seq = sparse["producer"], sparse.ints("seq")
-        if (twice := first_repeated(producer, seq)) is not None:
-            raise _twice(int(producer[twice]), int(seq[twice]))
+        if (twice := find_repeated(producer, seq)) is not None:
+            raise _produced_twice(int(producer[twice]), int(seq[twice]))
         self._sparse = Identities(producer, seq)
         self._sparse_present = sparse.flags("present")
 
@@ -154,7 +154,7 @@ class Register:
             both = self._produced[key] & produced
             if both.any():
                 first = int(np.flatnonzero(np.unpackbits(both, bitorder="little"))[0])
-                raise _twice(block.producer, (block.number << _BLOCK_BITS) + first)
+                raise _produced_twice(block.producer, (block.number << _BLOCK_BITS) + first)
             self._produced[key] = self._produced[key] | produced
             self._present[key] = self._present[key] | present
         else:
@@ -172,8 +172,8 @@ class Register:
             if key in self._produced:
                 moved[group] = True
                 inside = seq[low:high] & (_BLOCK - 1)
-                if (twice := first_repeated(inside)) is not None:
-                    raise _twice(key[0], int(seq[low + twice]))
+                if (twice := find_repeated(inside)) is not None:
+                    raise _produced_twice(key[0], int(seq[low + twice]))
                 self._add_block(Block(*key, _bits(inside), _bits(inside[present[low:high]])))
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
@@ -196,15 +196,15 @@ class Register:
         return produced, present
 
 
-def _twice(producer: int, seq: int) -> Rejected:
+def _produced_twice(producer: int, seq: int) -> Rejected:
     return Rejected(f"producer {producer}, seq {seq} was produced twice")
 
 
-def resolve(
+def resolve_share(
     given: Sequence[Share],
     open_producers: frozenset[int],
     findings: FindingsWriter,
-    deleted: Deleted = NOTHING_DELETED,
+    deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
     """Judge the unmatched rows of one share of one directory; how many final rows are unledgered.
 
@@ -213,12 +213,12 @@ def resolve(
     Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the
     lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
     """
-    register = Register(given)
-    torn([(share.place, share.transactions) for share in given], findings)
-    places, place, rows = together([(share.place, share.unmatched) for share in given], UNMATCHED)
+    register = IdentityRegister(given)
+    add_torn([(share.place, share.transactions) for share in given], findings)
+    places, place, rows = join_places([(share.place, share.unmatched) for share in given], UNMATCHED)
     if not len(rows):
         return 0
-    order = order_of([rows["producer"], rows["seq"], place, rows["offset"]])
+    order = sort_order([rows["producer"], rows["seq"], place, rows["offset"]])
     if order is not None:
         rows, place = rows.take(order), place[order]
     produced, present = register.find(rows["producer"], rows.ints("seq"))
@@ -228,7 +228,7 @@ def resolve(
     open_ = np.isin(rows["producer"], np.asarray(sorted(open_producers), dtype=np.int64))
 
     def add(anomaly: Anomaly, which: Ints, detail: str) -> None:
-        for number in distinct(place[which]).tolist():
+        for number in distinct_values(place[which]).tolist():
             findings.add(places[number], anomaly, rows, which[place[which] == number], detail=detail)
 
     add(Anomaly.PHANTOM, np.flatnonzero(~produced & ~open_), "never produced")
@@ -249,14 +249,14 @@ _FAR = int(np.iinfo(np.int64).max)
 class CommitAudit:
     """The classes of transactions in one bucket. `untold`: rows of transactions that the table does not know."""
 
-    def __init__(self, place: TopicPartition, findings: FindingsWriter, table: Table) -> None:
+    def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
         self._findings = findings
         self._table = table
         self.transactional = 0
         self.untold = 0
 
-    def fates(self, produced: Rows) -> Fates | None:
+    def fates(self, produced: Rows) -> TransactionFates | None:
         """What became of the transactions of these rows; None: they belong to none. Raises as `Table.fates`."""
         fates, untold = self._table.fates(produced)
         self.untold += untold
@@ -264,7 +264,7 @@ class CommitAudit:
             self.transactional += int(np.count_nonzero(fates.txn >= 0))
         return fates
 
-    def reads(self, reads: Rows, found: Ints, fates: Fates, who: str) -> None:
+    def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
         """Reads at read_committed; `found`: the index of each one's record among those of `fates`, or -1."""
         own = np.flatnonzero(found >= 0)
         of = found[own]
@@ -277,11 +277,13 @@ class CommitAudit:
             detail = f"handed to a {who} reader at read_committed, {what}"
             self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
-    def parts(self, produced: Rows, fates: Fates, visible: Bools, removed: Bools) -> Iterator[Handed]:
+    def parts(
+        self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools
+    ) -> Iterator[Handover]:
         """`visible`: which of the records the final read at read_committed holds; `removed`: which others were removed,
         as a setting or an administrator asked: a transaction is not torn by that."""
         inside = np.flatnonzero(fates.txn >= 0)
-        if not self._table.told.committed_read or not len(inside):
+        if not self._table.files.committed_read or not len(inside):
             return
         rows = produced.take(inside)
         there = visible[inside]
@@ -298,12 +300,12 @@ class CommitAudit:
             },
             len(inside),
         )
-        yield Handed(self._place, "transactions", _by_transaction(columns)[0])
+        yield Handover(self._place, "transactions", _by_transaction(columns)[0])
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     """One row a transaction, and where the first missing record of each stood among the given rows."""
-    order = order_of([rows["producer"], rows["txn"], rows["seq"]])
+    order = sort_order([rows["producer"], rows["txn"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)
     rows = rows.take(order)
@@ -312,12 +314,12 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     return Rows({**rows.take(starts).columns, **summed}, len(starts)), order[starts]
 
 
-def torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
+def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
     """Transactions that are not whole at read_committed: committed, and not wholly there; or there in part.
 
     A finding stands at the first acknowledged record that is missing.
     """
-    places, place, rows = together(given, PARTS)
+    places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):
         return
     rows, first = _by_transaction(rows)
@@ -325,13 +327,13 @@ def torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter)
         (rows["missing"] > 0) & ((rows["there"] > 0) | (rows["outcome"] == TxnOutcome.COMMITTED))
     )
     at = place[first[wrong]]
-    for number in distinct(at).tolist():
+    for number in distinct_values(at).tolist():
         here = rows.take(wrong[at == number])
-        told = text_array([_told(here, index) for index in range(len(here))])
+        told = text_array([_torn_detail(here, index) for index in range(len(here))])
         findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=told)
 
 
-def _told(rows: Rows, index: int) -> str:
+def _torn_detail(rows: Rows, index: int) -> str:
     txn, there, missing = (int(rows[name][index]) for name in ("txn", "there", "missing"))
     outcome = TxnOutcome(int(rows["outcome"][index])).name.lower()
     return (

@@ -17,38 +17,53 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ackproof.audit.bucket import BACK, both_live, counted_of, read_in_order, rewound
+from ackproof.audit.bucket import (
+    OFFSETS_READ_AGAIN,
+    add_rewound,
+    count_produced,
+    follow_bucket_reads,
+    live_rows,
+)
 from ackproof.audit.identity import (
     COPIES,
     LOST,
     OFFSETS,
     IdentityAudit,
-    Reads,
-    crossings,
+    RangeReads,
     distinct_copies,
-    reordered_below,
+    find_crossings,
+    recount_reordered,
 )
-from ackproof.audit.offsets import GAPS, MOST_PLACES, PartitionAudit, between
-from ackproof.audit.planning import IDENTITY, OFFSET, ORDER, TIME, Cut, cut, narrow, ranges
-from ackproof.audit.series import series_of
-from ackproof.audit.shares import CommitAudit, Share, shares
-from ackproof.audit.units import TROUBLES, BucketUnit, Counted, Limits, Target, Trouble, write_series
+from ackproof.audit.offsets import GAPS, MOST_PLACES, OffsetAudit, join_ranges
+from ackproof.audit.planning import (
+    IDENTITY,
+    OFFSET,
+    ORDER,
+    TIME,
+    KeyRange,
+    count_ranges,
+    cut_ranges,
+    list_sources,
+)
+from ackproof.audit.series import build_series
+from ackproof.audit.shares import CommitAudit, Share, cut_shares
+from ackproof.audit.units import TROUBLES, AuditTarget, BucketUnit, Limits, Tally, Trouble, write_series
 from ackproof.ledgers.load import STREAMS, Spilled, SpillFile, Stream
-from ackproof.ledgers.rows import FINAL, LIVE, Rows, Schema, concat, empty
-from ackproof.ledgers.transactions import Table
+from ackproof.ledgers.rows import FINAL, LIVE, Rows, Schema, concat_rows, empty_rows
+from ackproof.ledgers.transactions import TransactionTable
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES_BIN_NS
 
-Kept = tuple[Spilled, ...]
+SpilledParts = tuple[Spilled, ...]
 """Rows that tasks before put aside."""
 
 
 @dataclass(frozen=True)
-class Range:
+class BucketRange:
     """A range of a hot bucket: what a task is to know of it."""
 
-    target: Target
+    target: AuditTarget
     bucket: int
     place: TopicPartition
     number: int
@@ -59,10 +74,10 @@ class Range:
 
 
 @dataclass(frozen=True)
-class WalkUnit(Range):
+class WalkUnit(BucketRange):
     """A range of read_seq."""
 
-    cut: Cut
+    cut: KeyRange
 
     @property
     def rows(self) -> int:
@@ -70,13 +85,13 @@ class WalkUnit(Range):
 
 
 @dataclass(frozen=True)
-class SliceUnit(Range):
+class SliceUnit(BucketRange):
     """A range of seqs, and one of times."""
 
-    identity: Cut | None
-    time: Cut | None
-    live_gaps: Kept
-    committed_gaps: Kept
+    identity: KeyRange | None
+    time: KeyRange | None
+    live_gaps: SpilledParts
+    committed_gaps: SpilledParts
     places: int
     """Number of the first of the shares that are ranges of offsets."""
     borders: tuple[int, ...]
@@ -88,12 +103,12 @@ class SliceUnit(Range):
 
 
 @dataclass(frozen=True)
-class PlaceUnit(Range):
+class PlaceUnit(BucketRange):
     """A range of offsets."""
 
-    cut: Cut
-    gaps: Kept
-    back: Kept
+    cut: KeyRange
+    gaps: SpilledParts
+    back: SpilledParts
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ class OrderUnit:
     above: Rows
 
     @property
-    def target(self) -> Target:
+    def target(self) -> AuditTarget:
         return self.of.target
 
     @property
@@ -113,20 +128,20 @@ class OrderUnit:
 
 
 @dataclass(frozen=True)
-class Walked:
+class WalkResult:
     """What the order of reads shows in one range."""
 
     number: int
     """Of the directory."""
     of: WalkUnit
-    counted: Counted
+    counted: Tally
     gaps: Mapping[Stream, Spilled]
     back: Spilled
     ends: Mapping[Stream, Rows]
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlaceInput:
     """What the places of one range of offsets are to know of identities."""
 
     lost: Rows
@@ -134,48 +149,48 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Sliced:
+class SliceResult:
     """What was counted in a range of seqs. `reordered`: but for what is behind records of higher ranges (`spans`)."""
 
     number: int
     """Of the directory."""
     of: SliceUnit
-    counted: Counted
-    reordered: Counted
+    counted: Tally
+    reordered: Tally
     spans: Rows
 
 
-def walks_of(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
+def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
     """Cut its reads."""
-    sources = narrow(bucket.pieces, bucket.spilled)
-    cuts = cut(sources, ORDER, ranges(sources, ORDER, limits.slice_rows))
+    sources = list_sources(bucket.pieces, bucket.spilled)
+    cuts = cut_ranges(sources, ORDER, count_ranges(sources, ORDER, limits.slice_rows))
     return [
         WalkUnit(bucket.target, bucket.number, bucket.place, number, one) for number, one in enumerate(cuts)
     ]
 
 
-def do_walk(unit: WalkUnit) -> Walked | Trouble:
+def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
     """What its readers went back over, and passed over."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
-        read = read_in_order(unit.place, unit.cut.load(unit.place), findings)
+        read = follow_bucket_reads(unit.place, unit.cut.load(unit.place), findings)
         findings.close()
         with closing(SpillFile(target.outputs.unfinished("rows", name))) as file:
             gaps = {stream: file.add(walk.gaps) for stream, walk in read.walks.items()}
             back = file.add(read.back)
     except TROUBLES as error:
         return Trouble(target.number, error)
-    counted = Counted(target.number, findings.counts, read.totals, findings=findings.files)
+    counted = Tally(target.number, findings.counts, read.totals, findings=findings.files)
     counted.contents[unit.place] = read.contents
-    return Walked(
+    return WalkResult(
         target.number, unit, counted, gaps, back, {name: walk.ends for name, walk in read.walks.items()}
     )
 
 
-def sliced(
-    bucket: BucketUnit, walked: Sequence[Walked], limits: Limits, places: int
-) -> tuple[Counted, list[SliceUnit], list[PlaceUnit]]:
+def cut_bucket(
+    bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
+) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
     """Cut the rest of a bucket whose reads are walked. `places`: the number that its first range of offsets gets.
 
     What lies between the ranges of reads is counted here. Raises OSError.
@@ -183,25 +198,28 @@ def sliced(
     walked = sorted(walked, key=lambda one: one.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
     between_ = {
-        stream: between([one.ends[stream] for one in walked], STREAMS[stream]) for stream in walked[0].ends
+        stream: join_ranges([one.ends[stream] for one in walked], STREAMS[stream])
+        for stream in walked[0].ends
     }
     name = f"{number:06d}-seams"
     findings = target.findings(name)
-    rewound(place, between_, findings)
+    add_rewound(place, between_, findings)
     findings.close()
     with closing(SpillFile(target.outputs.unfinished("rows", name))) as file:
         seams = {stream: file.add(walk.gaps) for stream, walk in between_.items()}
-        turned = tuple(file.add(between_[stream].back.select(BACK)) for stream in ("final", "committed"))
+        turned = tuple(
+            file.add(between_[stream].back.select(OFFSETS_READ_AGAIN)) for stream in ("final", "committed")
+        )
 
-    def gaps(stream: Stream) -> Kept:
+    def gaps(stream: Stream) -> SpilledParts:
         return tuple(kept for kept in (*(one.gaps[stream] for one in walked), seams[stream]) if kept.rows)
 
-    sources = narrow(bucket.pieces, bucket.spilled)
-    offsets = cut(sources, OFFSET, ranges(sources, OFFSET, limits.slice_rows))
+    sources = list_sources(bucket.pieces, bucket.spilled)
+    offsets = cut_ranges(sources, OFFSET, count_ranges(sources, OFFSET, limits.slice_rows))
     # As many of both: a task with a range of each takes as long as any other.
-    count = max(ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
-    identities = cut(sources, IDENTITY, count, led_by="produced")
-    times = cut(sources, TIME, count, multiple=SERIES_BIN_NS)
+    count = max(count_ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
+    identities = cut_ranges(sources, IDENTITY, count, led_by="produced")
+    times = cut_ranges(sources, TIME, count, multiple=SERIES_BIN_NS)
     borders = tuple(one.low for one in offsets[1:])
     slices = [
         SliceUnit(
@@ -211,111 +229,118 @@ def sliced(
     ]
     over, back = gaps("final"), tuple(one for one in (*(one.back for one in walked), *turned) if one.rows)
     placed = [PlaceUnit(target, number, place, at, one, over, back) for at, one in enumerate(offsets)]
-    return Counted(target.number, findings.counts, findings=findings.files), slices, placed
+    return Tally(target.number, findings.counts, findings=findings.files), slices, placed
 
 
-def do_slice(unit: SliceUnit) -> Iterator[tuple[int, Share | Placed] | tuple[None, Sliced | Trouble]]:
+def do_slice(
+    unit: SliceUnit,
+) -> Iterator[tuple[int, Share | PlaceInput] | tuple[None, SliceResult | Trouble]]:
     """Audit the identities and the times of a range: what others are to know, each with its number, and the counts."""
     target, place = unit.target, unit.place
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
-    counted, reordered = Counted(target.number, findings.counts), Counted(target.number, order.counts)
-    commits = CommitAudit(place, findings, Table(target.transactions))
+    counted, reordered = Tally(target.number, findings.counts), Tally(target.number, order.counts)
+    commits = CommitAudit(place, findings, TransactionTable(target.transactions))
     identities = IdentityAudit(place, findings, order, commits, {}, Removal(place.topic, place.partition))
     try:
-        produced, reads = _identities(unit)
+        produced, reads = _load_identities(unit)
         for message in identities.run(produced, reads):
-            yield from shares(message, target.shares)
+            yield from cut_shares(message, target.shares)
         found = identities.result
-        yield from _by_place(unit, found.lost, found.skipped)
+        yield from _split_by_offset(unit, found.lost, found.skipped)
         findings.close()
         order.close()
-        counted.totals = counted_of(produced, commits)
+        counted.totals = count_produced(produced, commits)
         del produced, reads  # before as much again is read
         if unit.time is not None:
             rows = unit.time.load(place)
-            table, acks = series_of(place, rows["produced"], [rows["live"], rows["live committed"]])
+            table, acks = build_series(place, rows["produced"], [rows["live"], rows["live committed"]])
             counted.acks[place] = [] if acks is None else [acks]
             counted.series = write_series(target, unit.name("slice"), [table])
     except TROUBLES as error:
         yield None, Trouble(target.number, error)
         return
     counted.findings, reordered.findings = findings.files, order.files
-    yield None, Sliced(target.number, unit, counted, reordered, found.spans)
+    yield None, SliceResult(target.number, unit, counted, reordered, found.spans)
 
 
-def _identities(unit: SliceUnit) -> tuple[Rows, Reads]:
+def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
     """What is produced, and what is read of that."""
     if unit.identity is None:
-        none = {stream: empty(schema) for stream, schema in STREAMS.items()}
-        return none["produced"], Reads(
-            none["final"], none["committed"], none["live committed"], none["live"], empty(GAPS), empty(GAPS)
+        none = {stream: empty_rows(schema) for stream, schema in STREAMS.items()}
+        return none["produced"], RangeReads(
+            none["final"],
+            none["committed"],
+            none["live committed"],
+            none["live"],
+            empty_rows(GAPS),
+            empty_rows(GAPS),
         )
     rows = unit.identity.load(unit.place)
-    gaps = (_loaded(kept, GAPS) for kept in (unit.live_gaps, unit.committed_gaps))
-    return rows["produced"], Reads(
-        rows["final"], rows["committed"], rows["live committed"], empty(LIVE), *gaps
+    gaps = (_load_spilled(kept, GAPS) for kept in (unit.live_gaps, unit.committed_gaps))
+    return rows["produced"], RangeReads(
+        rows["final"], rows["committed"], rows["live committed"], empty_rows(LIVE), *gaps
     )
 
 
-def _loaded(kept: Kept, schema: Schema) -> Rows:
+def _load_spilled(kept: SpilledParts, schema: Schema) -> Rows:
     """Raises OSError."""
-    return concat((one.load() for one in kept), schema)
+    return concat_rows((one.load() for one in kept), schema)
 
 
-def _by_place(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int, Placed]]:
+def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int, PlaceInput]]:
     """The first slice says something to all ranges of offsets, so that each is audited."""
     at = [
         np.searchsorted(np.array(unit.borders, np.int64), rows.ints("offset"), side="right")
         for rows in (lost, skipped)
     ]
     for number in range(len(unit.borders) + 1):
-        placed = Placed(
+        placed = PlaceInput(
             *(rows.take(where == number) for rows, where in zip((lost, skipped), at, strict=True))
         )
         if unit.number == 0 or len(placed.lost) or len(placed.skipped):
             yield unit.places + number, placed
 
 
-def do_places(unit: PlaceUnit, given: Sequence[Placed]) -> Counted | Trouble:
+def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
     """Audit the places of a range of offsets."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:
         rows = unit.cut.load(place)
-        copies = distinct_copies(concat([rows["final"], rows["committed"]], FINAL)).select(COPIES)
-        back = _loaded(unit.back, BACK)
-        reads = both_live(rows)
-        wrong = PartitionAudit(place, findings).run(
+        copies = distinct_copies(concat_rows([rows["final"], rows["committed"]], FINAL)).select(COPIES)
+        back = _load_spilled(unit.back, OFFSETS_READ_AGAIN)
+        reads = live_rows(rows)
+        wrong = OffsetAudit(place, findings).run(
             copies,
             reads,
-            concat((one.lost for one in given), LOST),
-            concat((one.skipped for one in given), OFFSETS),
+            concat_rows((one.lost for one in given), LOST),
+            concat_rows((one.skipped for one in given), OFFSETS),
             back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
-            _loaded(unit.gaps, GAPS),
+            _load_spilled(unit.gaps, GAPS),
             np.zeros(len(reads), dtype=np.bool_),
         )
         findings.close()
     except TROUBLES as error:
         return Trouble(target.number, error)
-    counted = Counted(target.number, findings.counts, flaws=len(wrong), findings=findings.files)
+    counted = Tally(target.number, findings.counts, flaws=len(wrong), findings=findings.files)
     counted.flaw_places = [(place, offset) for offset in wrong[:MOST_PLACES].tolist()]
     return counted
 
 
-def crossed(slices: Sequence[Sliced]) -> tuple[list[OrderUnit], list[Counted]]:
+def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
     """Of the slices of one bucket those to be looked at again, and what is reordered in the others."""
     slices = sorted(slices, key=lambda one: one.of.number)
-    again = dict(crossings([one.spans for one in slices]))
+    again = dict(find_crossings([one.spans for one in slices]))
     units = [OrderUnit(slices[number].of, above) for number, above in again.items()]
     return units, [one.reordered for number, one in enumerate(slices) if number not in again]
 
 
-def do_order(unit: OrderUnit) -> Counted | Trouble:
+def do_order(unit: OrderUnit) -> Tally | Trouble:
     """What is reordered in a range of seqs, with what is known of higher ones."""
     findings = unit.target.findings(unit.of.name("order"))
     try:
-        reordered_below(unit.of.place, *_identities(unit.of), unit.above, findings)
+        recount_reordered(unit.of.place, *_load_identities(unit.of), unit.above, findings)
         findings.close()
     except TROUBLES as error:
         return Trouble(unit.target.number, error)
-    return Counted(unit.target.number, findings.counts, findings=findings.files)
+    return Tally(unit.target.number, findings.counts, findings=findings.files)

@@ -23,15 +23,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ackproof.audit.planning import AnyUnit, fewer, tasks
+from ackproof.audit.planning import AnyUnit, count_tasks, group_tasks
 from ackproof.audit.shares import Share
 from ackproof.audit.slices import (
     OrderUnit,
-    Placed,
+    PlaceInput,
     PlaceUnit,
-    Sliced,
+    SliceResult,
     SliceUnit,
-    Walked,
+    WalkResult,
     WalkUnit,
     do_order,
     do_places,
@@ -39,18 +39,18 @@ from ackproof.audit.slices import (
     do_walk,
 )
 from ackproof.audit.units import (
+    AuditTarget,
     BucketUnit,
-    Counted,
+    DirectoryUnit,
     Limits,
-    Split,
+    SplitResult,
     SplitUnit,
-    Target,
+    Tally,
     Trouble,
-    Whole,
     do_bucket,
+    do_directory,
     do_share,
     do_split,
-    do_whole,
 )
 from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.spark.job import Edge, Job, Key
@@ -60,15 +60,15 @@ _HEAP = 192 << 20
 """Bytes that a task of `Limits.slice_rows` rows takes. `spark.driver` has malloc keep what is freed."""
 _RESULT = -1
 
-Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
-Counting: TypeAlias = Whole | BucketUnit | SliceUnit
+Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput
+Counting: TypeAlias = DirectoryUnit | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
 """The key is the number of the directory, and of the share (negative: no share but a result; above the shares: a range
 of places)."""
 Group = Sequence[AnyUnit]
 
 
-def started(edge: Edge, rows: int, limits: Limits) -> Edge:
+def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
     """The edge, once its workers elsewhere are ready, where each core of theirs gets some tasks of these rows.
 
     A worker's first task took 20 times the mean, its first of each stage twice the mean, and no other worker takes that
@@ -81,19 +81,19 @@ def started(edge: Edge, rows: int, limits: Limits) -> Edge:
     return edge
 
 
-def split(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
+def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
     """Take mixed row groups apart. What would be one task is done here: Spark may be on its way yet."""
-    if len(tasks(units, limits, 0)) <= 1:
+    if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
     return _each(edges(), "taking row groups apart", units, limits, do_split)
 
 
-def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
+def follow_readers(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
     """Go through the reads of hot buckets."""
     return _each(edge, "following readers", units, limits, do_walk)
 
 
-def order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Message]:
+def recount_order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Message]:
     """Count what is reordered over the borders of ranges."""
     return _each(edge, "comparing orders", units, limits, do_order)
 
@@ -103,26 +103,26 @@ def _each(
 ) -> list[Message]:
     if not units:
         return []
-    return edge(Job(what, tasks(units, limits, edge.cores_elsewhere), partial(_each_task, do=do)))
+    return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_each_task, do=do)))
 
 
-def count(
+def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
     """Audit whole directories, buckets and slices of hot ones, and what none of these knows alone."""
     if not units:
         return []
-    parts = [unit for unit in units if not isinstance(unit, Whole)]
-    wholes = [unit for unit in units if isinstance(unit, Whole)]
+    parts = [unit for unit in units if not isinstance(unit, DirectoryUnit)]
+    wholes = [unit for unit in units if isinstance(unit, DirectoryUnit)]
     cores = edge.cores_elsewhere
-    groups: list[Group[Counting]] = [*tasks(parts, limits, cores), *tasks(wholes, limits, cores)]
+    groups: list[Group[Counting]] = [*group_tasks(parts, limits, cores), *group_tasks(wholes, limits, cores)]
     job = Job("counting", groups, _count_task)
     if parts:
         concerned = {unit.target.number: unit.target for unit in parts}
         # A share of identities takes a hundredth of what a range of places does: none is a task of its own beside one.
         judges = max(sum(target.shares for target in concerned.values()), len(places))
         judge = partial(_judge_task, targets=concerned, places=places)
-        job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, fewer(judges, cores)))
+        job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, count_tasks(judges, cores)))
     return edge(job)
 
 
@@ -152,8 +152,8 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
     limit_arrow_threads()
     for unit in chain.from_iterable(groups):
         number = unit.target.number
-        if isinstance(unit, Whole):
-            yield (number, _RESULT), do_whole(unit)
+        if isinstance(unit, DirectoryUnit):
+            yield (number, _RESULT), do_directory(unit)
             continue
         found: Iterator[tuple[int | None, Message]]
         if isinstance(unit, BucketUnit):
@@ -166,15 +166,15 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
 
 
 def _judge_task(
-    messages: Iterable[Keyed], targets: Mapping[int, Target], places: Mapping[Key, PlaceUnit]
+    messages: Iterable[Keyed], targets: Mapping[int, AuditTarget], places: Mapping[Key, PlaceUnit]
 ) -> Iterator[Message]:
     limit_arrow_threads()
     shares: dict[Key, list[Share]] = defaultdict(list)
-    placed: dict[Key, list[Placed]] = defaultdict(list)
+    placed: dict[Key, list[PlaceInput]] = defaultdict(list)
     for key, message in messages:
         if isinstance(message, Share):
             shares[key].append(message)
-        elif isinstance(message, Placed):
+        elif isinstance(message, PlaceInput):
             placed[key].append(message)
         else:
             yield message

@@ -15,16 +15,25 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ackproof.audit.bucket import Audited, Streams, Totals, together
+from ackproof.audit.bucket import BucketAudit, BucketRows, Totals, sum_contents
 from ackproof.audit.offsets import MOST_PLACES
-from ackproof.audit.outputs import NOTHING_DELETED, Deleted, FindingsWriter, Outputs
+from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, FindingsWriter, Outputs
 from ackproof.audit.removed import unknown_removal
-from ackproof.audit.series import Acks, series_of
-from ackproof.audit.shares import CommitAudit, Share, resolve, shares
+from ackproof.audit.series import AckStretch, build_series
+from ackproof.audit.shares import CommitAudit, Share, cut_shares, resolve_share
 from ackproof.ledgers.directory import Part, Rejected
-from ackproof.ledgers.load import STREAMS, Mistrusted, Piece, Spilled, SpillFile, Stream, UnreadablePart, read
-from ackproof.ledgers.rows import Rows, concat
-from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table, TransactionFiles
+from ackproof.ledgers.load import (
+    STREAMS,
+    Piece,
+    Spilled,
+    SpillFile,
+    Stream,
+    UnreadablePart,
+    UntrustedStatistics,
+    read_piece,
+)
+from ackproof.ledgers.rows import Rows, concat_rows
+from ackproof.ledgers.transactions import NO_TRANSACTIONS, TransactionFiles, TransactionTable
 from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
@@ -51,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Target:
+class AuditTarget:
     """One directory, as the tasks see it."""
 
     number: int
@@ -59,7 +68,7 @@ class Target:
     open_producers: frozenset[int]
     shares: int
     transactions: TransactionFiles = NO_TRANSACTIONS
-    deleted: Deleted = NOTHING_DELETED
+    deleted: DeletedRecords = NOTHING_DELETED
     keys: Mapping[int, Keys] = field(default_factory=dict)
     """Those of the records of a producer that has some."""
     removals: Mapping[TopicPartition, Removal] | None = None
@@ -76,11 +85,11 @@ class Target:
         return FindingsWriter(self.outputs.findings(unit), self.deleted)
 
 
-class Unit(Protocol):
+class WorkUnit(Protocol):
     """A piece of work of one directory."""
 
     @property
-    def target(self) -> Target: ...
+    def target(self) -> AuditTarget: ...
 
     @property
     def rows(self) -> int:
@@ -89,8 +98,8 @@ class Unit(Protocol):
 
 
 @dataclass(frozen=True)
-class _OfPieces:
-    target: Target
+class _PieceUnit:
+    target: AuditTarget
     pieces: tuple[Piece, ...]
 
     @property
@@ -99,19 +108,19 @@ class _OfPieces:
 
 
 @dataclass(frozen=True)
-class Whole(_OfPieces):
+class DirectoryUnit(_PieceUnit):
     """A directory that is one piece of work."""
 
 
 @dataclass(frozen=True)
-class SplitUnit(_OfPieces):
+class SplitUnit(_PieceUnit):
     """Row groups to take apart by bucket."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class BucketUnit(_OfPieces):
+class BucketUnit(_PieceUnit):
     """One bucket of a large directory."""
 
     number: int
@@ -125,15 +134,15 @@ class BucketUnit(_OfPieces):
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitResult:
     """Where the rows of each bucket are now."""
 
-    target: Target
+    target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
 
 
 @dataclass
-class Counted:
+class Tally:
     """What was counted in (a part of) one directory."""
 
     number: int
@@ -146,17 +155,17 @@ class Counted:
     findings: list[str] = field(default_factory=list)
     """Names of the files that hold them."""
     series: list[str] = field(default_factory=list)
-    acks: dict[TopicPartition, list[Acks]] = field(default_factory=dict)
+    acks: dict[TopicPartition, list[AckStretch]] = field(default_factory=dict)
     """In the stretches of time of each bucket that is cut."""
 
-    def add(self, other: Counted) -> None:
+    def add(self, other: Tally) -> None:
         """Add another part of the same directory."""
         self.counts.update(other.counts)
         self.totals = self.totals.plus(other.totals)
         self.unledgered += other.unledgered
         self.flaws += other.flaws
         for place, sums in other.contents.items():
-            self.contents[place] = together([self.contents.get(place, (0, 0)), sums])
+            self.contents[place] = sum_contents([self.contents.get(place, (0, 0)), sums])
         for place, acks in other.acks.items():
             self.acks.setdefault(place, []).extend(acks)
         self.findings += other.findings
@@ -164,7 +173,7 @@ class Counted:
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
 
 
-TROUBLES = (UnreadablePart, Mistrusted, Rejected, OSError)
+TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 
 
 @dataclass(frozen=True)
@@ -172,101 +181,101 @@ class Trouble:
     """Why a unit of a directory came to no count. OSError: what concerns it cannot be written, or read back."""
 
     number: int
-    error: UnreadablePart | Mistrusted | Rejected | OSError
+    error: UnreadablePart | UntrustedStatistics | Rejected | OSError
 
 
-def do_split(unit: SplitUnit) -> Split | Trouble:
+def do_split(unit: SplitUnit) -> SplitResult | Trouble:
     """Take row groups apart by bucket."""
     gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:
-            for stream, place, rows in read(piece):
+            for stream, place, rows in read_piece(piece):
                 gathered[place, stream].append(rows)
         with closing(SpillFile(unit.target.outputs.unfinished("rows", f"{unit.number}"))) as spill:
             found = tuple(
-                (place, stream, spill.add(concat(rows, STREAMS[stream])))
+                (place, stream, spill.add(concat_rows(rows, STREAMS[stream])))
                 for (place, stream), rows in sorted(gathered.items())
             )
     except TROUBLES as error:
         return Trouble(unit.target.number, error)
-    return Split(unit.target, found)
+    return SplitResult(unit.target, found)
 
 
-def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Counted | Trouble]]:
+def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
     """Audit one bucket at once: its shares of the second stage, each with its number, and what was counted."""
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
-    rows, audited = Streams(), Audited()
+    rows, audited = BucketRows(), BucketAudit()
     try:
         for piece in unit.pieces:
-            for stream, place, some in read(piece):
+            for stream, place, some in read_piece(piece):
                 if place != unit.place:
-                    raise Mistrusted(piece.part.path)
+                    raise UntrustedStatistics(piece.part.path)
                 rows.add(stream, some)
         for stream, spilled in unit.spilled:
             rows.add(stream, spilled.load())
-        commits = CommitAudit(unit.place, findings, Table(target.transactions))
+        commits = CommitAudit(unit.place, findings, TransactionTable(target.transactions))
         removal = target.removal(unit.place)
         for message in audited.audit(unit.place, rows, findings, commits, target.keys, removal):
-            yield from shares(message, target.shares)
+            yield from cut_shares(message, target.shares)
         findings.close()
-        counted = _counted(target, name, {unit.place: (rows, audited)}, findings)
+        counted = _tally(target, name, {unit.place: (rows, audited)}, findings)
     except TROUBLES as error:
         yield None, Trouble(target.number, error)
         return
     yield None, counted
 
 
-def do_whole(unit: Whole) -> Counted | Trouble:
+def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
     """Audit one small directory."""
     target = unit.target
-    found: dict[TopicPartition, tuple[Streams, Audited]] = {}
+    found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}
     findings = target.findings("0")
     given: list[Share] = []
-    table = Table(target.transactions)
+    table = TransactionTable(target.transactions)
     try:
         for piece in unit.pieces:
-            for stream, place, some in read(piece):
+            for stream, place, some in read_piece(piece):
                 if place not in found:
-                    found[place] = Streams(), Audited()
+                    found[place] = BucketRows(), BucketAudit()
                 found[place][0].add(stream, some)
         found = dict(sorted(found.items()))
         for place, (rows, audited) in found.items():
             commits = CommitAudit(place, findings, table)
             for message in audited.audit(place, rows, findings, commits, target.keys, target.removal(place)):
-                given.extend(share for _, share in shares(message, 1))
-        unledgered = resolve(given, target.open_producers, findings, target.deleted)
+                given.extend(share for _, share in cut_shares(message, 1))
+        unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
         findings.close()
-        counted = _counted(target, "0", found, findings)
+        counted = _tally(target, "0", found, findings)
     except TROUBLES as error:
         return Trouble(target.number, error)
     counted.unledgered = unledgered
     return counted
 
 
-def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | Trouble:
+def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
     """Judge what the buckets of one directory could not, for one share of the identities."""
     findings = target.findings(f"share-{number}")
     try:
-        unledgered = resolve(given, target.open_producers, findings, target.deleted)
+        unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
         findings.close()
     except (Rejected, OSError) as error:
         return Trouble(target.number, error)
-    return Counted(target.number, counts=findings.counts, unledgered=unledgered, findings=findings.files)
+    return Tally(target.number, counts=findings.counts, unledgered=unledgered, findings=findings.files)
 
 
-def _counted(
-    target: Target,
+def _tally(
+    target: AuditTarget,
     unit: str,
-    found: Mapping[TopicPartition, tuple[Streams, Audited]],
+    found: Mapping[TopicPartition, tuple[BucketRows, BucketAudit]],
     findings: FindingsWriter,
-) -> Counted:
+) -> Tally:
     """Writes their series, too. Raises OSError."""
-    counted = Counted(target.number, counts=findings.counts, findings=findings.files)
+    counted = Tally(target.number, counts=findings.counts, findings=findings.files)
     tables: list[pa.Table] = []
     for place, (rows, audited) in found.items():
-        table, _ = series_of(place, rows["produced"], [rows["live"], rows["live committed"]])
+        table, _ = build_series(place, rows["produced"], [rows["live"], rows["live committed"]])
         tables.append(table)
         counted.totals = counted.totals.plus(audited.totals)
         counted.contents[place] = audited.contents
@@ -277,7 +286,7 @@ def _counted(
     return counted
 
 
-def write_series(target: Target, unit: str, tables: Sequence[pa.Table]) -> list[str]:
+def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
     """The name of the file that holds them. Raises OSError."""
     if not tables:
         return []
@@ -287,15 +296,15 @@ def write_series(target: Target, unit: str, tables: Sequence[pa.Table]) -> list[
     return [path.name]
 
 
-def unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
+def find_unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
     """Read every part to its end: which cannot be read, by their paths, and why."""
     found: dict[str, str] = {}
     for part in parts:
         try:
-            for _ in read(Piece(part, part.groups)):
+            for _ in read_piece(Piece(part, part.groups)):
                 pass
         except UnreadablePart as error:
             found[error.path] = error.reason
-        except (Rejected, Mistrusted):
+        except (Rejected, UntrustedStatistics):
             continue  # the audit proper meets it again
     return found

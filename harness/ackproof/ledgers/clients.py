@@ -62,7 +62,7 @@ def read_clients(path: Path) -> ListedClients:
     clients: list[ListedClient] = []
     problems: list[str] = []
     for key, entry in entries:
-        client = _client(key, entry)
+        client = _parse_client(key, entry)
         if client is None:
             problems.append(f"case.json: a client without an id: {json.dumps(entry)[:80]}")
         else:
@@ -70,7 +70,7 @@ def read_clients(path: Path) -> ListedClients:
     return ListedClients(tuple(clients), tuple(problems))
 
 
-def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
+def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     plain: dict[str, JsonValue] = {"producer": entry} if isinstance(key, str) else {"id": entry}
     told = entry if isinstance(entry, dict) else plain
     names = (key, *(told.get(field) for field in ("id", "client", "name")))
@@ -87,7 +87,7 @@ def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     return ListedClient(str(name), number, told.get("killed") is True, committed, keys)
 
 
-def differing(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Name of a part → what is wrong with it. `found`: the parts that are there, with the digest of each."""
     listed = {part.name: part for part in end}
     for part in end:
@@ -106,7 +106,7 @@ def differing(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tupl
             yield name, f"not the file of which END says: {listed[name]}; not counted"
 
 
-def hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
+def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
     """What is wrong with the numbers of a client's rows, which count from 0 (or a SHARE) without holes.
 
     `spans`: first, last and rows of each part that has rows.

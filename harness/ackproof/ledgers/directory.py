@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from ackproof.ledgers.clients import ListedClients, differing, hole, read_clients
+from ackproof.ledgers.clients import ListedClients, compare_with_end, find_hole, read_clients
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.parts import (
@@ -34,15 +34,15 @@ from ackproof.rundir.schema import CONSUMED, PRODUCED
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-Kind = Literal["produced", "consumed"]
-SCHEMAS: dict[Kind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
+LedgerKind = Literal["produced", "consumed"]
+SCHEMAS: dict[LedgerKind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
 
 
 class Rejected(Exception):
     """A directory that cannot be audited at all (exit 254). The text says why."""
 
 
-class Closing(Enum):
+class ClientClosing(Enum):
     """How a client left its folder."""
 
     NONE = "no END"
@@ -73,7 +73,7 @@ class Part:
     """One readable Parquet file of a ledger."""
 
     path: str
-    kind: Kind
+    kind: LedgerKind
     client: str
     groups: tuple[RowGroup, ...]
     unsure: tuple[str, ...]
@@ -95,7 +95,7 @@ class Ledger:
     reasons: list[str] = field(default_factory=list)
     open_producers: frozenset[int] = frozenset()
     """Producers that `case.json` lists and whose client left no END that holds."""
-    deleted: dict[tuple[Kind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+    deleted: dict[tuple[LedgerKind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
     """First, last and rows of parts that were deleted while the run went on, by ledger and client."""
     producers: dict[str, int] = field(default_factory=dict)
     """Numbers of clients that are producers, as `case.json` says them."""
@@ -104,12 +104,12 @@ class Ledger:
     digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each part that is counted, by its path in the directory."""
 
-    def rows(self, kind: Kind) -> int:
+    def rows(self, kind: LedgerKind) -> int:
         """Rows of one ledger as the footers count them."""
         return sum(part.rows for part in self.parts if part.kind == kind)
 
 
-def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
+def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     """Look at one directory. `set_aside`: path → reason, of files that turned out to be unreadable.
 
     Raises `Rejected`.
@@ -117,14 +117,14 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     case = CaseDir(directory)
     if not directory.is_dir():
         raise Rejected(f"{directory}: no such directory")
-    folders: dict[Kind, Path] = {"produced": case.produced, "consumed": case.consumed}
+    folders: dict[LedgerKind, Path] = {"produced": case.produced, "consumed": case.consumed}
     for folder in folders.values():
         if not folder.is_dir():
             raise Rejected(f"{directory}: no folder {folder.relative_to(directory)}")
     ledger = Ledger(directory)
     # Said even of a file that is gone by now: it was there.
     ledger.reasons += [
-        f"{_short(storage.locate(path), directory)}: {why}" for path, why in sorted(set_aside.items())
+        f"{_relative(storage.locate(path), directory)}: {why}" for path, why in sorted(set_aside.items())
     ]
     clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
     if case.case_json.exists():
@@ -133,14 +133,14 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
         ledger.reasons.append("journal: left by a client that was killed, and not yet turned into Parquet")
     if ledger.rows("produced") == 0:
         ledger.reasons.append("ledger/produced: no rows")
-    if ledger.rows("consumed") == 0 and Closing.WHOLE not in clients["consumed"].values():
+    if ledger.rows("consumed") == 0 and ClientClosing.WHOLE not in clients["consumed"].values():
         ledger.reasons.append("ledger/consumed: no rows, and no reader that says it ended")
     return ledger
 
 
 def _read_footers(
-    ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]
-) -> dict[str, Closing]:
+    ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
+) -> dict[str, ClientClosing]:
     """Take the parts of one ledger into `ledger`; its clients, and how each ended."""
     return {
         client_folder.name.removeprefix("client="): _read_client(ledger, kind, client_folder, set_aside)
@@ -148,7 +148,9 @@ def _read_footers(
     }
 
 
-def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]) -> Closing:
+def _read_client(
+    ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
+) -> ClientClosing:
     """Take the parts of one client, but for those that its END does not know."""
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
@@ -160,7 +162,7 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
                 parts[path.name] = _footer(path, kind, folder.name.removeprefix("client="), ledger.directory)
         except (OSError, pa.ArrowException) as error:
             torn.add(path.name)
-            ledger.reasons.append(f"{_short(path, ledger.directory)}: {unreadable(error)}")
+            ledger.reasons.append(f"{_relative(path, ledger.directory)}: {describe_unreadable(error)}")
     flaws: list[str] = []
     gone: tuple[PartEnd, ...] = ()
     try:
@@ -168,39 +170,39 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
         end = read_end(folder)
     except NotAnEnd as error:
         end = None
-        flaws.append(f"{_short(end_file(folder), ledger.directory)}: {error}")
+        flaws.append(f"{_relative(end_file(folder), ledger.directory)}: {error}")
     name_of = folder.name.removeprefix("client=")
     ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone]
     listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
-    for name, flaw in [] if end is None else differing(listed, digests):
+    for name, flaw in [] if end is None else compare_with_end(listed, digests):
         parts.pop(name, None)
         if name not in torn:
-            flaws.append(f"{_short(folder / name, ledger.directory)}: {flaw}")
+            flaws.append(f"{_relative(folder / name, ledger.directory)}: {flaw}")
     ledger.parts += parts.values()
-    ledger.digests |= {_short(folder / name, ledger.directory): digests[name] for name in parts}
+    ledger.digests |= {_relative(folder / name, ledger.directory): digests[name] for name in parts}
     if end is not None and not flaws and parts.keys() == digests.keys():
-        flaws += _holes(ledger, kind, folder)
+        flaws += _find_holes(ledger, kind, folder)
     ledger.reasons += flaws
     if not has_end(folder):
-        return Closing.NONE
-    return Closing.BROKEN if flaws or parts.keys() != digests.keys() else Closing.WHOLE
+        return ClientClosing.NONE
+    return ClientClosing.BROKEN if flaws or parts.keys() != digests.keys() else ClientClosing.WHOLE
 
 
-def _holes(ledger: Ledger, kind: Kind, folder: Path) -> list[str]:
+def _find_holes(ledger: Ledger, kind: LedgerKind, folder: Path) -> list[str]:
     client = folder.name.removeprefix("client=")
     own = [part for part in ledger.parts if (part.kind, part.client) == (kind, client)]
     there = [(*part.numbers, part.rows) for part in own if part.rows]
-    found = hole([*there, *ledger.deleted.get((kind, client), ())])
-    return [f"{_short(folder, ledger.directory)}: {found}"] if found else []
+    found = find_hole([*there, *ledger.deleted.get((kind, client), ())])
+    return [f"{_relative(folder, ledger.directory)}: {found}"] if found else []
 
 
-def unreadable(error: BaseException) -> str:
+def describe_unreadable(error: BaseException) -> str:
     """Why a file was set aside, in one line."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"torn or unreadable, not counted ({first[:200]})"
 
 
-def _short(path: Path, directory: Path) -> str:
+def _relative(path: Path, directory: Path) -> str:
     return str(path.relative_to(directory))
 
 
@@ -228,21 +230,23 @@ def _name_stray(entry: Path, ledger: Ledger) -> None:
         [entry] if entry.suffix == ".parquet" else sorted(entry.rglob("*.parquet")) if entry.is_dir() else []
     )
     ledger.reasons.extend(
-        f"{_short(stray, ledger.directory)}: not where a part of a ledger stands, not counted"
+        f"{_relative(stray, ledger.directory)}: not where a part of a ledger stands, not counted"
         for stray in strays
     )
 
 
-def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[str, Closing]]) -> None:
+def _check_ends(
+    ledger: Ledger, listed: ListedClients, clients: dict[LedgerKind, dict[str, ClientClosing]]
+) -> None:
     ledger.reasons.extend(listed.problems)
     killed = {client.id for client in listed.clients if client.killed}
     for kind, closings in clients.items():
-        for name in sorted(name for name, closing in closings.items() if closing is Closing.NONE):
+        for name in sorted(name for name, closing in closings.items() if closing is ClientClosing.NONE):
             folder = ledger.directory / "ledger" / kind / client_folder(name)
             ledger.reasons += (
-                _holes(ledger, kind, folder)
+                _find_holes(ledger, kind, folder)
                 if name in killed
-                else [f"{_short(folder, ledger.directory)}: no END"]
+                else [f"{_relative(folder, ledger.directory)}: no END"]
             )
     ledger.reasons.extend(
         f"client {client.id}: listed in case.json, and without a folder in the ledgers"
@@ -257,7 +261,7 @@ def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[
     }
     for client in listed.clients:
         closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
-        if closing is Closing.WHOLE:
+        if closing is ClientClosing.WHOLE:
             continue
         if client.producer is not None:
             producers.add(client.producer)
@@ -281,7 +285,7 @@ def _producers_in(parts: list[Part]) -> set[int]:
     return found
 
 
-def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
+def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
     with storage.open_parquet(path) as file:
         metadata = file.metadata
         found = file.schema_arrow
@@ -290,7 +294,7 @@ def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
     unsure: list[str] = []
     for name, type_ in zip(required.names, required.types, strict=True):
         here = [i for i, other in enumerate(found.names) if other == name]
-        where = f"{_short(path, directory)}: column {name}"
+        where = f"{_relative(path, directory)}: column {name}"
         if not here:
             raise Rejected(f"{where} is missing")
         if len(here) > 1:
@@ -300,7 +304,7 @@ def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
         leaf = leaves[name]
         if metadata.schema.column(leaf).max_definition_level == 0:
             continue
-        nulls = _nulls(metadata, leaf)
+        nulls = _count_nulls(metadata, leaf)
         if nulls is None:
             unsure.append(name)
         elif nulls:
@@ -320,7 +324,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found == wanted)
 
 
-def _nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
+def _count_nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
     total = 0
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(leaf).statistics
@@ -332,7 +336,7 @@ def _nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
     return total
 
 
-def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], kind: Kind) -> RowGroup:
+def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], kind: LedgerKind) -> RowGroup:
     group = metadata.row_group(number)
 
     def only(name: str) -> object:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup, unreadable
+from ackproof.ledgers.directory import LedgerKind, Part, Rejected, RowGroup, describe_unreadable
 from ackproof.ledgers.rows import (
     COMMITTED,
     FINAL,
@@ -24,9 +24,9 @@ from ackproof.ledgers.rows import (
     Bools,
     Rows,
     Schema,
-    constant,
+    constant_column,
     is_constant,
-    squeezed,
+    squeeze,
 )
 from ackproof.rundir import storage
 from ackproof.rundir.arrow import to_numpy
@@ -53,7 +53,7 @@ _FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 
 EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
 BATCH_ROWS = 1 << 20
-_TEXTS: dict[Kind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
+_TEXTS: dict[LedgerKind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = ("at_ns", "latency_ns")
 _NOT_AS_SUCH = (*_DERIVED, "txn")
 
@@ -67,7 +67,7 @@ class UnreadablePart(Exception):
         self.reason = reason
 
 
-class Mistrusted(Exception):
+class UntrustedStatistics(Exception):
     """A file whose statistics do not fit its data. The text is its path."""
 
 
@@ -83,7 +83,7 @@ class Piece:
         return sum(group.rows for group in self.groups)
 
 
-def read(
+def read_piece(
     piece: Piece, batch_rows: int = BATCH_ROWS, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     """Rows of a piece, by stream and place; within each in the order of the file. What is not needed is 0 throughout.
@@ -105,9 +105,9 @@ def read(
                 use_threads=False,
             ):
                 if batch.num_rows:
-                    yield from _by_place(part, batch, needed)
+                    yield from _split_batch(part, batch, needed)
     except (OSError, pa.ArrowException) as error:
-        raise UnreadablePart(part.path, unreadable(error)) from error
+        raise UnreadablePart(part.path, describe_unreadable(error)) from error
 
 
 def _columns_of(part: Part, groups: Sequence[RowGroup], needed: Set[str]) -> list[str]:
@@ -133,14 +133,14 @@ def _columns_of(part: Part, groups: Sequence[RowGroup], needed: Set[str]) -> lis
     return list(dict.fromkeys(["topic", "partition", *wanted, *part.unsure]))
 
 
-def _by_place(
+def _split_batch(
     part: Part, batch: pa.RecordBatch, needed: Set[str]
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     has = batch.schema.names
     for name in has:
         if batch.column(name).null_count:
             raise Rejected(f"{part.path}: column {name} has a null")
-    topics, topic = _words(batch.column("topic"))
+    topics, topic = _distinct_strings(batch.column("topic"))
     partition = _numbers(batch, "partition")
     columns = {name: _numbers(batch, name) for name in {**PRODUCED, **LIVE, **COMMITTED} if name in has}
     if part.kind == "produced":
@@ -152,8 +152,10 @@ def _by_place(
             timed = reported & (columns["outcome"] == Outcome.ACKED)
             columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
         # a column of -1 takes neither time nor room
-        columns.setdefault("txn", constant(-1, "i8", batch.num_rows))
-        yield from _split(_filled(columns, "produced", batch), topics, topic, partition, "produced")
+        columns.setdefault("txn", constant_column(-1, "i8", batch.num_rows))
+        yield from _split_by_place(
+            _complete(columns, "produced", batch), topics, topic, partition, "produced"
+        )
         return
     phase = _numbers(batch, "phase")
     _check_range(part, phase, "phase", max(ReadPhase))
@@ -164,18 +166,18 @@ def _by_place(
         if not which.any():
             continue
         if not columns.keys() >= STREAMS[stream].keys() & needed:
-            raise Mistrusted(part.path)  # by its statistics it holds no row of this phase
-        chosen = _filled(columns, stream, batch)
+            raise UntrustedStatistics(part.path)  # by its statistics it holds no row of this phase
+        chosen = _complete(columns, stream, batch)
         if which.all():
-            yield from _split(chosen, topics, topic, partition, stream)
+            yield from _split_by_place(chosen, topics, topic, partition, stream)
         else:
             chosen = {name: column[which] for name, column in chosen.items()}
-            yield from _split(chosen, topics, topic[which], partition[which], stream)
+            yield from _split_by_place(chosen, topics, topic[which], partition[which], stream)
 
 
-def _filled(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
+def _complete(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
     return {
-        name: columns[name] if name in columns else constant(0, type_, batch.num_rows)
+        name: columns[name] if name in columns else constant_column(0, type_, batch.num_rows)
         for name, type_ in STREAMS[stream].items()
     }
 
@@ -184,7 +186,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Array:
     return to_numpy(batch.column(name))
 
 
-def _words(column: pa.Array) -> tuple[list[str], Array]:
+def _distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
     """The distinct strings of a column, and for each row the number of its string."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -205,7 +207,7 @@ def _check_range(part: Part, column: Array, name: str, most: int) -> None:
 
 def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:
     """Where the payload names an origin that is not this place. What it does not name ('' and -1) cannot differ."""
-    origins, origin = _words(batch.column("origin_topic"))
+    origins, origin = _distinct_strings(batch.column("origin_topic"))
     origin_partition = _numbers(batch, "origin_partition")
     number = {word: code for code, word in enumerate(topics)}
     # A topic that is nowhere in this batch gets a number of its own: it differs from every place.
@@ -217,7 +219,7 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
     return both
 
 
-def _split(
+def _split_by_place(
     columns: dict[str, Array], topics: list[str], topic: Array, partition: Array, stream: Stream
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     length = len(topic)
@@ -238,7 +240,7 @@ def _split(
         changes = (np.diff(topic[order]) != 0) | (np.diff(partition[order]) != 0)
         sorted_code[1:] = np.cumsum(changes)
     starts = np.concatenate(([0], np.flatnonzero(sorted_code[1:] != sorted_code[:-1]) + 1, [length]))
-    grouped = Rows({name: squeezed(column) for name, column in _typed(columns, stream).items()}, length).take(
+    grouped = Rows({name: squeeze(column) for name, column in _typed(columns, stream).items()}, length).take(
         order
     )
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
@@ -254,7 +256,7 @@ def _typed(columns: dict[str, Array], stream: Stream) -> dict[str, Array]:
     return {name: columns[name].astype(type_, copy=False) for name, type_ in STREAMS[stream].items()}
 
 
-KEYS = ("seq", "offset", "read_seq", "at_ns", "read_ns")
+CUT_KEYS = ("seq", "offset", "read_seq", "at_ns", "read_ns")
 """Columns by which a bucket is cut."""
 
 
@@ -288,19 +290,19 @@ class Spilled:
 
     def load(self) -> Rows:
         """Read back. Raises OSError."""
-        read: dict[str, Array] = {}
+        read_piece: dict[str, Array] = {}
         with locate(self.path).open("rb") as file:
             file.seek(self.start)
             for column in self.columns:
                 if column.stored is None:
-                    read[column.name] = constant(column.base, column.type, self.length)
+                    read_piece[column.name] = constant_column(column.base, column.type, self.length)
                     continue
                 raw = np.empty(self.length, column.stored)
                 if file.readinto(raw.view(np.uint8).data) != raw.nbytes:
                     raise OSError(f"{self.path}: cut short")
                 wide = raw.astype(column.type, copy=False)
-                read[column.name] = wide + column.base if column.base else wide
-        return Rows(read, self.length)
+                read_piece[column.name] = wide + column.base if column.base else wide
+        return Rows(read_piece, self.length)
 
 
 class SpillFile:
@@ -317,15 +319,15 @@ class SpillFile:
         columns: list[SpilledColumn] = []
         spans = {
             name: (int(rows[name].min()), int(rows[name].max()))
-            for name in KEYS
+            for name in CUT_KEYS
             if name in rows.columns and len(rows)
         }
         for name, column in rows.columns.items():
-            thin = squeezed(column)
+            thin = squeeze(column)
             if is_constant(thin):
                 columns.append(SpilledColumn(name, thin.dtype.str, None, int(thin[0])))
                 continue
-            raw, base = _narrowed(thin)
+            raw, base = _narrow(thin)
             columns.append(SpilledColumn(name, thin.dtype.str, raw.dtype.str, base))
             self._file.write(raw.view(np.uint8).data)
             self._position += raw.nbytes
@@ -335,7 +337,7 @@ class SpillFile:
         self._file.close()
 
 
-def _narrowed(column: Array) -> tuple[Array, int]:
+def _narrow(column: Array) -> tuple[Array, int]:
     """The column with 32 bits if its values lie that near to each other, and what was taken off them."""
     if column.dtype != np.int64 or not len(column):
         return np.ascontiguousarray(column), 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.ledgers.rows import Array, Bools, Ints, distinct, group_starts, is_constant
+from ackproof.ledgers.rows import Array, Bools, Ints, distinct_values, group_starts, is_constant
 
 _DENSE = 24
 """A table may have this many cells per key (four bytes each) before bisection is used instead."""
@@ -68,7 +68,7 @@ class Identities:
             )
         else:
             # Seqs too far apart to be laid out one producer after the other: their ranks are not.
-            self._ranks = distinct(seq)
+            self._ranks = distinct_values(seq)
             bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
         self._bases = bases
         number = np.zeros(len(seq), dtype=np.int64)
@@ -145,7 +145,7 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
     return current
 
 
-def covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
+def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
     """Which of the ascending `values` lie inside an open interval (gaps[0], gaps[1])."""
     after, before = gaps
     result: Bools = highest_over(values, after, before, np.zeros(len(after), dtype=np.int64)) == 0
@@ -157,7 +157,7 @@ def _none() -> Ints:
 
 
 @dataclass(frozen=True)
-class Runs:
+class NumberRuns:
     """Numbers a·`stride` + `rest`, as runs of a: run i is `first[i]` … `last[i]`, ascending, none next to another."""
 
     stride: int = 1
@@ -166,7 +166,7 @@ class Runs:
     last: Ints = field(default_factory=_none)
 
     @classmethod
-    def of(cls, spans: Iterable[tuple[int, int]]) -> Runs:
+    def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:
         """All numbers of these spans, each of which is from its first up to its last."""
         first, last = np.array([*spans], np.int64).reshape(-1, 2).T
         return cls()._joined(first, last)
@@ -174,23 +174,23 @@ class Runs:
     def __len__(self) -> int:
         return len(self.first)
 
-    def plus(self, numbers: Ints) -> Runs:
+    def union(self, numbers: Ints) -> NumberRuns:
         """With these, all of which leave `rest` by `stride`."""
         if not len(numbers):
             return self
-        new = distinct((numbers - self.rest) // self.stride)
+        new = distinct_values((numbers - self.rest) // self.stride)
         breaks = np.flatnonzero(np.diff(new) != 1)
         starts, ends = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(new) - 1]])
         return self._joined(new[starts], new[ends])
 
-    def _joined(self, first: Ints, last: Ints) -> Runs:
+    def _joined(self, first: Ints, last: Ints) -> NumberRuns:
         """With these runs, in any order; they may overlap."""
         first, last = np.concatenate([self.first, first]), np.concatenate([self.last, last])
         order = np.argsort(first, kind="stable")
         first, last = first[order], np.maximum.accumulate(last[order])
         opens = np.concatenate([[True], first[1:] > last[:-1] + 1])
         closes = np.concatenate([opens[1:], [True]])
-        return Runs(self.stride, self.rest, first[opens], last[closes])
+        return NumberRuns(self.stride, self.rest, first[opens], last[closes])
 
     def has(self, numbers: Ints) -> Bools:
         """Which of these are in the set."""
@@ -202,7 +202,7 @@ class Runs:
         return there
 
 
-def in_runs(runs: Mapping[int, Runs], producer: Ints, seq: Ints) -> Bools:
+def are_in_runs(runs: Mapping[int, NumberRuns], producer: Ints, seq: Ints) -> Bools:
     """Which of these identities are in the runs of their producers."""
     there = np.zeros(len(seq), dtype=np.bool_)
     for number, of_producer in runs.items():

@@ -52,12 +52,12 @@ def is_constant(column: Array) -> bool:
     return len(column) > 0 and column.strides == (0,)
 
 
-def constant(value: object, type_: str, length: int) -> Array:
+def constant_column(value: object, type_: str, length: int) -> Array:
     """A column that repeats one value."""
     return np.broadcast_to(np.asarray(value, dtype=type_), (length,))
 
 
-def squeezed(column: Array) -> Array:
+def squeeze(column: Array) -> Array:
     """The same column, as a view that repeats one value where it holds only one."""
     if (
         len(column) > 1
@@ -109,7 +109,7 @@ class Rows:
 
     def sorted_by(self, *names: str) -> Rows:
         """The rows in ascending order of these columns, the most significant first."""
-        order = order_of([self[name] for name in names])
+        order = sort_order([self[name] for name in names])
         return self if order is None else self.take(order)
 
     def slice(self, start: int, stop: int) -> Rows:
@@ -123,33 +123,33 @@ class Rows:
         )
 
 
-def empty(schema: Schema) -> Rows:
+def empty_rows(schema: Schema) -> Rows:
     """No rows."""
     return Rows({name: np.empty(0, dtype=type_) for name, type_ in schema.items()}, 0)
 
 
-def concat(pieces: Iterable[Rows], schema: Schema) -> Rows:
+def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
     """All rows of all pieces, in their order."""
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
-        return empty(schema)
+        return empty_rows(schema)
     if len(filled) == 1:
         return filled[0]
     length = sum(len(piece) for piece in filled)
-    return Rows({name: _joined([piece[name] for piece in filled], length) for name in schema}, length)
+    return Rows({name: _concat_column([piece[name] for piece in filled], length) for name in schema}, length)
 
 
-def together(
+def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
     """The rows of several places: the distinct places in order, the number of each row's place, and the rows."""
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)
     lengths = np.array([len(rows) for _, rows in given], np.int64)
-    return places, np.repeat(numbers, lengths), concat((rows for _, rows in given), schema)
+    return places, np.repeat(numbers, lengths), concat_rows((rows for _, rows in given), schema)
 
 
-def _joined(columns: Sequence[Array], length: int) -> Array:
+def _concat_column(columns: Sequence[Array], length: int) -> Array:
     first = columns[0]
     if all(is_constant(column) and column[0] == first[0] for column in columns):
         return np.broadcast_to(first[0], (length,))
@@ -177,7 +177,7 @@ def is_sorted(keys: Sequence[Array]) -> bool:
     return True
 
 
-def order_of(keys: Sequence[Array]) -> Ints | None:
+def sort_order(keys: Sequence[Array]) -> Ints | None:
     """Indices that sort rows by these keys, the most significant first; None if they are sorted already."""
     if is_sorted(keys):
         return None
@@ -187,7 +187,7 @@ def order_of(keys: Sequence[Array]) -> Ints | None:
     return np.lexsort(tuple(reversed(varying))).astype(np.int64, copy=False)
 
 
-def distinct(values: Ints) -> Ints:
+def distinct_values(values: Ints) -> Ints:
     """The distinct values, ascending. (np.unique hashes integers, many times slower on what is nearly in order.)"""
     if not is_sorted([values]):
         values = np.sort(values)
@@ -207,7 +207,7 @@ def group_starts(keys: Sequence[Array]) -> Ints:
     return np.flatnonzero(changes)
 
 
-def first_repeated(*keys: Array) -> int | None:
+def find_repeated(*keys: Array) -> int | None:
     """Of sorted rows, the first that has the keys of the next one."""
     same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
     for key in keys:

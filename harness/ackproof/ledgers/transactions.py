@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.ledgers.clients import read_clients
-from ackproof.ledgers.directory import Ledger, Part, Rejected, unreadable
+from ackproof.ledgers.directory import Ledger, Part, Rejected, describe_unreadable
 from ackproof.ledgers.load import UnreadablePart
 from ackproof.ledgers.lookup import Identities
 from ackproof.ledgers.rows import (
@@ -22,9 +22,9 @@ from ackproof.ledgers.rows import (
     Ints,
     Rows,
     Schema,
-    concat,
-    constant,
-    first_repeated,
+    concat_rows,
+    constant_column,
+    find_repeated,
     is_constant,
 )
 from ackproof.rundir import storage
@@ -55,7 +55,7 @@ NO_TRANSACTIONS = TransactionFiles()
 
 
 @dataclass(frozen=True)
-class Fates:
+class TransactionFates:
     """What became of the transaction of each row; a row without one is as good as committed."""
 
     txn: Ints
@@ -75,7 +75,7 @@ class Fates:
         return result
 
 
-def look(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
+def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
     """Look at the footers of the table; what is wrong with a part goes to the ledger's reasons. Raises `Rejected`."""
     case = CaseDir(ledger.directory)
     if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
@@ -90,7 +90,7 @@ def look(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
             with storage.open_parquet(path) as file:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException) as error:
-            ledger.reasons.append(f"{where}: {unreadable(error)}")
+            ledger.reasons.append(f"{where}: {describe_unreadable(error)}")
             continue
         for name in _NEEDED:
             _check(where, schema, name)
@@ -139,13 +139,13 @@ def _holds_committed(part: Part) -> bool:
     return wanted in phases.unique().to_pylist()
 
 
-class Table:
+class TransactionTable:
     """The table of one directory, read when it is first asked for."""
 
-    def __init__(self, told: TransactionFiles) -> None:
-        self.told = told
+    def __init__(self, files: TransactionFiles) -> None:
+        self.files = files
 
-    def fates(self, produced: Rows) -> tuple[Fates | None, int]:
+    def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
         """What became of the transactions of these rows, and of how many rows the table says nothing.
 
         None: no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
@@ -164,16 +164,16 @@ class Table:
         outcome[known] = rows["outcome"][at[known]]
         commit_ns = np.full(len(txn), -1, dtype=np.int64)
         commit_ns[known] = rows.ints(_TIME)[at[known]]
-        return Fates(txn, outcome, commit_ns), int(np.count_nonzero(inside & ~known))
+        return TransactionFates(txn, outcome, commit_ns), int(np.count_nonzero(inside & ~known))
 
     @cached_property
     def _rows(self) -> Rows:
-        return concat([_load(path) for path in self.told.paths], _COLUMNS).sorted_by("producer", "txn")
+        return concat_rows([_load(path) for path in self.files.paths], _COLUMNS).sorted_by("producer", "txn")
 
     @cached_property
     def _identities(self) -> Identities:
         producer, txn = self._rows["producer"], self._rows.ints("txn")
-        if (twice := first_repeated(producer, txn)) is not None:
+        if (twice := find_repeated(producer, txn)) is not None:
             who = f"transaction {int(txn[twice])} of producer {int(producer[twice])}"
             raise Rejected(f"ledger/transactions: {who} is there twice")
         return Identities(producer, txn)
@@ -185,7 +185,7 @@ def _load(path: str) -> Rows:
             names = [name for name in _COLUMNS if name in file.schema_arrow.names]
             table = file.read(columns=names, use_threads=False).combine_chunks()
     except (OSError, pa.ArrowException) as error:
-        raise UnreadablePart(path, unreadable(error)) from error
+        raise UnreadablePart(path, describe_unreadable(error)) from error
     for name in names:
         if table.column(name).null_count:
             raise Rejected(f"{path}: column {name} has a null")
@@ -195,7 +195,7 @@ def _load(path: str) -> Rows:
         else np.empty(0, _COLUMNS[name])
         for name in names
     }
-    columns.setdefault(_TIME, constant(-1, "i8", table.num_rows))
+    columns.setdefault(_TIME, constant_column(-1, "i8", table.num_rows))
     outcome = columns["outcome"]
     wrong = (outcome < 0) | (outcome > max(TxnOutcome))
     if wrong.any():

@@ -13,7 +13,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.disks.log import Batch, batch_at
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.network.wire import Connection, Question, WireError
-from ackproof.observe.watcher import Asker
+from ackproof.observe.watcher import BrokerPoller
 from ackproof.rundir.observed import (
     ROUND_EVERY_S,
     ZNODES,
@@ -42,7 +42,7 @@ class _Reply(NamedTuple):
     controller: int | None = None
 
 
-class BrokerAsker(Asker[_Reply]):
+class BrokerObserver(BrokerPoller[_Reply]):
     """Writes a `Round` a line to `path`. The quorum is asked as `ZNODES`, whether it has some or not."""
 
     NAME = "brokers"
@@ -121,8 +121,8 @@ class BrokerAsker(Asker[_Reply]):
             [
                 Question("Metadata", 9, topics=list(self._topics), allow_auto_topic_creation=False),
                 queries.ask_log_ends(hosted),
-                ask_records(starts),
-                ask_to_append(hosted),
+                fetch_question(starts),
+                produce_question(hosted),
             ]
         )
         log_ends = queries.read_offsets(ends)
@@ -131,7 +131,7 @@ class BrokerAsker(Asker[_Reply]):
         rows = _rows(fetched, "partition_index")
         given = {place: [*_batches(bytes(row.records or b""))] for place, row in rows.items()}
         told = {place: row.high_watermark for place, row in rows.items()}
-        for place, mark in _marks(link, told, given).items():
+        for place, mark in _settled_marks(link, told, given).items():
             row, batches = rows[place], given[place]
             one = ServedReplica(
                 topic=place.topic,
@@ -139,7 +139,7 @@ class BrokerAsker(Asker[_Reply]):
                 log_end=log_ends.get(place, -1),
                 fetch=row.error_code,
                 records=sum(batch.records for batch in batches if not batch.control),
-                beyond=_past(batches, mark),
+                beyond=_count_beyond(batches, mark),
                 high_watermark=row.high_watermark,
                 produce=refusals[place].error_code,
             )
@@ -156,7 +156,7 @@ class BrokerAsker(Asker[_Reply]):
         )
 
 
-def _marks(
+def _settled_marks(
     link: Connection, told: Mapping[TopicPartition, int], given: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
     """The high watermarks below which the records of answers lay for certain.
@@ -165,10 +165,10 @@ def _marks(
     readRecords). So what is beyond the one told is held against the one that is told next; a replica that tells
     none then is left out, as one that did not answer.
     """
-    doubted = {place: mark for place, mark in told.items() if _past(given[place], mark)}
+    doubted = {place: mark for place, mark in told.items() if _count_beyond(given[place], mark)}
     if not doubted:
         return told
-    (again,) = link.ask_all([ask_records(doubted)])
+    (again,) = link.ask_all([fetch_question(doubted)])
     later = {
         place: max(doubted[place], row.high_watermark)
         for place, row in _rows(again, "partition_index").items()
@@ -181,7 +181,7 @@ def _marks(
     }
 
 
-def ask_records(starts: Mapping[TopicPartition, int]) -> Question:
+def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
     """A consumer's Fetch from these offsets, that names no rack and waits for nothing."""
     return Question(
         "Fetch",
@@ -199,7 +199,7 @@ def ask_records(starts: Mapping[TopicPartition, int]) -> Question:
     )
 
 
-def ask_to_append(places: Iterable[TopicPartition]) -> Question:
+def produce_question(places: Iterable[TopicPartition]) -> Question:
     """A Produce of one batch each that nobody appends."""
     rows = _by_topic((place, (_SPOILT,)) for place in places)
     return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
@@ -223,7 +223,7 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
     }
 
 
-def _past(batches: Iterable[Batch], mark: int) -> int:
+def _count_beyond(batches: Iterable[Batch], mark: int) -> int:
     """How many records have offsets at or above a mark."""
     return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
 

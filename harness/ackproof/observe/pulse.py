@@ -33,7 +33,7 @@ class _Machine(NamedTuple):
     waited_us: tuple[int, ...]
 
 
-class PulseTaker(Watcher):
+class PulseRecorder(Watcher):
     """Writes a `Pulse` a second to `path`, from `start` to `stop`, in a thread of its own."""
 
     NAME = "pulse"

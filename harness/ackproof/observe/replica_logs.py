@@ -60,7 +60,9 @@ class LogDir:
     path: Path
 
 
-def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str) -> ReplicasFile:
+def collect_replica_logs(
+    log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str
+) -> ReplicasFile:
     """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised.
 
     Of logs that were deleted a broker may have removed a part already: what cannot be read of them is not told of.
@@ -70,7 +72,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
     deleted: list[Replica] = []
     reasons: list[str] = []
     seen: dict[int, list[str]] = {}
-    contents = Contents(run_id, sorted(wanted))
+    contents = BatchContents(run_id, sorted(wanted))
     run.observed.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
         for log_dir in log_dirs:
@@ -90,13 +92,13 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
                     continue
                 place = TopicPartition(match["topic"], int(match["partition"]))
                 if match["deleted"]:
-                    gone = _deleted(*_read(folder, log_dir, place, -1, -1))
+                    gone = _describe_deleted(*_read(folder, log_dir, place, -1, -1))
                     deleted += [gone] if not gone.reason and gone.log_end >= 0 else []
                     continue
                 replica, found = _read(folder, log_dir, place, marks.get(place, -1), starts.get(place, -1))
                 for path, batches in found.items():
                     try:
-                        sound, content = contents.of(path, batches)
+                        sound, content = contents.read(path, batches)
                     except OSError as error:
                         replica = replica.model_copy(update={"reason": f"{path}: {error.strerror}"})
                         break
@@ -152,7 +154,7 @@ def _read(
     return replica, found
 
 
-def _deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
+def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
     """A log that was deleted, with what is asked of its batches."""
     batches = [batch for some in found.values() for batch in some]
     starts = {entry.epoch: entry.start for entry in replica.epochs}
@@ -210,7 +212,7 @@ _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 """By the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
 
 
-class Contents:
+class BatchContents:
     """Looks into the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
 
     def __init__(self, run_id: str, topics: Sequence[str]) -> None:
@@ -222,7 +224,7 @@ class Contents:
         self._decode = BulkDecoder(run_id, topics)
         self._digests: dict[tuple[int, int, int], int] = {}
 
-    def of(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
+    def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
         """Of each batch of a segment: whether its CRC-32C, computed anew, is that of its header; its `content`.
 
         The content is `UNKNOWN` of a batch that is damaged, that compaction went through, or that has records of
@@ -242,7 +244,7 @@ class Contents:
 
     def _digest(self, data: bytes, batch: Batch) -> int:
         try:
-            body = _plain(data[SMALLEST:], batch.codec)
+            body = _decompress(data[SMALLEST:], batch.codec)
         except (KeyError, ValueError, OSError):  # ArrowInvalid is a ValueError
             return UNKNOWN_CONTENT
         values = []
@@ -266,7 +268,7 @@ def _marker(path: Path, batch: Batch) -> int:
     return kind if kind in (ABORT_MARKER, COMMIT_MARKER) else UNKNOWN_CONTENT
 
 
-def _plain(body: bytes, codec: int) -> bytes:
+def _decompress(body: bytes, codec: int) -> bytes:
     """The records of a batch as they were before compression."""
     if codec == 0:
         return body

@@ -20,7 +20,7 @@ from typing import Final
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.network.wire import Connection, WireError
-from ackproof.observe.watcher import Asker
+from ackproof.observe.watcher import BrokerPoller
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
@@ -49,7 +49,7 @@ class Reply:
     last_stable: Offsets
 
 
-class Sampler(Asker[Reply]):
+class Sampler(BrokerPoller[Reply]):
     """Writes samples to `samples_path`, one line per partition and look, and changes of leaders and ISRs into the
     timeline (the first look counts as one). `hz` looks per second.
     """
@@ -67,7 +67,7 @@ class Sampler(Asker[Reply]):
     ) -> None:
         super().__init__(cluster, topics, timeline)
         self._period_s = 1.0 / hz
-        self._views = Views()
+        self._views = MergedViews()
         # Else the brokers' own views are the log of the quorum.
         self._watches_quorum = cluster.spec.metadata.broker_controls
         self._quorum: Future[tuple[float, View]] | None = None
@@ -247,7 +247,7 @@ class _View:
         return self.life, self.state.leader_epoch
 
 
-class Views:
+class MergedViews:
     """The views of all brokers, and the newest of each partition among those that answered."""
 
     def __init__(self) -> None:

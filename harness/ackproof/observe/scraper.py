@@ -134,10 +134,10 @@ class _Exporter:
                 text = response.read().decode("utf-8") if response.status == http.client.OK else ""
             except (OSError, http.client.HTTPException, UnicodeDecodeError):
                 text = ""
-        return self._clock.now(), values_of(text)
+        return self._clock.now(), parse_scrape(text)
 
 
-def values_of(text: str) -> Mapping[str, float] | None:
+def parse_scrape(text: str) -> Mapping[str, float] | None:
     """The metrics of an answer in Prometheus' format; None where it is none, or the exporter could not look."""
     from prometheus_client.parser import text_string_to_metric_families
 

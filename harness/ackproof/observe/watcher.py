@@ -62,7 +62,7 @@ GIVE_UP_AFTER_S: Final = 10.0
 ReplyT = TypeVar("ReplyT")
 
 
-class Asker(Watcher, Generic[ReplyT]):
+class BrokerPoller(Watcher, Generic[ReplyT]):
     """Asks the brokers, and the metadata quorum, of some topics. No broker is asked again before it has answered."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:

@@ -37,8 +37,8 @@ from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import FaultContext, Holds, holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
-from ackproof.observe.brokers import BrokerAsker
-from ackproof.observe.pulse import Counts, PulseTaker
+from ackproof.observe.brokers import BrokerObserver
+from ackproof.observe.pulse import Counts, PulseRecorder
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.observe.scraper import Scraper
@@ -95,7 +95,7 @@ class CaseRun:
         self.workload: Workload | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
-        self.pulse: PulseTaker | None = None
+        self.pulse: PulseRecorder | None = None
         self.scraper: Scraper | None = None
         self.askers: list[Observer] = []
         """Of what the experiment asks for beside samples."""
@@ -181,7 +181,7 @@ class CaseRun:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
         if self.spec.observe.brokers:
-            self.askers.append(BrokerAsker(cluster, self.spec.topics, self.run.brokers, self.timeline))
+            self.askers.append(BrokerObserver(cluster, self.spec.topics, self.run.brokers, self.timeline))
             self.askers[-1].start()
         self.workload = Workload(
             self.spec.workload,
@@ -224,8 +224,8 @@ class CaseRun:
         self._watch(lambda: not driver.pending, 600.0)
         return self.workload, self.driver, self.clients
 
-    def _watch_machine(self, workload: Workload, sampler: Sampler) -> PulseTaker:
-        pulse = PulseTaker(
+    def _watch_machine(self, workload: Workload, sampler: Sampler) -> PulseRecorder:
+        pulse = PulseRecorder(
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
         )
         pulse.start()
@@ -331,7 +331,7 @@ class CaseRun:
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
-        replica_logs.collect(log_dirs, self.spec.topics, self.run, self.run_id)
+        replica_logs.collect_replica_logs(log_dirs, self.spec.topics, self.run, self.run_id)
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := write_metadata_log(self.spec.cluster, servers, self.run):
             self.timeline.add(Note(note=failed))

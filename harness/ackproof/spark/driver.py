@@ -26,7 +26,7 @@ from ackproof.base.cache import cache_root
 from ackproof.base.errors import AuditFailed
 from ackproof.provision.java import Java
 from ackproof.spark.job import Progress
-from ackproof.spark.workers import code, is_local
+from ackproof.spark.workers import code_archive, is_local
 
 _FOLDER = "ackproof-spark-"
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
@@ -45,7 +45,7 @@ _MEMORY = {
 each large array back, and clears its pages for the next."""
 
 
-def home() -> Path:
+def spark_home() -> Path:
     """`$SPARK_HOME`, else the folder of pyspark, found without importing it."""
     if named := os.environ.get("SPARK_HOME"):
         return Path(named)
@@ -55,7 +55,7 @@ def home() -> Path:
 
 
 def _conf_dir() -> Path:
-    return Path(os.environ.get("SPARK_CONF_DIR") or home() / "conf")
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
 
 
 def _defaults() -> dict[str, str]:
@@ -66,7 +66,7 @@ def _defaults() -> dict[str, str]:
     return {one[1]: one[2].strip() for one in found if one is not None}
 
 
-def settings(
+def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
     """What to start with: what is given, and ours where neither that nor spark-defaults.conf says anything.
@@ -113,7 +113,7 @@ def settings(
         }
     elif master.startswith("spark://") and _PYTHONPATH not in known:
         # Files that are sent along lie in the executor's folder before it starts its Python there.
-        ours |= {_PYTHONPATH: code().name, **_DAEMON}
+        ours |= {_PYTHONPATH: code_archive().name, **_DAEMON}
     return {name: value for name, value in ours.items() if name not in known} | dict(given)
 
 
@@ -141,7 +141,7 @@ def default_master() -> str:
     return f"local[{len(os.sched_getaffinity(0))}]"
 
 
-def own_folder() -> Path:
+def make_own_folder() -> Path:
     """A folder for what Spark writes, gone with this process; those of audits that were killed are removed."""
     for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(left, ignore_errors=True)
@@ -151,7 +151,7 @@ def own_folder() -> Path:
 
 
 @contextmanager
-def environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
+def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     """While this is in force spark-submit finds our spark-env.sh, which leads to the user's; the file of its output.
 
     So the JVM carries our marks, runs on the Java that was found, and what it says stays out of our output.
@@ -168,7 +168,7 @@ def environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     lines += [f"if [ -f {script} ]; then . {script}; fi", f"exec >>{shlex.quote(str(log))} 2>&1"]
     (folder / "spark-env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
     before = {name: os.environ.get(name) for name in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    os.environ |= {"SPARK_HOME": str(home()), "SPARK_CONF_DIR": str(folder)}
+    os.environ |= {"SPARK_HOME": str(spark_home()), "SPARK_CONF_DIR": str(folder)}
     try:
         yield log
     finally:
@@ -186,7 +186,7 @@ def archive_options(java: Java, progress: Progress) -> str:
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""
-    archive = archive_of(java)
+    archive = archive_path(java)
     if not archive.exists():
         progress("making a class-data archive for Spark, once on this machine (audits start faster with it)")
         archive.parent.mkdir(exist_ok=True)
@@ -196,16 +196,16 @@ def archive_options(java: Java, progress: Progress) -> str:
     )
 
 
-def archive_of(java: Java) -> Path:
+def archive_path(java: Java) -> Path:
     """Where it is, or would be."""
     stamp = hashlib.sha256(f"{_conf_dir()}\0".encode())
-    for jar in sorted((home() / "jars").glob("*.jar")):
+    for jar in sorted((spark_home() / "jars").glob("*.jar")):
         status = jar.stat()
         stamp.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return cache_root() / "spark" / f"{java.identity}-{stamp.hexdigest()[:16]}.jsa"
 
 
-def discarded(told: Mapping[str, str], progress: Progress) -> bool:
+def discard_archive(told: Mapping[str, str], progress: Progress) -> bool:
     """Remove the archive that a JVM was told to start from and did not, if there was one: it may be damaged."""
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", told.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
@@ -222,7 +222,7 @@ def _train(archive: Path) -> None:
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")
-    program = f"from ackproof.spark.session import train; train({str(unfinished)!r})"
+    program = f"from ackproof.spark.session import train_archive; train_archive({str(unfinished)!r})"
     command = [sys.executable, "-W", "ignore", "-c", program]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TRAIN_TIMEOUT_S, check=False)

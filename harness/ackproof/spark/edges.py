@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from ackproof.spark.job import Group, Job, Message, Progress, watched
-from ackproof.spark.workers import carried, failed, is_local, provide
+from ackproof.spark.job import Group, Job, Message, Progress, await_job
+from ackproof.spark.workers import audit_failure, is_local, send_code, wrap_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,7 +24,7 @@ class RddEdge:
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
         self._tell = tell
-        provide(context)
+        send_code(context)
 
     @property
     def cores_elsewhere(self) -> int:
@@ -34,7 +34,7 @@ class RddEdge:
         try:
             return 0 if is_local(self._context.master) else self._context.defaultParallelism
         except (Py4JError, OSError) as error:
-            raise failed(error) from error
+            raise audit_failure(error) from error
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """Run it, in a group of its own."""
@@ -45,18 +45,20 @@ class RddEdge:
 
         def run() -> list[Message]:
             self._context.setJobGroup(name, f"ackproof audit, {job.what}", interruptOnCancel=True)
-            messages = self._context.parallelize(job.groups, len(job.groups)).mapPartitions(carried(job.task))
+            messages = self._context.parallelize(job.groups, len(job.groups)).mapPartitions(
+                wrap_task(job.task)
+            )
             if job.judge is None:
                 return messages.values().collect()
-            return messages.partitionBy(job.partitions, sum).mapPartitions(carried(job.judge)).collect()
+            return messages.partitionBy(job.partitions, sum).mapPartitions(wrap_task(job.judge)).collect()
 
         def cancel() -> None:
             self._context.cancelJobGroup(name)
 
         try:
-            return watched(run, cancel, lambda: self._done(name), job.what, self._tell)
+            return await_job(run, cancel, lambda: self._done(name), job.what, self._tell)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
-            raise failed(error) from error
+            raise audit_failure(error) from error
 
     def _done(self, name: str) -> tuple[int, int]:
         tracker = self._context.statusTracker()
@@ -78,7 +80,7 @@ class FrameEdge:
     def __init__(self, session: SparkSession, tell: Progress) -> None:
         self._session = session
         self._tell = tell
-        provide(session)
+        send_code(session)
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
         """Run it, with a tag of its own."""
@@ -102,9 +104,9 @@ class FrameEdge:
         handler = cast("ProgressHandler", hear)
         self._session.registerProgressHandler(handler)
         try:
-            return watched(run, lambda: self._session.interruptTag(name), done, job.what, self._tell)
+            return await_job(run, lambda: self._session.interruptTag(name), done, job.what, self._tell)
         except (PySparkException, OSError) as error:
-            raise failed(error) from error
+            raise audit_failure(error) from error
         finally:
             self._session.removeProgressHandler(handler)
 
@@ -114,7 +116,7 @@ class FrameEdge:
         The number of partitions is given, and which of them a row goes to, so that nothing adapts it.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
-        task, judges = carried(job.task), job.partitions or 1
+        task, judges = wrap_task(job.task), job.partitions or 1
 
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for key, message in task(
@@ -127,7 +129,7 @@ class FrameEdge:
         messages = self._session.range(0, count, 1, count).mapInArrow(work, _KEYED)
         if job.judge is None:
             return messages
-        judge = carried(job.judge)
+        judge = wrap_task(job.judge)
 
         def of_task(table: pa.Table) -> pa.Table:
             found = judge(pickle.loads(message) for message in table["message"].to_pylist())

@@ -58,7 +58,7 @@ class HasRows(Protocol):
 Item = TypeVar("Item", bound=HasRows)
 
 
-def filled(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
+def group_by_rows(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
     """Neighbours, together up to `rows` rows."""
     held: list[Item] = []
     for item in items:
@@ -79,7 +79,7 @@ CANCEL_S = 1.0
 """So long a cancelled job may take to say so; Spark ends its tasks whether or not anybody waits."""
 
 
-def in_background(action: Callable[[], T], name: str) -> Future[T]:
+def run_in_background(action: Callable[[], T], name: str) -> Future[T]:
     """What it comes to. A thread that ends with the process: not one of an executor, which the process waits for."""
     future: Future[T] = Future()
 
@@ -93,7 +93,7 @@ def in_background(action: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def watched(
+def await_job(
     job: Callable[[], T],
     cancel: Callable[[], object],
     done: Callable[[], tuple[int, int]],
@@ -101,19 +101,19 @@ def watched(
     tell: Progress,
 ) -> T:
     """Wait for a job. `done` says how many tasks of how many are; an interrupt cancels it and is raised again."""
-    future = in_background(job, "spark-job")
+    future = run_in_background(job, "spark-job")
     told, said = time.monotonic(), (0, 0)
     try:
         while not wait_for([future], _LOOK_S).done:
             if time.monotonic() - told < _TELL_EVERY_S:
                 continue
             # Not by this thread: py4j tells of an interrupt within a call by a traceback, and may raise something else.
-            if (now := in_background(done, "spark-progress").result()) != said:
+            if (now := run_in_background(done, "spark-progress").result()) != said:
                 told, said = time.monotonic(), now
                 tell(f"{what}: {now[0]} of {now[1]} tasks done")
         return future.result()
     except KeyboardInterrupt:
         with contextlib.suppress(Exception):  # Spark may be dead already, and its tasks with it
-            in_background(cancel, "spark-cancel").result(CANCEL_S)
+            run_in_background(cancel, "spark-cancel").result(CANCEL_S)
         wait_for([future], CANCEL_S)
         raise

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackproof.provision.java import find_java
-from ackproof.spark.job import CANCEL_S, Progress, in_background
+from ackproof.spark.job import CANCEL_S, Progress, run_in_background
 from ackproof.spark.workers import is_local
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _TRAINED_WITHIN_S: Final = 120.0
 
 
 @dataclass(frozen=True)
-class Where:
+class SparkTarget:
     """What was said of Spark: a master, or a server of Spark Connect (`sc://host:port`); settings."""
 
     master: str | None = None
@@ -46,8 +46,8 @@ class Where:
 
 
 @contextmanager
-def spark_of(
-    where: Where, progress: Progress, given: SparkSession | None
+def open_spark(
+    where: SparkTarget, progress: Progress, given: SparkSession | None
 ) -> Iterator[SparkContext | SparkSession]:
     """Spark as long as the block lasts: its context, or a session of Connect, which has none.
 
@@ -59,11 +59,11 @@ def spark_of(
         if session is None and not where.is_connect:
             yield ours.enter_context(spark_context(where, progress))
         else:
-            session = session or ours.enter_context(_connected(where))
-            yield context_of(session) or session
+            session = session or ours.enter_context(_connect_session(where))
+            yield classic_context(session) or session
 
 
-def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
+def _edge_for(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
     from pyspark import SparkContext
 
     if isinstance(spark, SparkContext):
@@ -76,10 +76,10 @@ def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
 
 
 @contextmanager
-def sql_session(where: Where, progress: Progress) -> Iterator[SparkSession]:
-    """A session as long as the block lasts, for questions in SQL. Raises as `spark_of` does."""
+def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession]:
+    """A session as long as the block lasts, for questions in SQL. Raises as `open_spark` does."""
     if where.is_connect:
-        with _connected(where) as session:
+        with _connect_session(where) as session:
             yield session
     else:
         with spark_context(where, progress, sql=True):
@@ -88,12 +88,12 @@ def sql_session(where: Where, progress: Progress) -> Iterator[SparkSession]:
             yield SparkSession.builder.getOrCreate()
 
 
-def context_of(session: SparkSession) -> SparkContext | None:
+def classic_context(session: SparkSession) -> SparkContext | None:
     """That of a classic session; None: it is one of Connect."""
     return session.sparkContext if hasattr(session, "sparkContext") else None
 
 
-def active() -> SparkSession | None:
+def active_session() -> SparkSession | None:
     """The session of spark-submit or a notebook, classic or Connect: that of the thread that asks."""
     if "pyspark" not in sys.modules:
         return None
@@ -103,17 +103,17 @@ def active() -> SparkSession | None:
 
 
 @contextmanager
-def _connected(where: Where) -> Iterator[SparkSession]:
+def _connect_session(where: SparkTarget) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from ackproof.spark.workers import failed
+    from ackproof.spark.workers import audit_failure
 
     try:
         builder = SparkSession.builder.config(map=dict(where.conf))
         session = (builder.remote(where.remote) if where.remote else builder).getOrCreate()
     except (PySparkException, ImportError, OSError) as error:
-        raise failed(error, "no Spark Connect") from error
+        raise audit_failure(error, "no Spark Connect") from error
     try:
         yield session
     finally:
@@ -122,7 +122,7 @@ def _connected(where: Where) -> Iterator[SparkSession]:
 
 @contextmanager
 def spark_context(
-    where: Where, progress: Progress, java_options: str | None = None, *, sql: bool = False
+    where: SparkTarget, progress: Progress, java_options: str | None = None, *, sql: bool = False
 ) -> Iterator[SparkContext]:
     """A classic context as long as the block lasts; one that this process has already is used and left alone.
 
@@ -131,7 +131,7 @@ def spark_context(
     """
     began_ms, patience = time.time_ns() // 1_000_000, None
     with _without_numpy():
-        context = _started(where, progress, java_options, sql=sql)
+        context = _start_context(where, progress, java_options, sql=sql)
         try:
             yield context
         except KeyboardInterrupt:
@@ -139,7 +139,7 @@ def spark_context(
             raise
         finally:
             if context.startTime >= began_ms:
-                wait_for([in_background(context.stop, "spark-stop")], patience)
+                wait_for([run_in_background(context.stop, "spark-stop")], patience)
 
 
 @contextmanager
@@ -159,7 +159,9 @@ def _without_numpy() -> Iterator[None]:
         INPUT_CONVERTER[:] = kept
 
 
-def _started(where: Where, progress: Progress, java_options: str | None, *, sql: bool) -> SparkContext:
+def _start_context(
+    where: SparkTarget, progress: Progress, java_options: str | None, *, sql: bool
+) -> SparkContext:
     from ackproof.spark import driver
 
     def options() -> str:
@@ -168,25 +170,27 @@ def _started(where: Where, progress: Progress, java_options: str | None, *, sql:
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
     driver.await_master(given.get("spark.master", ""))
     java, folder = find_java(), _folder()
-    told = driver.settings(given, folder, options, sql=sql)
+    told = driver.spark_settings(given, folder, options, sql=sql)
     local = is_local(told.get("spark.master"))
     again = False
-    with driver.environment(java, folder, local=local) as log:
+    with driver.driver_environment(java, folder, local=local) as log:
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
 
-        from ackproof.spark.workers import failed
+        from ackproof.spark.workers import audit_failure
 
         try:
             context = SparkContext.getOrCreate(SparkConf().setAll(list(told.items())))
         except (PySparkException, Py4JError, OSError) as error:
-            again = isinstance(error, PySparkException) and driver.discarded(told, progress)
+            again = isinstance(error, PySparkException) and driver.discard_archive(told, progress)
             if not again:
                 said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-                raise failed(RuntimeError(f"{error}\n{said[-4000:]}"), "Spark did not start") from error
+                raise audit_failure(
+                    RuntimeError(f"{error}\n{said[-4000:]}"), "Spark did not start"
+                ) from error
     if again:
-        return _started(where, progress, "", sql=sql)
+        return _start_context(where, progress, "", sql=sql)
     if python := context.getConf().get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON")):
         context.pythonExec = python
     elif is_local(context.master):
@@ -198,30 +202,30 @@ def _started(where: Where, progress: Progress, java_options: str | None, *, sql:
 def _folder() -> Path:
     from ackproof.spark import driver
 
-    return driver.own_folder()
+    return driver.make_own_folder()
 
 
-class Starting:
+class SparkStart:
     """Spark that is being started by another thread, while this one does something else, such as to import the audit.
 
     That thread imports nothing of it: two that import one room from different ends can meet half a module (seen under
     pytest's import hook).
     """
 
-    def __init__(self, where: Where, progress: Progress, given: SparkSession | None) -> None:
+    def __init__(self, where: SparkTarget, progress: Progress, given: SparkSession | None) -> None:
         # It remembers the answer, and what it raises is raised again.
-        asked = in_background(find_java, "java")
+        asked = run_in_background(find_java, "java")
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
         wait_for([asked])
         self._stack = contextlib.ExitStack()
         self._progress = progress
-        manager = spark_of(where, progress, given)
-        self._spark = in_background(lambda: self._stack.enter_context(manager), "spark-start")
+        manager = open_spark(where, progress, given)
+        self._spark = run_in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
         """Wait for it. Raises what its start raised."""
-        return _edge_on(self._spark.result(), self._progress)
+        return _edge_for(self._spark.result(), self._progress)
 
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -230,7 +234,7 @@ class Starting:
         self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
 
 
-def train(archive: str) -> None:
+def train_archive(archive: str) -> None:
     """Run a job of two groups in a JVM that writes its class-data archive when it ends. For a process of its own."""
     import psutil
 
@@ -238,7 +242,7 @@ def train(archive: str) -> None:
     from ackproof.spark.job import Job
 
     options = f"-XX:ArchiveClassesAtExit={archive}"
-    with spark_context(Where("local[1]"), lambda _: None, options) as context:
+    with spark_context(SparkTarget("local[1]"), lambda _: None, options) as context:
         messages, hand_on = [((number, 0), "a message") for number in range(2)], cast("Any", iter)
         RddEdge(context, lambda _: None)(Job("training", messages, hand_on, hand_on, 2))
         (jvm,) = psutil.Process().children()

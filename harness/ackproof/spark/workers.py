@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 _PACKAGE = Path(ackproof.__file__).parent
 
 
-def code() -> Path:
+def code_archive() -> Path:
     """A zip of this package, made once per version of it in the cache folder.
 
     What a task imports of other libraries must be numpy and Arrow alone. Beside each module lies what this Python
@@ -72,15 +72,15 @@ def is_local(master: str | None) -> bool:
     return re.match(r"local(\[|$)", master or "") is not None
 
 
-def provide(spark: SparkContext | SparkSession) -> None:
+def send_code(spark: SparkContext | SparkSession) -> None:
     """Send our code to the workers of a context, unless they run what is here; to those of a session of Connect."""
     if hasattr(spark, "addArtifacts"):
-        spark.addArtifacts(str(code()), pyfile=True)
+        spark.addArtifacts(str(code_archive()), pyfile=True)
     elif not is_local(spark.master):
-        spark.addPyFile(str(code()))
+        spark.addPyFile(str(code_archive()))
 
 
-def carried(
+def wrap_task(
     task: Callable[[Iterable[Item]], Iterator[Result]],
 ) -> Callable[[Iterable[Item]], Iterator[Result]]:
     """The task, by the name of its function, in one that can be read where no ackproof is, and says so."""
@@ -109,16 +109,16 @@ _UNFIT = {
 _HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python the workers run)"
 
 
-def failed(error: BaseException, what: str = "Spark died") -> AuditFailed:
+def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed:
     """One line, out of a Java or Python trace."""
     text = str(error) or type(error).__name__
     for pattern, line in _UNFIT.items():
         if found := re.search(pattern, text):
             return AuditFailed(line.format(*found.groups()) + _HELP, code=2)
-    return AuditFailed(f"{what}: {cause(text)}", code=2)
+    return AuditFailed(f"{what}: {extract_cause(text)}", code=2)
 
 
-def cause(text: str) -> str:
+def extract_cause(text: str) -> str:
     """What happened, out of a trace."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]

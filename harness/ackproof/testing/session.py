@@ -19,7 +19,7 @@ from ackproof.run.machine import fit_to_machine
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.run.phases import CaseOptions
 from ackproof.rundir.layout import CaseDir, safe_name
-from ackproof.spark.session import Where, spark_context
+from ackproof.spark.session import SparkTarget, spark_context
 from ackproof.testing.current import own_warnings
 
 
@@ -92,7 +92,7 @@ class PluginSession:
     def with_spark(self) -> None:
         """Have a context, which every audit in this process then finds by itself."""
         if not self._has_spark:
-            self._spark.enter_context(spark_context(Where(), lambda _: None))
+            self._spark.enter_context(spark_context(SparkTarget(), lambda _: None))
             self._has_spark = True
 
     def _batch_with(self, case: Case) -> Batch:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ackproof.ledgers.lookup import Identities, Runs
+from ackproof.ledgers.lookup import Identities, NumberRuns
 from ackproof.ledgers.rows import (
     PRODUCED,
     Array,
@@ -14,9 +14,9 @@ from ackproof.ledgers.rows import (
     Ints,
     Rows,
     Schema,
-    concat,
-    constant,
-    distinct,
+    concat_rows,
+    constant_column,
+    distinct_values,
     group_starts,
 )
 from ackproof.rundir.outcome import Outcome
@@ -26,7 +26,7 @@ _BEFORE_ALL = -2
 """Offsets of first copies from here downwards: -1 is an offset that nobody knows."""
 
 
-def surfaced(unsaid: Mapping[tuple[int, int], Runs], read: Rows, which: Bools) -> tuple[Bools, Rows]:
+def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
     """Which of these records are of attempts without an ack of earlier windows, and these attempts."""
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
@@ -34,11 +34,11 @@ def surfaced(unsaid: Mapping[tuple[int, int], Runs], read: Rows, which: Bools) -
         mine = which & (read["producer"] == producer)
         mine[mine] = runs.has(read.ints("seq")[mine])
         found |= mine
-        seqs = distinct(read.ints("seq")[mine])
+        seqs = distinct_values(read.ints("seq")[mine])
         found_attempts.append(
             attempts_of(np.full(len(seqs), producer), seqs, outcome, np.full(len(seqs), -1))
         )
-    return found, concat(found_attempts, PRODUCED)
+    return found, concat_rows(found_attempts, PRODUCED)
 
 
 def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
@@ -49,9 +49,9 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
         "seq": seq,
         "outcome": np.broadcast_to(np.asarray(outcome, np.int8), (count,)),
         "offset": offset,
-        "at_ns": constant(0, "i8", count),
-        "latency_ns": constant(-1, "i8", count),
-        "txn": constant(-1, "i8", count),
+        "at_ns": constant_column(0, "i8", count),
+        "latency_ns": constant_column(-1, "i8", count),
+        "txn": constant_column(-1, "i8", count),
     }
     return Rows(columns, count)
 
@@ -74,22 +74,22 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
     """Attempts and final rows of context."""
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
-    rows = concat([highest, again], HIGHEST)
+    rows = concat_rows([highest, again], HIGHEST)
     count = len(rows)
     offset = rows.ints("offset")
     outcome = np.where(rows.flags("acked"), Outcome.ACKED, Outcome.INDETERMINATE)
     acked_at = np.where(rows.flags("acked") & (offset >= 0), offset, -1)
     produced = attempts_of(rows.ints("producer"), rows.ints("seq"), outcome, acked_at)
     read = {
-        "reader": constant(-1, "i4", count),
+        "reader": constant_column(-1, "i4", count),
         "assignment": np.arange(count, dtype=np.int32),
-        "read_seq": constant(0, "i8", count),
+        "read_seq": constant_column(0, "i8", count),
         "offset": offset,
-        "leader_epoch": constant(-1, "i4", count),
+        "leader_epoch": constant_column(-1, "i4", count),
         "producer": rows["producer"],
         "seq": rows["seq"],
-        "intact": constant(True, "?", count),
-        "astray": constant(False, "?", count),
+        "intact": constant_column(True, "?", count),
+        "astray": constant_column(False, "?", count),
     }
     return produced, Rows(read, count)
 
@@ -120,12 +120,12 @@ def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
         "offset": copies.ints("offset")[at],
         "acked": there["outcome"] == Outcome.ACKED,
     }
-    rows = concat([before, Rows(columns, len(there))], HIGHEST)
+    rows = concat_rows([before, Rows(columns, len(there))], HIGHEST)
     kept = []
     for some in (rows, rows.take(rows.flags("acked"))):
         ordered = some.sorted_by("producer", "seq")
         starts = group_starts([ordered["producer"]])
         if len(starts):
             kept.append(ordered.take(np.append(starts[1:], len(ordered)) - 1))
-    both = concat(kept, HIGHEST).sorted_by("producer", "seq")
+    both = concat_rows(kept, HIGHEST).sorted_by("producer", "seq")
     return both.take(group_starts([both["producer"], both["seq"]]))

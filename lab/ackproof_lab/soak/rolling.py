@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ackproof.audit.bucket import Audited, Streams
+from ackproof.audit.bucket import BucketAudit, BucketRows
 from ackproof.audit.outputs import FindingsWriter
-from ackproof.audit.shares import CommitAudit, Share, resolve, shares
-from ackproof.ledgers.lookup import Identities, Runs, in_runs
+from ackproof.audit.shares import CommitAudit, Share, cut_shares, resolve_share
+from ackproof.ledgers.lookup import Identities, NumberRuns, are_in_runs
 from ackproof.ledgers.rows import (
     FINAL,
     LIVE,
@@ -35,12 +35,12 @@ from ackproof.ledgers.rows import (
     Ints,
     Rows,
     Schema,
-    concat,
-    distinct,
-    empty,
+    concat_rows,
+    distinct_values,
+    empty_rows,
     group_starts,
 )
-from ackproof.ledgers.transactions import NO_TRANSACTIONS, Table
+from ackproof.ledgers.transactions import NO_TRANSACTIONS, TransactionTable
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -64,32 +64,32 @@ class Given:
 
     start: int
     end: int
-    produced: Rows = field(default_factory=partial(empty, PRODUCED))
-    live: Rows = field(default_factory=partial(empty, LIVE))
-    read: Rows = field(default_factory=partial(empty, FINAL))
+    produced: Rows = field(default_factory=partial(empty_rows, PRODUCED))
+    live: Rows = field(default_factory=partial(empty_rows, LIVE))
+    read: Rows = field(default_factory=partial(empty_rows, FINAL))
 
 
 @dataclass(frozen=True)
 class Carried:
     """What is known of one place between two windows."""
 
-    open: Rows = field(default_factory=partial(empty, PRODUCED))
+    open: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     """Attempts that were acknowledged behind what was read."""
-    unsaid: Mapping[tuple[int, int], Runs] = field(default_factory=dict)
+    unsaid: Mapping[tuple[int, int], NumberRuns] = field(default_factory=dict)
     """By producer and outcome the seqs of attempts without an ack that were not found when their window closed."""
-    live: Rows = field(default_factory=partial(empty, LIVE))
+    live: Rows = field(default_factory=partial(empty_rows, LIVE))
     """Live reads behind what was read."""
-    last: Rows = field(default_factory=partial(empty, LIVE))
+    last: Rows = field(default_factory=partial(empty_rows, LIVE))
     """The last read of each live reader."""
-    highest: Rows = field(default_factory=partial(empty, HIGHEST))
+    highest: Rows = field(default_factory=partial(empty_rows, HIGHEST))
     """Of each producer the present record of the highest seq, and that of the highest that was acknowledged."""
-    lost: Rows = field(default_factory=partial(empty, PRODUCED))
-    present: Mapping[int, Runs] = field(default_factory=dict)
+    lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
+    present: Mapping[int, NumberRuns] = field(default_factory=dict)
     """By producer the seqs that were found."""
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
         """Which of these were found in earlier windows."""
-        return in_runs(self.present, producer, seq)
+        return are_in_runs(self.present, producer, seq)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Told:
     chunk_rows: int
     stride: int
     """A producer sends to partitions round-robin; the stride is the number of partitions."""
-    chunks: Mapping[int, Runs] = field(default_factory=dict)
+    chunks: Mapping[int, NumberRuns] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False
     """Nothing more will be told."""
@@ -163,7 +163,7 @@ def audit(
     flaws = 0
     for place, one in sorted(places.items()):
         findings.context[place] = one.context_offsets
-        rows, audited = Streams(), Audited()
+        rows, audited = BucketRows(), BucketAudit()
         rows.add("produced", one.produced)
         rows.add("live", one.live)
         rows.add("final", one.read)
@@ -171,13 +171,13 @@ def audit(
             place,
             rows,
             findings,
-            CommitAudit(place, findings, Table(NO_TRANSACTIONS)),
+            CommitAudit(place, findings, TransactionTable(NO_TRANSACTIONS)),
             keys={},
             removal=Removal(place.topic, place.partition),
         ):
-            given_shares += [share for _, share in shares(message, 1)]
+            given_shares += [share for _, share in cut_shares(message, 1)]
         flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))
-    unledgered = resolve([*given_shares, *elsewhere], frozenset(), findings)
+    unledgered = resolve_share([*given_shares, *elsewhere], frozenset(), findings)
     findings.close()
     return WindowCounts(
         counts=dict(findings.counts),
@@ -198,14 +198,14 @@ class _Place:
     def __init__(self, place: TopicPartition, given: Given, before: Carried, told: Told) -> None:
         self.place = place
         self.before, self._told = before, told
-        news = concat([before.open, given.produced], PRODUCED)
+        news = concat_rows([before.open, given.produced], PRODUCED)
         from_before = np.arange(len(news)) < len(before.open)
         order = np.lexsort((news["seq"], news["producer"]))
         news, from_before = news.take(order), from_before[order]
         # -- to whom each record belongs
-        live = concat([before.live, given.live], LIVE)
+        live = concat_rows([before.live, given.live], LIVE)
         self.reached = (
-            given.end if told.last else _reached(concat([before.last, live], LIVE), given, told.readers)
+            given.end if told.last else _reached(concat_rows([before.last, live], LIVE), given, told.readers)
         )
         self.end, read = _up_to_untold(given, told, self.reached)
         self.followed = len(read)
@@ -229,10 +229,10 @@ class _Place:
         self._now = met | due
         self._news = news
         self.waiting = news.take(~met & ~due & acked)
-        taken_back = distinct(lost[lost >= 0])
+        taken_back = distinct_values(lost[lost >= 0])
         self._still_lost = np.setdiff1d(np.arange(len(before.lost)), taken_back)
         back = before.lost.take(taken_back)
-        self._back = concat([back, found_late], PRODUCED)
+        self._back = concat_rows([back, found_late], PRODUCED)
         intact = read.take(read.flags("intact"))
         of_intact = np.isin(_identity(back), _identity(intact))
         self.found_late = list(
@@ -241,20 +241,22 @@ class _Place:
         # -- the rows of the passes
         known = first_copies(read.take(again))
         produced_context, read_context = context(before.highest, known)
-        self.produced = concat([news.take(self._now), self._back, produced_context], PRODUCED)
-        self.read = concat([read, read_context], FINAL)
+        self.produced = concat_rows([news.take(self._now), self._back, produced_context], PRODUCED)
+        self.read = concat_rows([read, read_context], FINAL)
         # -- live reads: what comes after its window is late
         offset = live.ints("offset")
         held = (offset >= self.end) & (not told.last)
         self._own, self._held = live.take(~held & (offset >= given.start)), live.take(held)
         self.late = int(np.count_nonzero(~held & (offset < given.start)))
-        around = concat([before.last, next_reads(self._held)], LIVE)
-        self.live = concat([self._own, around], LIVE)
-        self.context_offsets = distinct(np.concatenate([read_context.ints("offset"), around.ints("offset")]))
+        around = concat_rows([before.last, next_reads(self._held)], LIVE)
+        self.live = concat_rows([self._own, around], LIVE)
+        self.context_offsets = distinct_values(
+            np.concatenate([read_context.ints("offset"), around.ints("offset")])
+        )
 
-    def _with(self, runs: Runs | None, seqs: Ints) -> Runs:
+    def _with(self, runs: NumberRuns | None, seqs: Ints) -> NumberRuns:
         stride = self._told.stride
-        return (Runs(stride, int(seqs[0]) % stride) if runs is None else runs).plus(seqs)
+        return (NumberRuns(stride, int(seqs[0]) % stride) if runs is None else runs).union(seqs)
 
     def after(self) -> Carried:
         """What the next window must know."""
@@ -280,9 +282,9 @@ class _Place:
             open=self.waiting.copied(),
             unsaid=unsaid,
             live=self._held.copied(),
-            last=last_reads(concat([before.last, self._own], LIVE)).copied(),
+            last=last_reads(concat_rows([before.last, self._own], LIVE)).copied(),
             highest=highest_of(before.highest, there, self.read).copied(),
-            lost=concat([before.lost.take(self._still_lost), gone], PRODUCED)
+            lost=concat_rows([before.lost.take(self._still_lost), gone], PRODUCED)
             .sorted_by("producer", "seq")
             .copied(),
             present=present,
@@ -317,7 +319,7 @@ def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartitio
 
     What is acknowledged behind its window counts as present.
     """
-    foreign = concat([one.foreign for other, one in places.items() if other != place], FINAL)
+    foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")
     foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))
     producer, seq = foreign.ints("producer"), foreign.ints("seq")

@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from ackproof.ledgers.directory import Kind, Part, Rejected, RowGroup
-from ackproof.ledgers.load import Piece, Stream, UnreadablePart, read
-from ackproof.ledgers.lookup import Runs
-from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat
+from ackproof.ledgers.directory import LedgerKind, Part, Rejected, RowGroup
+from ackproof.ledgers.load import Piece, Stream, UnreadablePart, read_piece
+from ackproof.ledgers.lookup import NumberRuns
+from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat_rows
 from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -37,7 +37,7 @@ class State:
     """What one window leaves to the next."""
 
     places: dict[TopicPartition, Carried] = field(default_factory=dict)
-    chunks: dict[int, Runs] = field(default_factory=dict)
+    chunks: dict[int, NumberRuns] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str) -> State:
@@ -57,10 +57,10 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     state = State.load(order.state)
     chunks = dict(state.chunks)
     for client, parts in order.produced.items():
-        known = chunks.get(order.producers[client], Runs())
+        known = chunks.get(order.producers[client], NumberRuns())
         numbers = np.array([int(Path(part).stem.rpartition("-")[2]) for part in parts], np.int64)
-        chunks[order.producers[client]] = known.plus(numbers)
-    chunks = {number: chunks.get(number, Runs()) for number in order.producers.values()}
+        chunks[order.producers[client]] = known.union(numbers)
+    chunks = {number: chunks.get(number, NumberRuns()) for number in order.producers.values()}
     told = Told(
         order.chunk_rows,
         order.stride,
@@ -125,7 +125,7 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
 
 def _rows(
     parts: Iterable[str],
-    kind: Kind,
+    kind: LedgerKind,
     stream: Stream,
     schema: Schema,
     starts: Mapping[TopicPartition, int] | None = None,
@@ -138,11 +138,11 @@ def _rows(
             RowGroup(number, metadata.row_group(number).num_rows, None, None, None, transactional=False)
             for number in range(metadata.num_row_groups)
         )
-        for of, place, rows in read(Piece(Part(path, kind, "", groups, ()), groups)):
+        for of, place, rows in read_piece(Piece(Part(path, kind, "", groups, ()), groups)):
             if of == stream:
                 some = rows if starts is None else rows.take(rows["offset"] >= starts.get(place, 0))
                 found[place].append(some.copied())
-    return {place: concat(rows, schema) for place, rows in found.items()}
+    return {place: concat_rows(rows, schema) for place, rows in found.items()}
 
 
 def _of_window(read: Rows, number: int) -> Rows:

@@ -60,10 +60,10 @@ def sql(
     runs = _runs(directory)
     console = Console(machine=form != "table")
     with console.telling("asking Spark") as tell:
-        from ackproof.spark.session import Where, sql_session
+        from ackproof.spark.session import SparkTarget, sql_session
         from ackproof_lab.sql import views as room
 
-        with sql_session(Where(master, remote, settings), tell) as spark:
+        with sql_session(SparkTarget(master, remote, settings), tell) as spark:
             views = room.register(spark, runs)
             answer = room.ask(spark, views, None if listing else statement, limit or None)
     if statement is not None:

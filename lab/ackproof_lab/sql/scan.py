@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from ackproof.rundir import storage
 from ackproof.rundir.arrow import limit_arrow_threads, repeat_text
-from ackproof.spark.job import filled
-from ackproof.spark.workers import carried
+from ackproof.spark.job import group_by_rows
+from ackproof.spark.workers import wrap_task
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
@@ -53,7 +53,7 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
 
 def option(found: Sequence[Piece], schema: pa.Schema) -> str:
     """What the source is to be told of a table."""
-    tasks = tuple(pickle.dumps((schema, of_task)) for of_task in filled(found, _TASK_ROWS))
+    tasks = tuple(pickle.dumps((schema, of_task)) for of_task in group_by_rows(found, _TASK_ROWS))
     return b64encode(pickle.dumps(tasks)).decode()
 
 
@@ -62,7 +62,7 @@ def source(name: str) -> type[DataSource]:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-    read_rows = carried(rows)
+    read_rows = wrap_task(rows)
 
     class Reader(DataSourceReader):
         def __init__(self, tasks: Source) -> None:

@@ -23,8 +23,8 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
-from ackproof.spark.session import context_of
-from ackproof.spark.workers import failed, provide
+from ackproof.spark.session import classic_context
+from ackproof.spark.workers import audit_failure, send_code
 from ackproof_lab.sql import scan
 
 Value: TypeAlias = object
@@ -122,12 +122,12 @@ def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
     try:
         _make(views, spark, runs)
     except PySparkException as error:
-        raise _wrong(error, views) or failed(error, "Spark makes no views") from error
+        raise _wrong(error, views) or audit_failure(error, "Spark makes no views") from error
     return views
 
 
 def _make(views: Views, spark: SparkSession, runs: Mapping[str, Path]) -> None:
-    provide(context_of(spark) or spark)
+    send_code(classic_context(spark) or spark)
     spark.dataSource.register(scan.source(_FORMAT))
     for table in _TABLES:
         found, views.lacks[table.name] = _pieces(table, runs)
@@ -193,7 +193,7 @@ def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | N
         frame = spark.sql(statement)
         found = (frame if limit is None else frame.limit(limit + 1)).collect()
     except PySparkException as error:
-        raise _wrong(error, views) or failed(error, "Spark gave no answer") from error
+        raise _wrong(error, views) or audit_failure(error, "Spark gave no answer") from error
     except (ValueError, OverflowError) as error:  # Spark's times reach further than Python's
         raise BadInput(
             f"the answer has a value that Python cannot hold ({error}): ask for it as a string (cast)"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ackproof.audit.removed import Superseded
-from ackproof.ledgers.rows import Array, Rows, Schema, concat
+from ackproof.audit.removed import SupersededRecords
+from ackproof.ledgers.rows import Array, Rows, Schema, concat_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Keys
 
@@ -35,7 +35,7 @@ def rows(records: Sequence[tuple[int, int]], outcome: Outcome = Outcome.ACKED, p
 def superseded(keys: Keys, produced: Sequence[int], final: Sequence[int]) -> list[int]:
     """Which of these seqs are, each at the offset of its number; `final`: those that are there."""
     sent = rows([(seq, seq) for seq in produced])
-    found = Superseded({0: keys}, sent, rows([(seq, seq) for seq in final])).among(sent)
+    found = SupersededRecords({0: keys}, sent, rows([(seq, seq) for seq in final])).among(sent)
     return [seq for seq, one in zip(produced, found, strict=True) if one]
 
 
@@ -63,34 +63,34 @@ def test_a_value_after_a_tombstone_is_owed() -> None:
 def test_it_goes_by_offsets_and_not_by_what_was_sent_later() -> None:
     """What was sent first was written last: it is the value of its key."""
     sent = rows([(0, 9), (2, 3)])
-    there = Superseded({0: TWO}, sent, rows([(2, 3)]))
+    there = SupersededRecords({0: TWO}, sent, rows([(2, 3)]))
     assert there.among(sent).tolist() == [False, True]
-    assert Superseded({0: TWO}, sent, rows([(0, 9)])).among(sent).tolist() == [False, True]
+    assert SupersededRecords({0: TWO}, sent, rows([(0, 9)])).among(sent).tolist() == [False, True]
 
 
 def test_keys_are_a_producers_own_and_others_have_none() -> None:
     other = rows([(0, 1)], producer=1)
-    assert not Superseded({0: TWO}, rows([]), rows([(2, 5)])).among(other).any()
-    assert not Superseded({}, rows([]), rows([(2, 5)])).among(rows([(0, 1)])).any()
+    assert not SupersededRecords({0: TWO}, rows([]), rows([(2, 5)])).among(other).any()
+    assert not SupersededRecords({}, rows([]), rows([(2, 5)])).among(rows([(0, 1)])).any()
 
 
 def test_a_tombstone_of_which_nobody_knows_deletes_nothing() -> None:
     sent = rows([(0, 0), (2, 2)])
     unknown = rows([(4, -1)], Outcome.INDETERMINATE)
     schema: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "outcome": "i1", "intact": "?"}
-    found = Superseded({0: DELETING}, concat([sent, unknown], schema), rows([]))
+    found = SupersededRecords({0: DELETING}, concat_rows([sent, unknown], schema), rows([]))
     assert found.among(sent).tolist() == [True, False]
 
 
 def test_an_acknowledgement_without_an_offset_goes_by_its_seq() -> None:
     """That of a copy which an idempotent producer sent again."""
     sent = rows([(0, 0), (2, -1), (4, -1)])
-    assert Superseded({0: TWO}, sent, rows([])).among(sent).tolist() == [True, True, False]
-    assert Superseded({0: DELETING}, sent, rows([])).among(sent).tolist() == [True, True, True]
-    assert Superseded({0: DELETING}, sent, rows([(0, 0)])).among(sent).tolist() == [True, True, False]
+    assert SupersededRecords({0: TWO}, sent, rows([])).among(sent).tolist() == [True, True, False]
+    assert SupersededRecords({0: DELETING}, sent, rows([])).among(sent).tolist() == [True, True, True]
+    assert SupersededRecords({0: DELETING}, sent, rows([(0, 0)])).among(sent).tolist() == [True, True, False]
 
 
 def test_a_damaged_record_takes_nothings_place() -> None:
     sent, damaged = rows([(0, 0)]), rows([(2, 2)])
     damaged = Rows({**damaged.columns, "intact": np.zeros(1, np.bool_)}, 1)
-    assert not Superseded({0: TWO}, sent, damaged).among(sent).any()
+    assert not SupersededRecords({0: TWO}, sent, damaged).among(sent).any()

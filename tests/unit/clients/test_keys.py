@@ -6,7 +6,7 @@ import numpy as np
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackproof.observe.replica_logs import Contents
+from ackproof.observe.replica_logs import BatchContents
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import HEADER, Keys, encoder
 
@@ -56,7 +56,7 @@ def test_a_keyed_record_is_found_in_a_batch() -> None:
     """Its key stands in front of its value, which is known by how it begins."""
     run = "00" * 8
     value = encoder(run, 7, "orders", 0, 100)(5)
-    known = Contents(run, ["orders"])._record
+    known = BatchContents(run, ["orders"])._record
     for key in (
         b"\x01",
         b"\x06" + Keys(3).record_key(7, 5),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackproof.cluster.asked import merge
 from ackproof.cluster.protocol import PartitionState
-from ackproof.observe.sampler import FORGET_AFTER_LOOKS, Views
+from ackproof.observe.sampler import FORGET_AFTER_LOOKS, MergedViews
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -22,7 +22,7 @@ def test_at_one_look_the_newest_epoch_wins_then_the_majority() -> None:
 
 
 def test_over_time_who_has_not_changed_lags_behind() -> None:
-    views = Views()
+    views = MergedViews()
     full, shrunk = {PLACE: state()}, {PLACE: state(0, 1, 2)}
     assert views.merge({1: full, 2: full, 3: full})[PLACE].isr == (1, 2, 3)
     # Brokers 2 and 3 are cut off from the controller: the majority is wrong.
@@ -32,7 +32,7 @@ def test_over_time_who_has_not_changed_lags_behind() -> None:
 
 
 def test_a_broker_that_comes_back_with_its_old_view_changes_nothing() -> None:
-    views = Views()
+    views = MergedViews()
     full, shrunk = {PLACE: state()}, {PLACE: state(0, 1, 2)}
     views.merge({1: full, 2: full, 3: full})
     views.merge({1: shrunk, 2: shrunk})
@@ -41,13 +41,13 @@ def test_a_broker_that_comes_back_with_its_old_view_changes_nothing() -> None:
 
 
 def test_a_newer_epoch_beats_a_later_change() -> None:
-    views = Views()
+    views = MergedViews()
     views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(5)}})
     assert views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(6)}})[PLACE].leader_epoch == 7
 
 
 def test_an_older_epoch_is_no_news() -> None:
-    views = Views()
+    views = MergedViews()
     old, new = {PLACE: state(0, leader=1)}, {PLACE: state(1, leader=2)}
     assert views.merge({1: old, 2: old}) == old
     assert views.merge({1: old, 2: new}) == new
@@ -56,7 +56,7 @@ def test_an_older_epoch_is_no_news() -> None:
 
 
 def test_a_topic_made_anew_is_seen_by_the_first_view_that_goes_back() -> None:
-    views = Views()
+    views = MergedViews()
     old, anew = {PLACE: state(7, leader=1)}, {PLACE: state(0, leader=3)}
     assert views.merge({1: old, 2: old}) == old
     assert views.merge({1: anew, 2: old}) == anew
@@ -68,7 +68,7 @@ def test_a_topic_made_anew_is_seen_by_the_first_view_that_goes_back() -> None:
 
 
 def test_of_who_did_not_see_a_topic_go_it_is_believed_in_the_end() -> None:
-    views = Views()
+    views = MergedViews()
     views.merge({1: {PLACE: state(7, leader=1)}})
     anew = {PLACE: state(0, leader=3)}
     looks = [views.merge({2: anew}) for _ in range(FORGET_AFTER_LOOKS + 1)]

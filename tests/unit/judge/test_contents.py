@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from ackproof.judge.contents import Compared, compare
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
@@ -42,7 +42,7 @@ def _log(tmp_path: Path, *data: bytes) -> CaseDir:
     folder.mkdir(parents=True)
     (folder / f"{0:020d}.log").write_bytes(b"".join(data))
     run = CaseDir(tmp_path / "run")
-    collect([LogDir(1, tmp_path / "data")], ["orders"], run, RUN_ID)
+    collect_replica_logs([LogDir(1, tmp_path / "data")], ["orders"], run, RUN_ID)
     return run
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile, Truncation
@@ -45,7 +45,9 @@ def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
             folder = tmp_path / str(each) / "orders-0"
             folder.mkdir(parents=True)
             (folder / f"{base if each == node else 0:020d}.log").write_bytes(b"".join(data))
-        collect([LogDir(each, tmp_path / str(each)) for each in (1, 2, 3)], ["orders"], run, "ab" * 8)
+        collect_replica_logs(
+            [LogDir(each, tmp_path / str(each)) for each in (1, 2, 3)], ["orders"], run, "ab" * 8
+        )
         last, stayed = in_sync("orders", 0), tuple(each for each in (1, 2, 3) if each != node)
         samples = [
             replace(last, t_ns=1, high_watermark=60),

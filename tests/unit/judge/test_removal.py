@@ -22,7 +22,7 @@ from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
 from ackproof.judge.removal import removals
 from ackproof.judge.retention import Retention, may_remove, retention
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.anomalies import REMOVED, TABLE
 from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
@@ -66,7 +66,9 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
                 folder = tmp_path / str(node) / "orders-0"
                 folder.mkdir(parents=True)
                 (folder / f"{start:020d}.log").write_bytes(LESS if short and node == 2 else LOG)
-            collect([LogDir(node, tmp_path / str(node)) for node in (1, 2, 3)], ["orders"], run, "ab" * 8)
+            collect_replica_logs(
+                [LogDir(node, tmp_path / str(node)) for node in (1, 2, 3)], ["orders"], run, "ab" * 8
+            )
         return judge_case(run)
 
     return judge

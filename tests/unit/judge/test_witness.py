@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.documents import FinalReadFile, PartitionRead, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.observed import Sample
@@ -77,7 +77,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             if beside:
                 (log_dirs[-1].path / "orders-1").mkdir()
                 (log_dirs[-1].path / "orders-1" / f"{0:020d}.log").write_bytes(beside)
-        collect(log_dirs, ["orders"], run, "ab" * 8)
+        collect_replica_logs(log_dirs, ["orders"], run, "ab" * 8)
         sample = Sample(
             t_ns=10**15,
             topic="orders",

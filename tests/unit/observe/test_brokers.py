@@ -16,7 +16,7 @@ from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.wire import KRAFT, ZOOKEEPER, Question, Unreachable, message
 from ackproof.observe import brokers
-from ackproof.observe.brokers import BrokerAsker, ask_records, ask_to_append
+from ackproof.observe.brokers import BrokerObserver, fetch_question, produce_question
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.observed import ZNODES, read_rounds
 from ackproof.rundir.partition import TopicPartition
@@ -97,7 +97,7 @@ class Stand:
         )
         self.timeline = Timeline(folder / "timeline.jsonl", RunClock.start())
         self.path = folder / "observed" / "brokers.jsonl"
-        self.asker = BrokerAsker(cluster, ["t"], self.path, self.timeline)
+        self.asker = BrokerObserver(cluster, ["t"], self.path, self.timeline)
         self.asker._links = self.links  # type: ignore[assignment]
         self.asker._pool._max_workers = 4  # type: ignore[attr-defined]
 
@@ -200,7 +200,7 @@ def test_rounds_are_read_back(stand: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", [ask_records({PLACE: 7, TopicPartition("t", 1): 0}), ask_to_append([PLACE])]
+    "question", [fetch_question({PLACE: 7, TopicPartition("t", 1): 0}), produce_question([PLACE])]
 )
 def test_questions_are_of_kafkas_protocol(question: Question) -> None:
     frame = question.encode(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.observe import pulse as watching
-from ackproof.observe.pulse import Counts, PulseTaker, _look, _Machine, _pulse
+from ackproof.observe.pulse import Counts, PulseRecorder, _look, _Machine, _pulse
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.observed import Pulse, read_pulses
 from ackproof.rundir.timeline import Timeline, read_timeline
@@ -23,7 +23,7 @@ def _watched(tmp_path: Path, seconds: float) -> list[Pulse]:
         return Counts(done, 100 * done, 90 * done)
 
     with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
-        taker = PulseTaker(tmp_path / "pulse.jsonl", timeline, counts)
+        taker = PulseRecorder(tmp_path / "pulse.jsonl", timeline, counts)
         taker.start()
         threading.Event().wait(seconds)
         taker.stop()
@@ -85,7 +85,7 @@ def test_its_end_is_told(tmp_path: Path) -> None:
         raise RuntimeError("no counters")
 
     with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
-        taker = PulseTaker(tmp_path / "pulse.jsonl", timeline, counts)
+        taker = PulseRecorder(tmp_path / "pulse.jsonl", timeline, counts)
         taker.start()
         taker.stop()
     (event,) = read_timeline(tmp_path / "timeline.jsonl")[0]

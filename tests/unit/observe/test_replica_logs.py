@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.replicas import EpochStart, Replica, ReplicasFile
 from broker_files import batch
@@ -43,7 +43,7 @@ def test_a_replica_of_two_segments(tmp_path: Path, run: CaseDir) -> None:
     _replica(tmp_path / "data", segments=segments, epochs="0\n2\n1 5\n2 8\n")
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n2\norders 0 9\nother 0 3\n")
     (tmp_path / "data" / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 7\n")
-    found = collect([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)
+    found = collect_replica_logs([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)
     assert found == ReplicasFile.load(run.replicas)
     replica = _only(found)
     assert (replica.node, replica.topic, replica.partition, replica.records) == (3, "orders", 0, 6)
@@ -80,27 +80,29 @@ def test_folders_that_are_going_or_coming_and_other_topics_are_passed_over(
     ):
         _replica(data, name, segments={0: batch(0, [b"a"])})
     _replica(data, "my.orders-with-dash-12", segments={0: batch(0, [b"a"])})
-    found = collect([LogDir(1, data)], ["orders", "my.orders-with-dash"], run, RUN_ID)
+    found = collect_replica_logs([LogDir(1, data)], ["orders", "my.orders-with-dash"], run, RUN_ID)
     assert [(one.topic, one.partition) for one in found.replicas] == [("my.orders-with-dash", 12)]
 
 
 def test_several_log_dirs_of_a_node(tmp_path: Path, run: CaseDir) -> None:
     for number in (0, 1):
         _replica(tmp_path / f"log-{number}", f"orders-{number}", segments={0: batch(0, [b"a"])})
-    found = collect([LogDir(1, tmp_path / "log-0"), LogDir(1, tmp_path / "log-1")], ["orders"], run, RUN_ID)
+    found = collect_replica_logs(
+        [LogDir(1, tmp_path / "log-0"), LogDir(1, tmp_path / "log-1")], ["orders"], run, RUN_ID
+    )
     assert [one.partition for one in found.replicas] == [0, 1]
 
 
 def test_an_empty_replica_ends_where_it_begins(tmp_path: Path, run: CaseDir) -> None:
     _replica(tmp_path / "data", segments={7: b""})
-    replica = _only(collect([LogDir(1, tmp_path / "data")], ["orders"], run, RUN_ID))
+    replica = _only(collect_replica_logs([LogDir(1, tmp_path / "data")], ["orders"], run, RUN_ID))
     assert (replica.log_start, replica.log_end, replica.records, replica.reason) == (7, 7, 0, "")
 
 
 def test_bytes_that_are_no_batch_at_the_end_and_in_the_middle(tmp_path: Path, run: CaseDir) -> None:
     _replica(tmp_path / "a", segments={0: batch(0, [b"a"]) + b"torn" * 30})
     _replica(tmp_path / "b", segments={0: batch(0, [b"a"]) + b"torn", 1: batch(1, [b"b"])})
-    torn, gap = collect(
+    torn, gap = collect_replica_logs(
         [LogDir(1, tmp_path / "a"), LogDir(2, tmp_path / "b")], ["orders"], run, RUN_ID
     ).replicas
     assert (torn.log_end, torn.rest, torn.reason) == (1, 120, "")
@@ -108,7 +110,7 @@ def test_bytes_that_are_no_batch_at_the_end_and_in_the_middle(tmp_path: Path, ru
 
 
 def test_a_log_dir_that_is_not_there_is_told(tmp_path: Path, run: CaseDir) -> None:
-    found = collect([LogDir(2, tmp_path / "gone")], ["orders"], run, RUN_ID)
+    found = collect_replica_logs([LogDir(2, tmp_path / "gone")], ["orders"], run, RUN_ID)
     assert found.replicas == ()
     assert found.reasons == ("node 2: No such file or directory",)
 
@@ -128,7 +130,7 @@ def test_a_log_that_waits_to_be_removed_is_told_apart_by_its_topics_id(tmp_path:
     _replica(data, "orders-1.0123456789abcdef0123456789abcdef-delete", segments={})
     _replica(data, "other-0.0123456789abcdef0123456789abcdef-delete", segments=old)
     _replica(data, "orders-0.0123456789abcdef0123456789abcdef-future", segments=old)
-    found = collect([LogDir(3, data)], ["orders"], run, RUN_ID)
+    found = collect_replica_logs([LogDir(3, data)], ["orders"], run, RUN_ID)
     assert (_only(found).log_end, _only(found).deleted, _only(found).topic_id) == (1, False, "")
     (deleted,) = found.deleted
     assert deleted.topic_id == "ceadc5cc-d4dd-4835-ac4a-4d8ccd0a9754"
@@ -141,8 +143,8 @@ def test_a_log_that_waits_to_be_removed_is_told_apart_by_its_topics_id(tmp_path:
 def test_the_id_of_a_topic_is_read_from_its_folder(tmp_path: Path, run: CaseDir) -> None:
     folder = _replica(tmp_path / "data", segments={0: batch(0, [b"c"], epoch=0)})
     (folder / "partition.metadata").write_text(ID, encoding="utf-8")
-    assert _only(collect([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)).topic_id.startswith(
-        "ceadc5cc"
-    )
+    assert _only(
+        collect_replica_logs([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)
+    ).topic_id.startswith("ceadc5cc")
     (folder / "partition.metadata").write_text("version: 0\ntopic_id: none", encoding="utf-8")
-    assert _only(collect([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)).topic_id == ""
+    assert _only(collect_replica_logs([LogDir(3, tmp_path / "data")], ["orders"], run, RUN_ID)).topic_id == ""

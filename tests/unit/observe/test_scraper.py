@@ -17,7 +17,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
 from ackproof.network.addresses import Address
 from ackproof.observe import scraper as scraping
-from ackproof.observe.scraper import Scraper, values_of
+from ackproof.observe.scraper import Scraper, parse_scrape
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.metrics import METRICS, Scrape, read_scrapes
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
@@ -165,11 +165,11 @@ def test_a_scraper_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     "text", ["", "<html>", TOLD.replace("error 0.0", "error 1.0"), TOLD.replace("2.0", "two"), "x 1.0\n"]
 )
 def test_what_is_no_answer(text: str) -> None:
-    assert values_of(text) is None
+    assert parse_scrape(text) is None
 
 
 def test_only_metrics_of_the_list_are_kept() -> None:
-    assert values_of(TOLD) == {URP: 2.0}
+    assert parse_scrape(TOLD) == {URP: 2.0}
 
 
 def test_without_rows_there_are_no_scrapes(tmp_path: Path) -> None:
