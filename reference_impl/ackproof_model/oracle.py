@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.judge.oracle import Oracle
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
@@ -16,7 +17,7 @@ QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
 
 
-class ReferenceOracle:
+class ReferenceOracle(Oracle):
     """Explorer of small worlds, and replay of what controllers and brokers did."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:

@@ -15,6 +15,7 @@ from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.case import Case
 from ackproof.faults.driver import FaultDriver
+from ackproof.run.extensions import SoakLoad
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.timeline import Note, Timeline
 from ackproof_lab.soak.windows import Soaker, rotation_of
@@ -23,8 +24,8 @@ _LEAST_LEFT_S: Final = 2.0
 """A window of which less is left is not the last: the faults of the next are about to begin."""
 
 
-class Soak:
-    """Load of a soak, as `ackproof.run.extensions.SoakLoad` asks for it."""
+class Soak(SoakLoad):
+    """Load of a soak, its windows closed by a `Soaker`."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
