@@ -237,7 +237,7 @@ def test_runs_are_a_set() -> None:
         runs, plain = NumberRuns(stride, 2 % stride), set()
         for _ in range(30):
             new = {draw.randint(0, 60) * stride + 2 % stride for _ in range(draw.randint(0, 9))}
-            runs, plain = runs.plus(np.array(sorted(new), np.int64)), plain | new
+            runs, plain = runs.union(np.array(sorted(new), np.int64)), plain | new
             asked = np.arange(70 * stride)
             assert set(asked[runs.has(asked)].tolist()) == plain
         assert all(runs.first[1:] > runs.last[:-1] + 1)
@@ -248,7 +248,7 @@ def test_what_a_producer_has_not_counted_yet_is_no_phantom(tmp_path: Path) -> No
     place = TopicPartition("t", 0)
     followed = columns([read(seq) for seq in range(12)], FINAL, tuple(place))
     produced = columns([sent(seq) for seq in range(10)], PRODUCED, tuple(place))
-    told = Told(10, 1, {0: NumberRuns().plus(np.array([0]))}, {0: 10})
+    told = Told(10, 1, {0: NumberRuns().union(np.array([0]))}, {0: 10})
     outcome = audit(tmp_path / "a", {place: Given(0, 12, produced, read=followed)}, {}, told)
     assert (outcome.counts, outcome.ends[place]) == ({}, 10)
 
