@@ -14,7 +14,7 @@ from ackproof.experiment.triggers import COUNTS, After, At, Condition, When
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     Life,
-    Load,
+    LoadPhase,
     Moment,
     Stage,
     Step,
@@ -53,7 +53,7 @@ class Schedule:
         self._healing: set[int] = set()
         self._bounds: dict[int, int] = {}
         self._began = 0
-        self._load = Load.RUNS
+        self._load = LoadPhase.RUNS
 
     def start(self) -> None:
         """The clock of `at:` begins."""
@@ -82,12 +82,12 @@ class Schedule:
 
     def no_more_states(self) -> None:
         """The time of the load is over: a state that has not come by now never will."""
-        self._load = Load.ENDS
+        self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
         """The load is over: what is broken is mended, what has not come never will."""
-        self._load = Load.OVER
+        self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
             if life.stage is Stage.CONFIRMED and number in self._done:

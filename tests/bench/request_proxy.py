@@ -26,8 +26,8 @@ from typing import Final
 from ackproof.base.processes import RunTag
 from ackproof.network.addresses import Address
 from ackproof.network.requests.links import RequestProxy
-from ackproof.network.requests.rules import Kind, Rule, Side
-from ackproof.network.toxiproxy import ProxyServer, Way
+from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
+from ackproof.network.toxiproxy import ProxyRoute, ProxyServer
 from ackproof.provision.tools import toxiproxy_server
 
 HOST: Final = "127.0.0.1"
@@ -153,12 +153,14 @@ def roads(folder: Path) -> Iterator[dict[str, Address]]:
         toxiproxy = ProxyServer(toxiproxy_server(), Address(HOST, ports[1]), folder=folder, tag=tag)
         stack.callback(toxiproxy.end)
         toxiproxy.start(lease_descriptor=spare.fileno())
-        toxiproxy.api.add([Way("t", Address(HOST, ports[2]), node)])
+        toxiproxy.api.add([ProxyRoute("t", Address(HOST, ports[2]), node)])
         ours = RequestProxy(Address(HOST, ports[3]), folder=folder, tag=tag)
         stack.callback(ours.end)
         ours.start(lease_descriptor=spare.fileno())
-        ours.add([Way("o", Address(HOST, ports[4]), node), Way("r", Address(HOST, ports[5]), node)])
-        ours.lay(Rule("fetches", Kind.HOLD, Side.REQUEST, 1, ("r",)))
+        ours.add(
+            [ProxyRoute("o", Address(HOST, ports[4]), node), ProxyRoute("r", Address(HOST, ports[5]), node)]
+        )
+        ours.lay(Rule("fetches", RuleKind.HOLD, FrameSide.REQUEST, 1, ("r",)))
         yield {
             "no proxy": node,
             "Toxiproxy": Address(HOST, ports[2]),

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ANSWER = re.compile(r"\| (C\d\d) \|.+\| (\w+) \| \[.*\)")
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
-_MESH = "ackproof.network.meshes.ProxiedMesh"
+_MESH = "ackproof.network.meshes.ProxyMesh"
 _REQUESTS = "ackproof.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),

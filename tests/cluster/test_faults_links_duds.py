@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from ackproof.network.meshes import ProxiedMesh
+from ackproof.network.meshes import ProxyMesh
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 
@@ -21,7 +21,7 @@ def around(
 ) -> Iterator[Bench]:
     """A cluster of which every proxy is there, and every node reaches its peers past them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProxiedMesh, "route", lambda self, viewer, peer: None)
+        patch.setattr(ProxyMesh, "route", lambda self, viewer, peer: None)
         needs = frozenset({Need.BROKER_LINKS})
         with Bench(tmp_path_factory.mktemp("around"), installed=installs("4.4.0"), needs=needs) as made:
             yield made

@@ -14,7 +14,7 @@ from ackproof.experiment.backends import LINKS, REQUESTS
 from ackproof.experiment.links import APIS, Flow
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.links import RequestProxy
-from ackproof.network.requests.questions import Asking
+from ackproof.network.requests.questions import QuestionPlan
 from ackproof.rundir.timeline import EventKind, ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
@@ -57,7 +57,7 @@ def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
     }
     for api in APIS.values():
         for flow in sorted(flows & api.flows) if api.sent_in(release) else ():
-            asked, control = requests.ask(links[flow], api, Asking(5.0))
+            asked, control = requests.ask(links[flow], api, QuestionPlan(5.0))
             assert asked.answered and asked.arrived == 1 and control.answered, (api, flow, asked, control)
     bench.cluster.check()
 

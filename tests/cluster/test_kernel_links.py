@@ -24,14 +24,14 @@ from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.injection import BITES_WITHIN_S
-from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
+from ackproof.faults.links.named import BlackHoleFault, CutFault, NamedLinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
 from ackproof.network import mesh as links
 from ackproof.network.addresses import Address
-from ackproof.network.kernel import Spaces, inside
+from ackproof.network.kernel import Namespaces, run_in_namespace
 from ackproof.network.mesh import Link
-from ackproof.network.meshes import KernelMesh, Wiring
-from ackproof.network.probe import KAFKA, Speech
+from ackproof.network.meshes import KernelMesh, MeshWiring
+from ackproof.network.probe import KAFKA, ProbeProtocol
 from ackproof.network.toxiproxy import ProxyServer
 from ackproof.provision.tools import toxiproxy_server
 
@@ -75,7 +75,7 @@ class TwoNodes:
 
     listens = reaches
 
-    def speech(self, link: Link) -> Speech:
+    def speech(self, link: Link) -> ProbeProtocol:
         return KAFKA
 
     def pid(self, node: int) -> int | None:
@@ -119,7 +119,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
         descriptor = os.open(os.devnull, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         nodes, table = TwoNodes(processes), "ackproof_test_kernel"
-        made = KernelMesh(Wiring(server, {}, nodes, table), Spaces(table, nodes.pid), HOST)
+        made = KernelMesh(MeshWiring(server, {}, nodes, table), Namespaces(table, nodes.pid), HOST)
         made.start(descriptor)
         stack.callback(made.end)
         wait_until(
@@ -128,7 +128,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
         yield made
 
 
-def _on(kind: type[LinkFault], **fields: object) -> LinkFault:
+def _on(kind: type[NamedLinkFault], **fields: object) -> NamedLinkFault:
     return kind.model_validate(
         {"number": 1, "trigger": At(0.0), "link": "broker(1) -> broker(2)", **fields}, context=FROM_FILE
     )
@@ -147,7 +147,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: LinkFault) -> None:
+def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLinkFault) -> None:
     link = Link(1, 2)
     effect, witness = fault.effect(), fault.witness()
     before = witness.look(mesh, link)
@@ -175,7 +175,9 @@ def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: LinkFault
 def test_connections_that_there_are_break_too(mesh: KernelMesh) -> None:
     import socket
 
-    line = inside(mesh._sight.pid(1), lambda: socket.create_connection(("10.211.77.2", PORT), timeout=2))
+    line = run_in_namespace(
+        mesh._sight.pid(1), lambda: socket.create_connection(("10.211.77.2", PORT), timeout=2)
+    )
     with line:
         line.sendall(KAFKA.question(0, 0))
         assert line.recv(300)

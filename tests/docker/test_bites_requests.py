@@ -11,7 +11,7 @@ from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import APIS
 from ackproof.network.mesh import Delay, Link
-from ackproof.network.requests.questions import Asking
+from ackproof.network.requests.questions import QuestionPlan
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
@@ -83,7 +83,7 @@ def test_both_at_once_on_one_link_and_after_a_restart(bench: Bench) -> None:
     mesh.impose("test", link, Delay(0.2))
     try:
         assert mesh.probe(link, timeout_s=3.0).seconds >= 0.2
-        asked, control = requests.ask(link, APIS["Fetch"], Asking(5.0))
+        asked, control = requests.ask(link, APIS["Fetch"], QuestionPlan(5.0))
         assert asked.answered and asked.arrived == 1 and control.answered
         assert asked.seconds >= 0.2
         bite = bench.bite(hold, settled=False)

@@ -23,7 +23,7 @@ QUICK = (
     "{learn: 2, then: {believed: {1: 0, 2: 1, 3: 0}}}",
 )
 UNLED = Lie(
-    "network.requests.links.SpacesRequestLinks.renew",
+    "network.requests.links.NamespaceRequestLinks.renew",
     nothing,
     0,
     "the fetches of broker 2 to be held",

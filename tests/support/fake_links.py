@@ -14,7 +14,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Aim, FaultContext, Holds, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Holds, make_injection
 from ackproof.faults.links import injection as links
 from ackproof.network.mesh import (
     CLIENTS,
@@ -29,7 +29,7 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.probe import Answer, TcpFlow, Traffic
+from ackproof.network.probe import ProbeAnswer, TcpFlow, Traffic
 from ackproof.plan.cases import load
 
 
@@ -81,20 +81,20 @@ class FakeMesh:
     def imposed(self, link: Link) -> tuple[str, ...]:
         return tuple(self.laid.get(link, {}))
 
-    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         effects = list(self.laid.get(link, {}).values()) if link in self.broken else []
         if link in self.broken and not effects:
-            return Answer("refused", 0.0)
+            return ProbeAnswer("refused", 0.0)
         seconds = 0.001 + (self.held_up.pop(0) if self.held_up else 0.0)
         resent = 0
         for effect in effects:
             match effect:
                 case Cut():
-                    return Answer("refused", 0.0)
+                    return ProbeAnswer("refused", 0.0)
                 case BlackHole():
-                    return Answer("silent", timeout_s)
+                    return ProbeAnswer("silent", timeout_s)
                 case DropLarge(above) if size > above:
-                    return Answer("silent", timeout_s)
+                    return ProbeAnswer("silent", timeout_s)
                 case Loss():
                     resent += 3
                 case Delay(latency):
@@ -102,8 +102,8 @@ class FakeMesh:
                 case Throttle(rate):
                     seconds += size * asks / rate
         if seconds > timeout_s:
-            return Answer("silent", timeout_s, resent, answers=int(asks * timeout_s / seconds))
-        return Answer("answered", seconds, resent, answers=asks)
+            return ProbeAnswer("silent", timeout_s, resent, answers=int(asks * timeout_s / seconds))
+        return ProbeAnswer("answered", seconds, resent, answers=asks)
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
         effects = self.laid.get(link, {}).values() if link in self.broken else ()
@@ -152,7 +152,7 @@ class Ground:
         return Aim(cast(Any, roles))
 
     def injection(self, fault: FaultSpec) -> links.LinksInjection:
-        made = injection_of(
+        made = make_injection(
             fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event(), holds=self.holds)
         )
         assert isinstance(made, links.LinksInjection)

@@ -8,7 +8,7 @@ import struct
 import time
 
 from ackproof.network.requests.relay import Relay
-from ackproof.network.requests.rules import Kind, Rule, Side
+from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
 
 METADATA, HEARTBEAT = 3, 63
 
@@ -47,7 +47,7 @@ class Ground:
         self.turn()
         return client, node
 
-    def lay(self, kind: Kind, side: Side = Side.REQUEST, **more: object) -> None:
+    def lay(self, kind: RuleKind, side: FrameSide = FrameSide.REQUEST, **more: object) -> None:
         rule: dict[str, object] = {
             "name": "r",
             "kind": kind,

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from ackproof.faults.script.acts import Acts
+from ackproof.faults.script.acts import ScriptActions
 from ackproof.faults.script.spec import Gate, StepSpec
-from ackproof.network.requests.rules import Side
+from ackproof.network.requests.rules import FrameSide
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.run.batch import Silent
@@ -78,12 +78,12 @@ def last(steps: list[ScriptStep]) -> ScriptState:
 def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
     """A step that lets more through than it says."""
 
-    def spoilt(self: Acts, step: StepSpec) -> str:
-        self._on.gates.release(Gate.FETCHES, 3, Side.REQUEST)
+    def spoilt(self: ScriptActions, step: StepSpec) -> str:
+        self._on.gates.release(Gate.FETCHES, 3, FrameSide.REQUEST)
         done = act(self, step)
-        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, Side.RESPONSE), "3 to be answered")
-        self._on.gates.release(Gate.FETCHES, 3, Side.RESPONSE)
-        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, Side.REQUEST), "3 to ask anew")
+        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, FrameSide.RESPONSE), "3 to be answered")
+        self._on.gates.release(Gate.FETCHES, 3, FrameSide.RESPONSE)
+        self._on.until(lambda: self._on.gates.held(Gate.FETCHES, 3, FrameSide.REQUEST), "3 to ask anew")
         return done
 
     return spoilt
@@ -107,7 +107,7 @@ LIES: Final = (
         "the fetches of broker 2 to be held",
     ),
     Lie(
-        "faults.script.acts.Acts._fetch",
+        "faults.script.acts.ScriptActions._fetch",
         with_a_fetch_of_3,
         2,
         "beside it the log of broker 3 also went from 0",

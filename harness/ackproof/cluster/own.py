@@ -31,7 +31,7 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.network.addresses import Address, Addresses, Layout, Lease, hosts_file
-from ackproof.network.meshes import ProxiedMesh, Wiring
+from ackproof.network.meshes import MeshWiring, ProxyMesh
 from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.network.wire import Access, Connection
 from ackproof.provision.checkpoint import new_cluster_id
@@ -95,9 +95,9 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         """Lease addresses (`_lease`) for all nodes, before any of them is laid out."""
 
-    def _make_mesh(self, wiring: Wiring) -> ProxiedMesh:
+    def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
         """Its links; called only where faults need to break some."""
-        return ProxiedMesh(wiring)
+        return ProxyMesh(wiring)
 
     def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
         """The links whose requests can be touched; called only where faults need to, before `_make_mesh`."""
@@ -256,7 +256,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         return self.layout.exporters() if Need.METRICS in self._needs else {}
 
     @property
-    def mesh(self) -> ProxiedMesh | None:
+    def mesh(self) -> ProxyMesh | None:
         return self._paths.mesh
 
     @property

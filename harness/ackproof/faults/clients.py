@@ -45,7 +45,7 @@ _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 
 @dataclass(frozen=True)
-class Whom:
+class ClientSelector:
     """One or several clients. `number` None and not `every`: one of them, drawn."""
 
     kind: ClientKind
@@ -53,7 +53,7 @@ class Whom:
     every: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Whom:
+    def parse(cls, text: str) -> ClientSelector:
         """Read `producer(0)`, `reader`, `producers`. Raises ValueError with what was expected."""
         match = _CLIENT.match(text.strip())
         if match is None:
@@ -83,9 +83,9 @@ class Whom:
         return f"{self.kind}s" if self.every else self.kind
 
 
-WhomField: TypeAlias = Annotated[
-    Whom,
-    *text_field(Whom.parse, Whom, "clients such as producer(0), readers"),
+ClientField: TypeAlias = Annotated[
+    ClientSelector,
+    *text_field(ClientSelector.parse, ClientSelector, "clients such as producer(0), readers"),
     WithJsonSchema(
         {
             "type": "string",
@@ -103,7 +103,7 @@ class ClientFault(FaultSpec):
     PER_NODE = NOTHING
     IN_FORCE_S = 1.0
 
-    client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
+    client: ClientField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There must be such a client; one that takes another's place comes later and may be named too."""
@@ -187,7 +187,7 @@ class FenceProducer(ClientFault):
 ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
-class _OfClients(Injection[ClientT]):
+class ClientInjection(Injection[ClientT]):
     """What they have in common."""
 
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
@@ -246,7 +246,7 @@ def _is_gone(one: ClientProcess) -> bool:
 
 
 @injects(KillClient)
-class KillClientInjection(_OfClients[KillClient]):
+class KillClientInjection(ClientInjection[KillClient]):
     """SIGKILL where they stand, and others in their place."""
 
     def __init__(self, fault: KillClient, aim: Aim, context: FaultContext) -> None:
@@ -278,7 +278,7 @@ class KillClientInjection(_OfClients[KillClient]):
 
 
 @injects(PauseClient)
-class PauseClientInjection(_OfClients[PauseClient]):
+class PauseClientInjection(ClientInjection[PauseClient]):
     """SIGSTOP and SIGCONT."""
 
     def inject(self) -> str:
@@ -327,7 +327,7 @@ class PauseClientInjection(_OfClients[PauseClient]):
 
 
 @injects(FenceProducer)
-class FenceProducerInjection(_OfClients[FenceProducer]):
+class FenceProducerInjection(ClientInjection[FenceProducer]):
     """Another producer with the transactional id of one that goes on."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:

@@ -101,7 +101,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """How a command ended."""
 
     words: str
@@ -171,10 +171,10 @@ class CommandInjection(Injection[CommandFault]):
             raise self.unseen(f"{name} failed: {ran}")
         return str(ran)
 
-    def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> Ran:
-        last: list[Ran] = []
+    def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
+        last: list[CommandResult] = []
 
-        def said() -> Ran | None:
+        def said() -> CommandResult | None:
             last[:] = [self._run(name, argv)]
             return last[0] if (last[0].status == 0) is yes else None
 
@@ -187,7 +187,7 @@ class CommandInjection(Injection[CommandFault]):
             to_the_end=True,
         )
 
-    def _run(self, name: str, argv: Sequence[str]) -> Ran:
+    def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
         """Raises `FaultNotConfirmed` when it cannot be started, or takes too long; it is killed then."""
         words = [self._filled(word) for word in argv]
         folder = self._tag.case_dir / "commands"
@@ -206,7 +206,7 @@ class CommandInjection(Injection[CommandFault]):
             ) from error
         finally:
             _end(child)
-        return Ran(" ".join(words), status, _text(output))
+        return CommandResult(" ".join(words), status, _text(output))
 
     def _filled(self, word: str) -> str:
         for name, value in self._replace.items():

@@ -24,10 +24,10 @@ from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import Grip
 from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
+from ackproof.faults.processes import GONE_WITHIN_S, ProcessFault, ProcessInjection
 
 
-class CrashLoop(OfProcesses):
+class CrashLoop(ProcessFault):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
     KIND = "crash_loop"
@@ -97,7 +97,7 @@ LOGS_WITHIN_S: Final = 30.0
 _TAIL_LINES: Final = 300
 
 
-class KillStarting(OfProcesses):
+class KillStarting(ProcessFault):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
     KIND = "kill_starting"
@@ -164,7 +164,7 @@ OUT_WITHIN_S: Final = 20.0
 LAST_WORDS_WITHIN_S: Final = 3.0
 
 
-class OutOfMemory(OfProcesses):
+class OutOfMemory(ProcessFault):
     """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
 
     Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
@@ -242,7 +242,7 @@ MUCH: Final = 0.6
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-class Starve(OfProcesses):
+class Starve(ProcessFault):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
     KIND = "starve"

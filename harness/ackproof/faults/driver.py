@@ -17,12 +17,12 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import After, At, Condition
-from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     UNABLE,
     Life,
-    Load,
+    LoadPhase,
     Moment,
     Stage,
     Step,
@@ -82,7 +82,7 @@ class FaultDriver:
         self._resolve = resolve
         self._lives = {fault.number: Life(fault) for fault in case.faults}
         """Each is written by its own thread alone."""
-        self._load = Load.RUNS
+        self._load = LoadPhase.RUNS
         self._threads: list[threading.Thread] = []
         self._later: list[int] = []
         """Faults that have no thread yet, the next at the end."""
@@ -109,7 +109,7 @@ class FaultDriver:
 
     def _due(self, number: int) -> bool:
         passed = (self._timeline.clock.now() - self._start_ns) / 1e9
-        return self._load is Load.OVER or self._not_before(number) <= passed + SOON_S
+        return self._load is LoadPhase.OVER or self._not_before(number) <= passed + SOON_S
 
     def _begin(self, due: Callable[[int], bool]) -> None:
         """Let those of the later faults live that are due."""
@@ -158,12 +158,12 @@ class FaultDriver:
 
     def no_more_states(self) -> None:
         """The time of the load is over: a state that has not come by now never will."""
-        self._load = Load.ENDS
+        self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
         """Heal what is still broken, and wait until each fault's life has ended. Raises OSError when the timeline could
         not be written."""
-        self._load = Load.OVER
+        self._load = LoadPhase.OVER
         if self._clock.is_alive():
             self._clock.join()
         for thread in self._threads:
@@ -260,7 +260,7 @@ class FaultDriver:
             raise AckproofError(f"{UNABLE}: {why}")
         if life.fault.targets and not aim.nodes:
             raise AckproofError(AIMED_AT_NOTHING)
-        return injection_of(life.fault, aim, self._field)
+        return make_injection(life.fault, aim, self._field)
 
     def _heal(self, number: int, injection: Injection[Any]) -> None:
         try:

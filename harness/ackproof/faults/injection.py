@@ -27,7 +27,7 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
 SEEN_WITHIN_S: Final = 15.0
 """A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
-_MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
+_MAKERS: Final[dict[type[FaultSpec], InjectionFactory[Any]]] = {}
 
 
 class Clients(Protocol):
@@ -175,28 +175,28 @@ class Injection(ABC, Generic[SpecT]):
         return FaultNotConfirmed(f"{self.fault.kind}: {why}")
 
 
-Maker: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]
+InjectionFactory: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]
 
 
-def injects(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[SpecT]]:
+def injects(kind: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
     """Class decorator: this does faults of `kind`, and of its subclasses that have no injection of their own."""
 
-    def note(maker: Maker[SpecT]) -> Maker[SpecT]:
+    def note(maker: InjectionFactory[SpecT]) -> InjectionFactory[SpecT]:
         _MAKERS[kind] = maker
         return maker
 
     return note
 
 
-def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
+def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
     """What does faults of this kind; None for one that the driver itself plays (a storm)."""
     import_all()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
 
 
-def injection_of(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
+def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
     """The injection of `fault` against those that it is aimed at."""
-    maker = maker_of(type(fault))
+    maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")
     return maker(fault, aim, context)
@@ -208,7 +208,7 @@ CREATED_WITHIN_S: Final = 30.0
 """How long it may wait for a topic of Kafka's own, which the brokers create when clients first need it."""
 
 
-def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
     """The nodes that hold this role now; empty when nobody does. `order` is the draw of `Role.resolve`.
 
     Raises `WaitTimeout` when no broker can tell who holds a partition, `Interrupted` when `stop` is set.

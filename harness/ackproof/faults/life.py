@@ -64,7 +64,7 @@ class Stage(Enum):
 OVER: Final = frozenset({Stage.RECOVERED, Stage.FAILED, Stage.MISSED})
 
 
-class Load(Enum):
+class LoadPhase(Enum):
     """What of the load is over."""
 
     RUNS = auto()
@@ -80,7 +80,7 @@ class Moment:
 
     now_ns: int
     began_ns: int
-    load: Load
+    load: LoadPhase
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Life:
 
     def to_heal(self, moment: Moment) -> bool:
         """Whether it has been held for its time, or the load is over."""
-        if self.fault.HOLD_KEY is None or moment.load is Load.OVER:
+        if self.fault.HOLD_KEY is None or moment.load is LoadPhase.OVER:
             return True
         held = moment.now_ns - (self.confirmed_ns or 0)
         return self.fault.hold is not None and held >= self.fault.hold * 1e9
@@ -199,10 +199,10 @@ Lives: TypeAlias = Mapping[int, Life]
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     """With what words a fault that waits is to begin now; None: not yet. Raises `AckproofError` when it never will."""
-    if moment.load is Load.OVER and life.drawn:
+    if moment.load is LoadPhase.OVER and life.drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
-    if fired is None and moment.load is not Load.RUNS and not will_fire(life, lives):
+    if fired is None and moment.load is not LoadPhase.RUNS and not will_fire(life, lives):
         raise AckproofError(f"its trigger never fired: {_never(life.fault, look)}")
     return fired
 
@@ -223,7 +223,7 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
     trigger = None if second is None else second.fault.trigger
     if second is None or not isinstance(trigger, After) or trigger.fault != life.number or not life.drawn:
         return False
-    if second.over or moment.load is Load.OVER:
+    if second.over or moment.load is LoadPhase.OVER:
         return False
     if second.confirmed_ns is not None:
         return _since(moment, second.confirmed_ns) < (second.fault.hold or 0.0)

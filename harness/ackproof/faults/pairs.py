@@ -20,7 +20,15 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.storm import TRIES, Able, Dish, Storm, make_sound, possible_kinds, roles_for
+from ackproof.faults.storm import (
+    TRIES,
+    Able,
+    MenuEntry,
+    Storm,
+    make_valid_fault,
+    possible_kinds,
+    roles_for_kind,
+)
 from ackproof.rundir.timeline import DRAWN_FROM
 
 Pair: TypeAlias = tuple[str, str]
@@ -111,11 +119,11 @@ class _Dealer:
 
     def _draw(self, kind: str, generator: random.Random, number: int, trigger: After) -> FaultSpec | str:
         if kind not in self.roles:
-            self.roles[kind] = roles_for(self.storm, kind, self.experiment)
+            self.roles[kind] = roles_for_kind(self.storm, kind, self.experiment)
         draw = Draw(generator, self.roles[kind], self.experiment, more=generator)
-        dish = Dish(weight=1) if self.storm.menu is None else self.storm.menu[kind]
+        dish = MenuEntry(weight=1) if self.storm.menu is None else self.storm.menu[kind]
         lasts = draw.within(dish.lasting or self.storm.lasting)
-        return make_sound(kind, dish, draw, number, trigger, lasts, self.able)
+        return make_valid_fault(kind, dish, draw, number, trigger, lasts, self.able)
 
 
 def _ends_by_itself(kind: str) -> bool:

@@ -29,7 +29,7 @@ READY_WITHIN_S = 60.0
 """A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
-class OfProcesses(NodeFault):
+class ProcessFault(NodeFault):
     """A fault of whole processes."""
 
     ASKS = frozenset({Ability.PROCESSES})
@@ -37,7 +37,7 @@ class OfProcesses(NodeFault):
     OVER = WHERE_IT_RUNS
 
 
-class Kill(OfProcesses):
+class Kill(ProcessFault):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
     KIND = "kill"
@@ -51,7 +51,7 @@ class Kill(OfProcesses):
     HOLD_KEY = "restart_after"
 
 
-class Stop(OfProcesses):
+class Stop(ProcessFault):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
     KIND = "stop"
@@ -63,7 +63,7 @@ class Stop(OfProcesses):
     HOLD_KEY = "restart_after"
 
 
-class Pause(OfProcesses):
+class Pause(ProcessFault):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND = "pause"
@@ -78,7 +78,7 @@ class Pause(OfProcesses):
         return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
 
 
-class Restart(OfProcesses):
+class Restart(ProcessFault):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
     KIND = "restart"

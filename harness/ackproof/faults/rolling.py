@@ -27,7 +27,7 @@ from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild, numbers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
-from ackproof.faults.processes import STOPPED_WITHIN_S, OfProcesses, ProcessInjection
+from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInjection
 from ackproof.network.wire import WireError
 
 FINAL_WITHIN_S: Final = 30.0
@@ -38,7 +38,7 @@ _LOGGED_WITHIN_S: Final = 60.0
 """A controller answers before it says of which release it is; on a busy machine long before."""
 
 
-class RollingRestart(OfProcesses):
+class RollingRestart(ProcessFault):
     """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
 
     The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
@@ -107,7 +107,7 @@ class Upgrade(FaultSpec):
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
-class _Rollout(ProcessInjection[RolloutT]):
+class RolloutInjection(ProcessInjection[RolloutT]):
     """Node after node: shut down in good order, started, ready, in sync."""
 
     await_isr = True
@@ -210,7 +210,7 @@ class _Rollout(ProcessInjection[RolloutT]):
 
 
 @injects(RollingRestart)
-class RollingRestartInjection(_Rollout[RollingRestart]):
+class RollingRestartInjection(RolloutInjection[RollingRestart]):
     """Nodes are restarted one after the other."""
 
     def __init__(self, fault: RollingRestart, aim: Aim, context: FaultContext) -> None:
@@ -220,7 +220,7 @@ class RollingRestartInjection(_Rollout[RollingRestart]):
 
 
 @injects(Upgrade)
-class UpgradeInjection(_Rollout[Upgrade]):
+class UpgradeInjection(RolloutInjection[Upgrade]):
     """Nodes are restarted one after the other on another release; then the feature levels are raised."""
 
     def __init__(self, fault: Upgrade, aim: Aim, context: FaultContext) -> None:

@@ -63,7 +63,7 @@ Able: TypeAlias = Callable[[FaultSpec], bool]
 TRIES: Final = 20
 
 
-class Dish(Spec):
+class MenuEntry(Spec):
     """One kind of fault on the menu."""
 
     weight: int = Field(ge=1)
@@ -74,7 +74,7 @@ class Dish(Spec):
 
 
 def _read_dish(value: object) -> object:
-    if isinstance(value, Dish):
+    if isinstance(value, MenuEntry):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, dict)):
         raise wrong("expected a weight such as 3, or {weight: 3, …}")
@@ -86,15 +86,15 @@ def _read_dish(value: object) -> object:
     return {"weight": weight, "lasting": lasting, "fields": given}
 
 
-def _dish_data(dish: Dish) -> JsonValue:
+def _dish_data(dish: MenuEntry) -> JsonValue:
     if dish.lasting is None and not dish.fields:
         return dish.weight
     lasting: dict[str, JsonValue] = {} if dish.lasting is None else {"lasting": str(dish.lasting)}
     return {"weight": dish.weight, **lasting, **dish.fields}
 
 
-DishField: TypeAlias = Annotated[
-    Dish,
+MenuEntryField: TypeAlias = Annotated[
+    MenuEntry,
     BeforeValidator(_read_dish),
     PlainSerializer(_dish_data, return_type=JsonValue),
     WithJsonSchema(
@@ -132,7 +132,7 @@ class Storm(FaultSpec):
     PER_NODE = NOTHING
     SUMMARY = "Many random faults, drawn beforehand from a menu with weights, each of them healed."
 
-    menu: dict[MenuKind, DishField] | None = Field(
+    menu: dict[MenuKind, MenuEntryField] | None = Field(
         None,
         json_schema_extra={"minProperties": 1},
         description="Kinds of faults and their weights: {pause: 3, kill: 2}. A kind's own fields may be given: "
@@ -170,7 +170,7 @@ class Storm(FaultSpec):
 
     @field_validator("menu")
     @classmethod
-    def _something(cls, value: dict[str, Dish] | None) -> dict[str, Dish] | None:
+    def _something(cls, value: dict[str, MenuEntry] | None) -> dict[str, MenuEntry] | None:
         if value is not None and not value:
             raise wrong(
                 "the menu is empty: name kinds of faults and their weights, such as {pause: 3, kill: 2}"
@@ -206,7 +206,7 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able =
     menu = menu_of(storm, experiment, able)
     served = _served(menu, storm.swarm, generator)
     draw = Draw(generator, roles_of(storm, experiment), experiment)
-    roles = {kind: roles_for(storm, kind, experiment) for kind in served}
+    roles = {kind: roles_for_kind(storm, kind, experiment) for kind in served}
     weights = [menu[kind].weight for kind in served]
     faults: list[FaultSpec] = []
     begins = 0.0
@@ -218,19 +218,19 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able =
         own = replace(draw, roles=roles[kind], more=random.Random(f"{seed}/drawn/{number}"))
         trigger = After(storm.number, begins)
         if storm.menu is None:
-            found = make_sound(kind, Dish(weight=1), own, number, trigger, lasts, able)
+            found = make_valid_fault(kind, MenuEntry(weight=1), own, number, trigger, lasts, able)
             faults += [] if isinstance(found, str) else [found]
         else:
-            faults.append(make_one(kind, menu[kind], own, number, trigger, lasts))
+            faults.append(make_fault(kind, menu[kind], own, number, trigger, lasts))
     return Drawn(tuple(faults), tuple(kind for kind in menu if kind not in served))
 
 
-def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, Dish]:
+def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, MenuEntry]:
     """The storm's menu, or without one every kind of which one can be drawn that fits the experiment."""
     if storm.menu is not None:
         return storm.menu
     possible = possible_kinds(storm, experiment, able)
-    return {kind: Dish(weight=1) for kind, why in possible.items() if not why}
+    return {kind: MenuEntry(weight=1) for kind, why in possible.items() if not why}
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
@@ -246,13 +246,13 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
     if mode in spec.NOT_IN:
         return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
     draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
-    dish = Dish(weight=1) if storm.menu is None else storm.menu[kind]
-    found = make_sound(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able)
+    dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
+    found = make_valid_fault(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able)
     return found if isinstance(found, str) else ""
 
 
-def make_sound(
-    kind: str, dish: Dish, draw: Draw, number: int, trigger: After, lasts: float, able: Able
+def make_valid_fault(
+    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float, able: Able
 ) -> FaultSpec | str:
     """One that fits the experiment and that can be done; why not, when none is found in so many tries."""
     why = ""
@@ -260,11 +260,11 @@ def make_sound(
         if not dish.fields and fault_kinds()[kind].drawn(draw) is None:
             return "a storm cannot draw its fields here"
         try:
-            found = make_one(kind, dish, draw, number, trigger, lasts)
+            found = make_fault(kind, dish, draw, number, trigger, lasts)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             continue
-        complaints = _Noted()
+        complaints = _LastComplaint()
         found.check(draw.experiment, complaints)
         if not complaints.why and able(found):
             return found
@@ -272,7 +272,7 @@ def make_sound(
     return why
 
 
-class _Noted:
+class _LastComplaint:
     """What a fault has to say against its experiment; the last of it."""
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ class _Noted:
         self.why = f"{what} '{name}' does not exist"
 
 
-def _served(menu: dict[str, Dish], swarm: bool, generator: random.Random) -> list[str]:
+def _served(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -> list[str]:
     """The kinds that this seed serves; without `swarm` all."""
     every = list(menu)
     if not swarm:
@@ -316,7 +316,7 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
     return [*of_partitions, str(RoleKind.BROKER), str(RoleKind.CONTROLLER)]
 
 
-def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
+def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
     """The roles of a storm that faults of this kind can be aimed at; all of them where none will do."""
     roles = roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
@@ -324,20 +324,22 @@ def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
 
 def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> bool:
     try:
-        sample(storm, kind, [role], experiment)
+        make_sample(storm, kind, [role], experiment)
     except ValidationError as error:
         return not all(detail["loc"] == ("target",) for detail in error.errors())
     return True
 
 
-def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_one`."""
+def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
+    """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
-    dish = Dish(weight=1) if storm.menu is None else storm.menu[kind]
-    return make_one(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+    dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
+    return make_fault(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
 
 
-def make_one(kind: str, dish: Dish, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
+def make_fault(
+    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float
+) -> FaultSpec:
     """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
     spec = fault_kinds()[kind]
     drawn = spec.drawn(draw) or {}

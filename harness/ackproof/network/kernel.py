@@ -41,7 +41,7 @@ _TO_BE_RESET: Final = 60
 _NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
 
 
-def table_of(run_id: str) -> str:
+def table_name(run_id: str) -> str:
     """The name of the table of a run that the present process drives: its owner stands in it."""
     owner = os.getpid()
     return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
@@ -148,7 +148,7 @@ class PacketRules:
         return run_nft(words, enter=self.enter, stdin=stdin)
 
 
-def tables(enter: Sequence[str] = ()) -> list[str]:
+def list_tables(enter: Sequence[str] = ()) -> list[str]:
     """The tables of ackproof's runs that the kernel has now; empty where nft cannot be used."""
     try:
         listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
@@ -161,18 +161,18 @@ def tables(enter: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def left_behind() -> list[str]:
+def find_orphaned_tables() -> list[str]:
     """The tables of runs whose harness is dead."""
     return [
         name
-        for name in tables()
+        for name in list_tables()
         if (match := _NAME.match(name)) and not is_alive(int(match[1]), int(match[2]))
     ]
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
     """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
-    if table in tables(enter):
+    if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 
 
@@ -198,7 +198,7 @@ def _action(effect: Effect) -> str:
             raise LinkError(f"no packet rule does this: {effect}")
 
 
-class Spaces:
+class Namespaces:
     """The packet rules of one run in the network namespaces of nodes. `pid` tells the process of a node."""
 
     def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
@@ -224,7 +224,7 @@ class Spaces:
         pid = self._pid(node)
         if pid is None:
             raise LinkError(f"node {node} has no process")
-        return inside(pid, act)
+        return run_in_namespace(pid, act)
 
     def end(self) -> None:
         """Take all rules away; those of a node that has ended went with it."""
@@ -235,7 +235,7 @@ class Spaces:
             self._known.clear()
 
 
-def inside(pid: int, act: Callable[[], T]) -> T:
+def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
     """What `act` returns or raises in the network namespace of a process, on a thread that enters it and ends (root).
 
     Sockets that it makes stay in that namespace. Raises `LinkError` for no way in.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ackproof.base.errors import AckproofError
-from ackproof.network.probe import Answer, Traffic
+from ackproof.network.probe import ProbeAnswer, Traffic
 
 CLIENTS: Final = 0
 """The end of a link at which the clients are, all of them together. Nodes count from 1."""
@@ -128,7 +128,7 @@ class Mesh(Protocol):
     def imposed(self, link: Link) -> tuple[str, ...]:
         """What is in force on a link, in words, read back from where it is; empty when it is whole."""
 
-    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect as `source` would, ask `asks` small questions of `size` bytes each, and tell how it went."""
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:

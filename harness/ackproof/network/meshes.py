@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from ackproof.network import probe
 from ackproof.network.addresses import Address
-from ackproof.network.kernel import PacketRules, Spaces
+from ackproof.network.kernel import Namespaces, PacketRules
 from ackproof.network.mesh import (
     CLIENTS,
     OF_PACKETS,
@@ -31,8 +31,8 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.probe import Answer, Speech, Traffic, flows, inodes_of
-from ackproof.network.toxiproxy import STREAMS, ProxyServer, Toxic, Way
+from ackproof.network.probe import ProbeAnswer, ProbeProtocol, Traffic, read_socket_inodes, read_tcp_flows
+from ackproof.network.toxiproxy import STREAMS, ProxyRoute, ProxyServer, Toxic
 
 KILOBYTE: Final = 1000
 """What Toxiproxy's bandwidth counts in."""
@@ -42,7 +42,7 @@ HELD_BACK: Final = (Throttle, Delay, SlowClose)
 T = TypeVar("T")
 
 
-class Sight(Protocol):
+class PeerView(Protocol):
     """How the nodes themselves see their peers: asked anew each time, and told nothing by the mesh."""
 
     def links(self) -> frozenset[Link]:
@@ -54,7 +54,7 @@ class Sight(Protocol):
     def listens(self, link: Link) -> tuple[Address, ...]:
         """Where `target` itself listens for `source`, a node; the most used address first."""
 
-    def speech(self, link: Link) -> Speech:
+    def speech(self, link: Link) -> ProbeProtocol:
         """What `target` understands."""
 
     def pid(self, node: int) -> int | None:
@@ -62,19 +62,19 @@ class Sight(Protocol):
 
 
 @dataclass(frozen=True)
-class Wiring:
+class MeshWiring:
     """What a mesh is made from. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
 
     server: ProxyServer
-    ways: Mapping[Link, tuple[Way, ...]]
-    sight: Sight
+    ways: Mapping[Link, tuple[ProxyRoute, ...]]
+    sight: PeerView
     table: str
 
 
-class ProxiedMesh:
+class ProxyMesh:
     """See `Mesh`."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: MeshWiring) -> None:
         self._server = wiring.server
         self._ways = dict(wiring.ways)
         self._sight = wiring.sight
@@ -188,16 +188,16 @@ class ProxiedMesh:
 
     # -- witnesses --------------------------------------------------------------------------------------------------
 
-    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect from where the source is to where its own files say that its peer is."""
         address, speech = self._address(link), self._sight.speech(link)
         return self._at_source(
-            link, lambda: probe.ask(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
+            link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
         )
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
         address, speech = self._address(link), self._sight.speech(link)
-        return self._at_source(link, lambda: probe.closing(address, timeout_s=timeout_s, speech=speech))
+        return self._at_source(link, lambda: probe.measure_close(address, timeout_s=timeout_s, speech=speech))
 
     def traffic(self, link: Link) -> Traffic:
         """What the kernel counted on the connections of the source's process (of anybody else, for clients)."""
@@ -209,10 +209,10 @@ class ProxiedMesh:
             wanted.update(self._sight.listens(link))
 
         def own() -> frozenset[int]:
-            return inodes_of(pid) if pid is not None else frozenset()
+            return read_socket_inodes(pid) if pid is not None else frozenset()
 
         # Asked before and after: what is closed between the two looks is told by the kernel, with all that ever came.
-        before, seen, after = own(), self._at_source(link, flows), own()
+        before, seen, after = own(), self._at_source(link, read_tcp_flows), own()
         seen = [flow for flow in seen if (flow.inode in before | after) != of_clients]
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
@@ -228,7 +228,7 @@ class ProxiedMesh:
         return addresses[0]
 
 
-class KernelMesh(ProxiedMesh):
+class KernelMesh(ProxyMesh):
     """Links among nodes, and those from clients. `relay_host`: where the server's relays listen for nodes.
 
     A relay is a way that a link has for a while. `behind`: where it leads, if not to where the node listens.
@@ -236,8 +236,8 @@ class KernelMesh(ProxiedMesh):
 
     def __init__(
         self,
-        wiring: Wiring,
-        spaces: Spaces,
+        wiring: MeshWiring,
+        spaces: Namespaces,
         relay_host: str,
         behind: Callable[[Link, Address], Address | None] = lambda link, address: None,
     ) -> None:

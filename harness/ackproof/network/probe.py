@@ -39,7 +39,7 @@ _EXISTS: Final = 3
 
 
 @dataclass(frozen=True)
-class Speech:
+class ProbeProtocol:
     """What a kind of server answers. `greeting` begins each connection, and is answered too."""
 
     question: Callable[[int, int], bytes]
@@ -48,7 +48,7 @@ class Speech:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """What came of a probe. `seconds` until the last answer (or the failure), `resent` packets of ours."""
 
     how: How
@@ -65,7 +65,7 @@ class Answer:
         return f"{self.how} after {self.seconds * 1000:.0f} ms"
 
 
-def question(number: int, size: int) -> bytes:
+def kafka_question(number: int, size: int) -> bytes:
     """A framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB)."""
     name = b"ackproof".ljust(min(max(0, size - OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">hhih", _API_VERSIONS, 0, number, len(name)) + name
@@ -79,22 +79,22 @@ def zookeeper_question(number: int, size: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-KAFKA: Final = Speech(question)
-ZOOKEEPER: Final = Speech(zookeeper_question, _CONNECT)
+KAFKA: Final = ProbeProtocol(kafka_question)
+ZOOKEEPER: Final = ProbeProtocol(zookeeper_question, _CONNECT)
 
 
-def ask(
-    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, speech: Speech = KAFKA
-) -> Answer:
+def probe(
+    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, speech: ProbeProtocol = KAFKA
+) -> ProbeAnswer:
     """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
     began = time.monotonic()
     deadline = began + timeout_s
     line: socket.socket | None = None
     answers = 0
 
-    def ended(how: How) -> Answer:
+    def ended(how: How) -> ProbeAnswer:
         resent = 0 if line is None else _resent(line)
-        return Answer(how, time.monotonic() - began, resent, answers)
+        return ProbeAnswer(how, time.monotonic() - began, resent, answers)
 
     try:
         line = socket.create_connection(address, timeout_s)
@@ -117,7 +117,9 @@ def ask(
             line.close()
 
 
-def closing(address: tuple[str, int], *, timeout_s: float, speech: Speech = KAFKA) -> float | None:
+def measure_close(
+    address: tuple[str, int], *, timeout_s: float, speech: ProbeProtocol = KAFKA
+) -> float | None:
     """Ask once, end our sending, and wait for the other end: the seconds it took, None if it did not come."""
     deadline = time.monotonic() + timeout_s
     try:
@@ -207,7 +209,7 @@ class Traffic:
         return sum(max(0, flow.received - before.get(inode, 0)) for inode, flow in self.flows.items())
 
 
-def flows() -> list[TcpFlow]:
+def read_tcp_flows() -> list[TcpFlow]:
     """Every established TCP connection of this thread's network namespace, each of its ends a flow of its own.
 
     Raises OSError where the kernel has no sock_diag.
@@ -221,7 +223,7 @@ def flows() -> list[TcpFlow]:
     return found
 
 
-def inodes_of(pid: int) -> frozenset[int]:
+def read_socket_inodes(pid: int) -> frozenset[int]:
     """The sockets that a process has open. Empty when it is gone, or another user's."""
     found = set()
     try:

@@ -27,7 +27,7 @@ STREAMS: Final = ("upstream", "downstream")
 """From the client of a proxy to the server behind it, and back."""
 
 
-class Way(NamedTuple):
+class ProxyRoute(NamedTuple):
     """A proxy as it is wanted: where it listens, and what is behind it."""
 
     name: str
@@ -73,7 +73,7 @@ class Toxiproxy:
         """What it says that it is."""
         return str(self._call("get", "/version", decode=False))
 
-    def add(self, ways: Iterable[Way]) -> None:
+    def add(self, ways: Iterable[ProxyRoute]) -> None:
         """Make proxies."""
         wanted = {name: (str(listen), str(upstream)) for name, listen, upstream in ways}
         self._call(
@@ -89,7 +89,7 @@ class Toxiproxy:
         if missing:
             raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
 
-    def add_at(self, name: str, host: str, upstream: Address) -> Way:
+    def add_at(self, name: str, host: str, upstream: Address) -> ProxyRoute:
         """Make a proxy at any free port of `host`."""
         asked = {"name": name, "listen": f"{host}:0", "upstream": str(upstream), "enabled": True}
         self._call("post", "/proxies", asked)
@@ -97,7 +97,7 @@ class Toxiproxy:
         listening, _, port = proxy.listen.rpartition(":")
         if proxy.upstream != str(upstream) or listening != host or port == "0":
             raise LinkError(f"Toxiproxy was told to make {name} at {host} for {upstream}, and has {proxy}")
-        return Way(name, Address(host, int(port)), upstream)
+        return ProxyRoute(name, Address(host, int(port)), upstream)
 
     def remove(self, name: str) -> None:
         """End a proxy and its connections, if it is there."""

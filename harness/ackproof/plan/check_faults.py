@@ -15,7 +15,7 @@ from ackproof.experiment.problems import ListNode, Path
 from ackproof.experiment.roles import SEVERAL, Role, RoleKind, minority_of
 from ackproof.experiment.triggers import After, Condition, When
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.storm import Storm, roles_for, sample
+from ackproof.faults.storm import Storm, make_sample, roles_for_kind
 from ackproof.plan.diagnostics import Problems, ordered, path_of
 from ackproof.plan.expectations import not_seen
 from ackproof.plan.reader import own_fields
@@ -247,7 +247,7 @@ def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
     if why := fault_kinds()[kind].not_on("model"):
         return why
     try:
-        lack = sample(storm, kind, roles_for(storm, kind, spec), spec).not_simulated(spec)
+        lack = make_sample(storm, kind, roles_for_kind(storm, kind, spec), spec).not_simulated(spec)
     except ValidationError:
         return None  # said where the menu is checked
     return None if lack is None else lack[1]
@@ -281,7 +281,7 @@ def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
         if strangers or not spec.topics:
             continue
         try:
-            one = sample(storm, name, roles_for(storm, name, spec), spec)
+            one = make_sample(storm, name, roles_for_kind(storm, name, spec), spec)
         except ValidationError as error:
             for detail in ordered(error):
                 below = path_of(detail)

@@ -22,7 +22,7 @@ from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, After, At, When
 from ackproof.faults.command import CommandFault
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.faults.links.groups import Detach
-from ackproof.faults.links.spec import OfLinks
+from ackproof.faults.links.spec import LinkFault
 from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.faults.storm import Storm
@@ -154,7 +154,7 @@ def _without_a_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found:
 
 def _leaves_alone(fault: FaultSpec) -> bool:
     """Whether it surely starts no node, and changes neither topics nor their settings."""
-    return isinstance(fault, OfLinks) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
+    return isinstance(fault, LinkFault) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
 
 
 def _needed(spec: ExperimentSpec, topic: str) -> int:

@@ -34,7 +34,7 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext, Holds, holders
+from ackproof.faults.injection import FaultContext, Holds, find_holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
 from ackproof.observe.brokers import BrokerObserver
@@ -339,7 +339,7 @@ class CaseRun:
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""
         cluster = self.cluster
-        return () if cluster is None else holders(cluster, role, self.case.order(fault), self.stop)
+        return () if cluster is None else find_holders(cluster, role, self.case.order(fault), self.stop)
 
     # -- around them --------------------------------------------------------------------------------------------
 

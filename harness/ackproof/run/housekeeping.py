@@ -180,7 +180,7 @@ def _remove_containers(swept: Swept) -> set[str]:
 
 
 def _remove_rules(swept: Swept) -> None:
-    for table in kernel.left_behind():
+    for table in kernel.find_orphaned_tables():
         with contextlib.suppress(LinkError):  # another sweep was faster
             kernel.remove_table(table)
             swept.rules.append(table)

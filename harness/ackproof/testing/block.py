@@ -14,7 +14,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext, holders
+from ackproof.faults.injection import FaultContext, find_holders
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 
@@ -103,6 +103,6 @@ class FaultBlock:
             raise FaultNotConfirmed("; ".join(failures))
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
-        nodes = holders(self._context.cluster, role, self._case.order(fault), self._context.stop)
+        nodes = find_holders(self._context.cluster, role, self._case.order(fault), self._context.stop)
         self._hit.update(nodes)
         return nodes

@@ -26,7 +26,7 @@ from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import At
-from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, holders, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, find_holders, make_injection
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
@@ -294,7 +294,7 @@ class KafkaCluster:
 
     def _injection(self, fault: NodeFault, nodes: Iterable[int]) -> Injection[Any]:
         aim = Aim({fault.target: tuple(self._cluster.node(node) for node in nodes)})
-        return injection_of(fault, aim, self._field)
+        return make_injection(fault, aim, self._field)
 
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
@@ -351,7 +351,7 @@ class KafkaCluster:
                 raise BadInput(str(error)) from None
             brokers = [node.id for node in self._cluster.brokers()]
             self._random.shuffle(brokers)
-            nodes = holders(self._cluster, role, brokers, self._stop)
+            nodes = find_holders(self._cluster, role, brokers, self._stop)
         else:
             nodes = (target,) if isinstance(target, int) else tuple(target)
         for node in nodes:

@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 from ackproof.faults.links.named import FlapFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
-from ackproof.faults.links.spec import CLIENTS, OfLinks
+from ackproof.faults.links.spec import CLIENTS, LinkFault
 from ackproof_simulator.clock import seconds
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.network import Connection
 
-LinksT = TypeVar("LinksT", bound=OfLinks)
+LinksT = TypeVar("LinksT", bound=LinkFault)
 
 
-@does(OfLinks)
+@does(LinkFault)
 class LinksRun(Virtual[LinksT]):
     """The connections that the fault names; clients that come later are hindered too.
 
@@ -53,7 +53,7 @@ class LinksRun(Virtual[LinksT]):
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
         """What the connection bears of this kind, beside others, and this one; None: nothing passes at all."""
-        fault: OfLinks = self.fault
+        fault: LinkFault = self.fault
         match fault:
             case DelayFault():
                 return connection.delays, (seconds(fault.latency), seconds(fault.jitter))

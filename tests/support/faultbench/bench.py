@@ -23,7 +23,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import Clients, FaultContext, holders
+from ackproof.faults.injection import Clients, FaultContext, find_holders
 from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
@@ -240,7 +240,7 @@ class Bench:
         return timeline.clock.now()
 
     def _resolve(self, case: Case, role: Role, fault: FaultSpec) -> tuple[int, ...]:
-        return holders(self.cluster, role, case.order(fault), self._stop)
+        return find_holders(self.cluster, role, case.order(fault), self._stop)
 
 
 def _name(entry: dict[str, object]) -> str:

@@ -254,7 +254,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "detach": Dud(
             "detach: {target: follower(t/0)}",
             "to show on",
-            {"ackproof.network.meshes.ProxiedMesh.impose": nothing},
+            {"ackproof.network.meshes.ProxyMesh.impose": nothing},
         ),
     },
     "requests": REQUEST_DUDS,
@@ -308,7 +308,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "a replica that never comes into sync": Dud(
             "reassign: {partition: t/0, to: [1, 2, 3, 4]}",
             "that were asked for, all in sync",
-            {"ackproof.faults.planned.reassignments._Moved._goes_on": says(False)},
+            {"ackproof.faults.planned.reassignments.MoveInjection._goes_on": says(False)},
             bites=True,
             stage=without_broker_4,
         ),

@@ -29,4 +29,4 @@ PACKET_FAULTS = (
 
 def tables_of(pid: int) -> list[str]:
     """The tables of rules of the runs that this process drives; others may be at work beside it."""
-    return [name for name in kernel.tables() if name.startswith(f"{kernel.PREFIX}{pid}_")]
+    return [name for name in kernel.list_tables() if name.startswith(f"{kernel.PREFIX}{pid}_")]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from ackproof.network.requests.rules import Counted
+from ackproof.network.requests.rules import RuleCounts
 from faultbench.bench import Bench
 from faultbench.dud import Dud
 from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, right_behind, says
@@ -75,7 +75,7 @@ REQUEST_DUDS: Final[Mapping[str, Dud]] = {
     "requests that are not let go": Dud(
         "hold_request: {link: follower(t/0) -> controllers, api: AllocateProducerIds}",
         "to pass again",
-        {f"{_REQUESTS}.lift": says(Counted(1, 1))},
+        {f"{_REQUESTS}.lift": says(RuleCounts(1, 1))},
         bites=True,
         stage=let_go_at_last,
     ),

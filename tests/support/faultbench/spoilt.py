@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ackproof.cluster.disks import file_systems
 from ackproof.network.addresses import Address
-from ackproof.network.requests.rules import Side
+from ackproof.network.requests.rules import FrameSide
 
 Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given a call, what is in its place."""
@@ -60,7 +60,7 @@ def of_another_api(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_the_other_side(real: Callable[..., Any]) -> Callable[..., Any]:
     """A rule for the responses in place of the requests."""
-    return lambda links, rule: real(links, replace(rule, side=Side.RESPONSE))
+    return lambda links, rule: real(links, replace(rule, side=FrameSide.RESPONSE))
 
 
 def of_any_partition(real: Callable[..., Any]) -> Callable[..., Any]:

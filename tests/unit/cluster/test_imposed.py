@@ -9,8 +9,8 @@ import pytest
 
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import Cut, Link
-from ackproof.network.meshes import ProxiedMesh, Wiring
-from ackproof.network.toxiproxy import Way
+from ackproof.network.meshes import MeshWiring, ProxyMesh
+from ackproof.network.toxiproxy import ProxyRoute
 
 LINK = Link(2, 1)
 
@@ -30,9 +30,9 @@ class Api:
 
 def test_a_cut_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
-    way = Way("2-1", Address("127.0.0.1", 1), Address("127.0.0.1", 2))
+    way = ProxyRoute("2-1", Address("127.0.0.1", 1), Address("127.0.0.1", 2))
     server = cast(Any, SimpleNamespace(api=api))
-    mesh = ProxiedMesh(Wiring(server, {LINK: (way,)}, cast(Any, None), "t"))
+    mesh = ProxyMesh(MeshWiring(server, {LINK: (way,)}, cast(Any, None), "t"))
     monkeypatch.setattr(mesh, "_rules", lambda link: None)
     assert mesh.imposed(LINK) == ()
     mesh.impose("fault-1", LINK, Cut())

@@ -13,7 +13,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults import injection as aim
-from ackproof.faults.injection import holders
+from ackproof.faults.injection import find_holders
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 1)
@@ -54,7 +54,7 @@ class Cluster:
 def _hit(
     role: Role, order: tuple[int, ...] = (7, 4, 6, 5), cluster: Cluster | None = None
 ) -> tuple[int, ...]:
-    return holders(cast(Any, cluster or Cluster()), role, order, threading.Event())
+    return find_holders(cast(Any, cluster or Cluster()), role, order, threading.Event())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from ackproof.base.errors import AckproofError
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.injection import maker_of
+from ackproof.faults.injection import find_factory
 from ackproof.faults.life import Stage
 from ackproof.faults.processes import KillInjection
 from ackproof.faults.registry import fault_kinds
@@ -21,7 +21,7 @@ LIFE = [EventKind.FAULT_ASKED, EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED
 
 
 def test_every_kind_of_fault_has_an_injection() -> None:
-    without = {name for name, kind in fault_kinds().items() if maker_of(kind) is None}
+    without = {name for name, kind in fault_kinds().items() if find_factory(kind) is None}
     assert without == {"storm"}  # the driver itself lets its faults begin
 
 

@@ -16,7 +16,7 @@ from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults import injection
-from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.faults.injection import Aim, FaultContext, make_injection
 from ackproof.faults.planned import views
 from ackproof.faults.planned.decommission import Decommission, DecommissionInjection
 from ackproof.faults.planned.partitions import ElectPreferred, ElectUnclean
@@ -76,7 +76,7 @@ def _state(leader: int, epoch: int, isr: tuple[int, ...], replicas: tuple[int, .
 
 
 def _election(cluster: Cluster, kind: type[ElectPreferred | ElectUnclean]) -> Any:
-    return injection_of(kind(number=1, trigger=At(0.0), partition=PLACE), Aim(), _context(cluster))
+    return make_injection(kind(number=1, trigger=At(0.0), partition=PLACE), Aim(), _context(cluster))
 
 
 SECOND_LEADS, NOBODY_LEADS = _state(2, 4, (1, 2, 3)), _state(-1, 4, (3,))

@@ -28,7 +28,7 @@ from ackproof.faults.disks import log_files
 from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
-from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.faults.injection import Aim, FaultContext, make_injection
 from ackproof.network.wire import kafka_python
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
@@ -88,7 +88,7 @@ def _done(node: Node, kind: type[FaultSpec], cluster: Cluster | None = None, **b
     fault = kind(number=1, trigger=At(0.0), target=Role(RoleKind.LEADER, *PLACE), **body)  # type: ignore[arg-type]
     case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": None}))
     context = FaultContext(cast(Any, cluster or Cluster(node)), threading.Event(), cast(Any, case))
-    return injection_of(fault, Aim({fault.targets[0]: cast(Any, (node,))}), context)
+    return make_injection(fault, Aim({fault.targets[0]: cast(Any, (node,))}), context)
 
 
 def _segment(node: Node, base: int) -> Path:

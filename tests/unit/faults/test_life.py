@@ -11,7 +11,7 @@ from ackproof.experiment.triggers import After, At, Condition, Trigger, When
 from ackproof.faults.life import (
     Life,
     Lives,
-    Load,
+    LoadPhase,
     Moment,
     Stage,
     Step,
@@ -22,7 +22,7 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.processes import Pause, Restart
-from ackproof.faults.storm import Dish, Storm
+from ackproof.faults.storm import MenuEntry, Storm
 from ackproof.rundir.timeline import EventKind
 
 S = 1_000_000_000
@@ -38,7 +38,7 @@ def lives(*all_: Life) -> Lives:
     return {life.number: life for life in all_}
 
 
-def at(seconds: float, load: Load = Load.RUNS) -> Moment:
+def at(seconds: float, load: LoadPhase = LoadPhase.RUNS) -> Moment:
     return Moment(int(seconds * S), 0, load)
 
 
@@ -97,8 +97,8 @@ def test_the_holding_time_counts_from_the_confirmation() -> None:
     held = bitten(pause())
     assert not held.to_heal(at(3.9))
     assert held.to_heal(at(4))
-    assert held.to_heal(at(2, Load.OVER))
-    assert not bitten(pause(hold=None)).to_heal(at(1000, Load.ENDS))
+    assert held.to_heal(at(2, LoadPhase.OVER))
+    assert not bitten(pause(hold=None)).to_heal(at(1000, LoadPhase.ENDS))
     bounce = Life(Restart(number=1, trigger=At(0.0), target=BROKER))
     assert bitten(bounce).to_heal(at(2))
 
@@ -121,7 +121,7 @@ STATE = When(Condition.parse("acked >= 10"))
             at(5),
             "acked >= 10 had not come: when acked >= 10, at 5s at the latest",
         ),
-        (At(1.0), None, at(0.9, Load.ENDS), None),
+        (At(1.0), None, at(0.9, LoadPhase.ENDS), None),
     ],
 )
 def test_when_a_fault_begins(trigger: Trigger, seen: int | None, moment: Moment, words: str | None) -> None:
@@ -144,15 +144,15 @@ def test_what_never_begins() -> None:
     never = pause(trigger=STATE)
     assert due(never, lives(never), at(9), unknown) is None
     with pytest.raises(AckproofError, match="its trigger never fired: when acked >= 10"):
-        due(never, lives(never), at(9, Load.ENDS), unknown)
+        due(never, lives(never), at(9, LoadPhase.ENDS), unknown)
     second = pause(2, After(1))
     with pytest.raises(AckproofError, match="fault 1, after which it was to come, failed"):
         due(second, lives(pause().failed("").life, second), at(9), unknown)
     with pytest.raises(AckproofError, match="its trigger never fired: 0s after fault 1 is confirmed"):
-        due(second, lives(never, second), at(9, Load.ENDS), unknown)
+        due(second, lives(never, second), at(9, LoadPhase.ENDS), unknown)
     drawn = pause(1001, After(1))
     with pytest.raises(AckproofError, match="the load was over before its time came"):
-        due(drawn, lives(asked(pause()), drawn), at(9, Load.OVER), unknown)
+        due(drawn, lives(asked(pause()), drawn), at(9, LoadPhase.OVER), unknown)
 
 
 def test_what_the_load_waits_for() -> None:
@@ -169,7 +169,7 @@ def test_what_the_load_waits_for() -> None:
     assert not pending(lives(pause().failed("").life, pause(2, After(1))))
 
 
-STORM = Storm(number=1, trigger=At(0.0), menu={"pause": Dish(weight=1)}, count=3)
+STORM = Storm(number=1, trigger=At(0.0), menu={"pause": MenuEntry(weight=1)}, count=3)
 
 
 def ended(life: Life) -> Life:
@@ -253,7 +253,7 @@ def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     assert held_for_partner(first, pair(first, both), at(7.9))
     assert not held_for_partner(first, pair(first, both), at(8)), "both lasted as long as the second is held"
     assert not held_for_partner(first, pair(first, asked(SECOND).failed("nothing").life), at(2.5))
-    assert not held_for_partner(first, pair(first, SECOND), at(3, Load.OVER))
+    assert not held_for_partner(first, pair(first, SECOND), at(3, LoadPhase.OVER))
     assert not held_for_partner(both, pair(first, both), at(7)), "the second waits for nobody"
     assert not held_for_partner(bitten(pause(1)), lives(bitten(pause(1)), pause(2, After(1, 1.0))), at(3))
     restart = Life(Restart(number=1002, trigger=After(1001, 0.3), target=BROKER))

@@ -10,8 +10,8 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.links import injection as links
-from ackproof.faults.links.shaped import ROUNDS, Thin, ThrottleFault
-from ackproof.faults.links.spec import Look
+from ackproof.faults.links.shaped import ROUNDS, ThrottleFault, ThrottleWitness
+from ackproof.faults.links.spec import LinkObservation
 from ackproof.network.mesh import (
     Cut,
     Link,
@@ -227,13 +227,13 @@ def test_a_busy_machine_does_not_pass_for_lost_packets(
 def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rate: str) -> None:
     fault = spec_of("throttle", link=LINK, rate=rate)
     assert isinstance(fault, ThrottleFault)
-    witness, before = fault.witness(), Look(True, 0.01, "")
-    assert isinstance(witness, Thin)
+    witness, before = fault.witness(), LinkObservation(True, 0.01, "")
+    assert isinstance(witness, ThrottleWitness)
     size, asks = witness.volume()
     nominal = size * asks / fault.rate
     assert 0.5 <= nominal <= 1.5
-    assert witness.bit(before, Look(True, nominal, ""))
-    assert not witness.bit(before, Look(True, 0.4, ""))
+    assert witness.bit(before, LinkObservation(True, nominal, ""))
+    assert not witness.bit(before, LinkObservation(True, 0.4, ""))
 
 
 def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.faults.script.stage import notable
+from ackproof.faults.script.stage import find_unexpected_decisions
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered
 from ackproof.rundir.partition import TopicPartition
 
@@ -14,13 +14,18 @@ def changed(node: int, fenced: bool) -> BrokerChanged:
 
 
 def test_who_was_fenced_when_it_stopped_is_fenced_again_when_its_session_ends() -> None:
-    assert list(notable([changed(2, True)], PLACE, [2])) == []
-    assert list(notable([changed(2, True)], PLACE, [3])) == [("broker", 2, "broker 2 was fenced")]
+    assert list(find_unexpected_decisions([changed(2, True)], PLACE, [2])) == []
+    assert list(find_unexpected_decisions([changed(2, True)], PLACE, [3])) == [
+        ("broker", 2, "broker 2 was fenced")
+    ]
 
 
 def test_who_has_come_back_can_be_fenced() -> None:
     back = BrokerRegistered(
         offset=1, epoch=1, timestamp_ms=1, node=2, broker_epoch=9, incarnation="x", fenced=True
     )
-    said = [what for _, _, what in notable([back, changed(2, False), changed(2, True)], PLACE, [2])]
+    said = [
+        what
+        for _, _, what in find_unexpected_decisions([back, changed(2, False), changed(2, True)], PLACE, [2])
+    ]
     assert said == ["broker 2 registered", "broker 2 was unfenced", "broker 2 was fenced"]

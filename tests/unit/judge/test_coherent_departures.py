@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.faults.clients import KillClient, Whom
+from ackproof.faults.clients import ClientSelector, KillClient
 from ackproof.judge.coherence import departures, disks, reader_epochs
 from ackproof.judge.facts import Facts
 from ackproof.judge.written import not_as_written
@@ -80,7 +80,9 @@ def test_a_client_ends_once_and_leaves_what_such_an_end_leaves(
 
 
 def _killing(facts: Facts, did: str, ended_s: float, *, failed: bool = False) -> Facts:
-    fault = KillClient(number=1, trigger=facts.case.faults[0].trigger, client=Whom.parse("producer(0)"))
+    fault = KillClient(
+        number=1, trigger=facts.case.faults[0].trigger, client=ClientSelector.parse("producer(0)")
+    )
     experiment = facts.case.experiment.model_copy(update={"faults": (fault,)})
     says = FaultFailed(reason="x") if failed else FaultConfirmed(did=did, witness="/proc")
     facts = _course(

@@ -57,8 +57,8 @@ def test_what_needs_a_queue_is_no_rule(told: list[str]) -> None:
 
 
 def test_a_table_is_that_of_a_living_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = kernel.table_of("20261121T1-x")
+    mine = kernel.table_name("20261121T1-x")
     dead = mine.replace(str(os.getpid()), str(2**22 + 5))
-    monkeypatch.setattr(kernel, "tables", lambda: [mine, dead, "ackproof_somebody"])
-    assert kernel.left_behind() == [dead]
+    monkeypatch.setattr(kernel, "list_tables", lambda: [mine, dead, "ackproof_somebody"])
+    assert kernel.find_orphaned_tables() == [dead]
     assert mine.endswith("_20261121T1_x")

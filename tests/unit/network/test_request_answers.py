@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ackproof.network.requests.contents import ANSWERABLE, ERRORS, answers, error_of
+from ackproof.network.requests.contents import ANSWERABLE, ERRORS, error_bodies, read_error
 from ackproof.network.wire import kafka_python, message
 
 CODE = ERRORS["NOT_CONTROLLER"]
@@ -14,9 +14,9 @@ CODE = ERRORS["NOT_CONTROLLER"]
 
 @pytest.mark.parametrize("api", ANSWERABLE)
 def test_what_is_made_is_what_is_read(api: str) -> None:
-    for version, body in answers(api, CODE).items():
+    for version, body in error_bodies(api, CODE).items():
         frame = struct.pack(">ii", 4 + len(body), 5) + body
-        assert error_of(api, version, frame) == CODE
+        assert read_error(api, version, frame) == CODE
         try:
             kind = message(f"{api}Response")
         except FileNotFoundError:

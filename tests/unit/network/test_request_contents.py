@@ -10,8 +10,8 @@ import pytest
 
 from ackproof.experiment.links import APIS
 from ackproof.network.requests import contents
-from ackproof.network.requests.contents import ERRORS, NAMING, Undecodable
-from ackproof.network.requests.rules import Kind, Side
+from ackproof.network.requests.contents import ERRORS, NAMING, UndecodableFrame
+from ackproof.network.requests.rules import FrameSide, RuleKind
 from ackproof.network.wire import message
 from request_ground import Ground
 
@@ -76,31 +76,31 @@ def versions(*but: str) -> list[Any]:
 @pytest.mark.parametrize(("api", "version"), versions())
 def test_the_partitions_of_a_request(api: str, version: int) -> None:
     frame = framed(rows(api, version, "Request"))
-    topics = {topic for topic, _ in contents.places(APIS[api].key, version, memoryview(frame))}
+    topics = {topic for topic, _ in contents.read_partitions(APIS[api].key, version, memoryview(frame))}
     assert topics <= {"orders", f"{ID.int:032x}"} and len(topics) == 1
-    assert {at for _, at in contents.places(APIS[api].key, version, memoryview(frame))} == {3, 4}
+    assert {at for _, at in contents.read_partitions(APIS[api].key, version, memoryview(frame))} == {3, 4}
 
 
 @pytest.mark.parametrize(("api", "version"), versions("Fetch", "AlterPartition"))
 def test_an_answer_made_from_the_request_has_the_error(api: str, version: int) -> None:
     frame = memoryview(framed(rows(api, version, "Request"), correlation=9))
-    made = contents.answer(APIS[api].key, version, frame, CODE)
+    made = contents.make_error_response(APIS[api].key, version, frame, CODE)
     assert made[4:8] == (9).to_bytes(4, "big")
-    assert contents.error_of(api, version, made) == CODE
+    assert contents.read_error(api, version, made) == CODE
 
 
 @pytest.mark.parametrize(("api", "version"), versions("Fetch", "AlterPartition"))
 def test_one_partition_of_a_response_is_stamped(api: str, version: int) -> None:
     frame = framed(rows(api, version, "Response"))
-    stamped = contents.stamped(APIS[api].key, version, memoryview(frame), CODE, lambda place: place[1] == 4)
+    stamped = contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: place[1] == 4)
     read = message(f"{api}Response").decode(stamped[4:], version=version, header=True)
     errors = {
         named.number: contents._one_of(named.row, version, contents._ERRORS)
         for named in contents._rows(read, version)
     }
     assert errors == {3: 0, 4: CODE}
-    with pytest.raises(Undecodable):
-        contents.stamped(APIS[api].key, version, memoryview(frame), CODE, lambda place: False)
+    with pytest.raises(UndecodableFrame):
+        contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: False)
 
 
 def test_of_a_session_later_requests_name_what_has_changed() -> None:
@@ -127,20 +127,20 @@ def test_of_a_session_later_requests_name_what_has_changed() -> None:
         assert places is not None
         return {number for _, number in places}
 
-    assert contents.fetched(17, fetch(4, 1), None) is None
-    full = contents.fetched(17, fetch(0, 1, 2), None)
+    assert contents.read_fetched_partitions(17, fetch(4, 1), None) is None
+    full = contents.read_fetched_partitions(17, fetch(0, 1, 2), None)
     assert numbers(full) == {1, 2}
-    same = contents.fetched(17, fetch(1), full)
+    same = contents.read_fetched_partitions(17, fetch(1), full)
     assert same == full
-    assert numbers(contents.fetched(17, fetch(2, 5, forgotten=[1]), same)) == {2, 5}
+    assert numbers(contents.read_fetched_partitions(17, fetch(2, 5, forgotten=[1]), same)) == {2, 5}
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\x04\0\0\0\x01", bytes(40)])
 def test_what_cannot_be_read_is_told(frame: bytes) -> None:
-    with pytest.raises(Undecodable):
-        contents.stamped(APIS["Produce"].key, 9, memoryview(frame), CODE, None)
-    with pytest.raises(Undecodable):
-        contents.places(APIS["BrokerHeartbeat"].key, 0, memoryview(frame))
+    with pytest.raises(UndecodableFrame):
+        contents.put_error(APIS["Produce"].key, 9, memoryview(frame), CODE, None)
+    with pytest.raises(UndecodableFrame):
+        contents.read_partitions(APIS["BrokerHeartbeat"].key, 0, memoryview(frame))
 
 
 @pytest.fixture
@@ -161,11 +161,11 @@ def fetch(correlation: int, epoch: int, *partitions: int) -> bytes:
 
 def test_only_requests_of_a_partition_are_held_through_their_session(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.HOLD, api=1, places=[["orders", 2]])
+    ground.lay(RuleKind.HOLD, api=1, places=[["orders", 2]])
     client.sendall(fetch(1, 4))
     told = ground.came(client)
     assert ground.came(node) == b""
-    assert contents.error_of("Fetch", 12, told) == ERRORS["FETCH_SESSION_ID_NOT_FOUND"]
+    assert contents.read_error("Fetch", 12, told) == ERRORS["FETCH_SESSION_ID_NOT_FOUND"]
     client.sendall(fetch(2, 0, 1))
     assert ground.came(node) == fetch(2, 0, 1)
     client.sendall(fetch(3, 1, 2))
@@ -181,18 +181,20 @@ def test_only_requests_of_a_partition_are_held_through_their_session(ground: Gro
 
 def test_the_response_to_a_request_of_a_partition_is_stamped(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.ANSWER, Side.RESPONSE, api=APIS["ListOffsets"].key, places=[["orders", -1]], code=CODE)
+    ground.lay(
+        RuleKind.ANSWER, FrameSide.RESPONSE, api=APIS["ListOffsets"].key, places=[["orders", -1]], code=CODE
+    )
     frame = framed(rows("ListOffsets", 6, "Request"), 8)
     client.sendall(frame)
     assert ground.came(node) == frame
     node.sendall(framed(rows("ListOffsets", 6, "Response"), 8))
-    assert contents.error_of("ListOffsets", 6, ground.came(client)) == CODE
+    assert contents.read_error("ListOffsets", 6, ground.came(client)) == CODE
     assert ground.relay.rules()["r"].counted.hit == 1
 
 
 def test_what_a_rule_cannot_read_passes_and_is_told_of_the_rule(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.LOSE, api=1, places=[["orders", 2]])
+    ground.lay(RuleKind.LOSE, api=1, places=[["orders", 2]])
     frame = fetch(1, 0, 2)
     spoilt = frame[:23] + b"\xff" * (len(frame) - 23)
     client.sendall(spoilt)

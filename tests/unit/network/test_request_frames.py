@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from ackproof.experiment.links import APIS
 from ackproof.network.requests.frames import (
     PROBE,
-    Fate,
+    FrameFate,
+    FrameStream,
     RequestHead,
     ResponseHead,
-    Stream,
-    request_head,
-    response_head,
+    read_request_head,
+    read_response_head,
 )
-from ackproof.network.requests.questions import question
+from ackproof.network.requests.questions import make_question
 from ackproof.network.wire import message
 
 FETCH = 1
@@ -41,24 +41,24 @@ def produce(correlation: int, acks: int, rest: bytes = b"", transaction: bytes |
 class Taken:
     """A stream whose frames are written down; `fates` by their place, else all pass."""
 
-    def __init__(self, fates: dict[int, Fate] | None = None) -> None:
+    def __init__(self, fates: dict[int, FrameFate] | None = None) -> None:
         self.whole: list[bytes] = []
         self.heads: list[RequestHead] = []
         self.out = bytearray()
 
         self.fates = fates or {}
-        self.stream = Stream(request_head, self.decide, self.forward)
+        self.stream = FrameStream(read_request_head, self.decide, self.forward)
         self.looks = 0
 
-    def decide(self, head: RequestHead, frame: memoryview | None) -> Fate | bytes:
+    def decide(self, head: RequestHead, frame: memoryview | None) -> FrameFate | bytes:
         if frame is not None:
             self.whole.append(bytes(frame))
             return 2 * bytes(frame)
         if self.looks and len(self.whole) < self.looks:
-            return Fate.LOOK  # asked again: it is not whole yet
+            return FrameFate.LOOK  # asked again: it is not whole yet
         self.heads.append(head)
-        fate = self.fates.get(len(self.heads) - 1, Fate.PASS)
-        self.looks += fate is Fate.LOOK
+        fate = self.fates.get(len(self.heads) - 1, FrameFate.PASS)
+        self.looks += fate is FrameFate.LOOK
         return fate
 
     def forward(self, data: memoryview) -> None:
@@ -112,20 +112,21 @@ def test_every_frame_is_seen_and_nothing_is_touched(frames: list[bytes], data: s
 def test_what_is_done_to_one_frame_leaves_the_others(frames: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frames)
     fates = {
-        place: data.draw(st.sampled_from([Fate.PASS, Fate.DROP, Fate.LOOK])) for place in range(len(frames))
+        place: data.draw(st.sampled_from([FrameFate.PASS, FrameFate.DROP, FrameFate.LOOK]))
+        for place in range(len(frames))
     }
     taken = Taken(fates)
     taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
-    times = {Fate.PASS: 1, Fate.DROP: 0, Fate.LOOK: 2}
+    times = {FrameFate.PASS: 1, FrameFate.DROP: 0, FrameFate.LOOK: 2}
     assert bytes(taken.out) == b"".join(times[fates[at]] * one for at, one in enumerate(frames))
-    assert taken.whole == [one for at, one in enumerate(frames) if fates[at] is Fate.LOOK]
+    assert taken.whole == [one for at, one in enumerate(frames) if fates[at] is FrameFate.LOOK]
 
 
 @SLOWLY
 @given(frames=FRAMES.filter(bool), data=st.data())
 def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject) -> None:
     stream, place = b"".join(frames), data.draw(st.integers(0, len(frames) - 1))
-    taken = Taken({place: Fate.STOP})
+    taken = Taken({place: FrameFate.STOP})
     taken.stream.feed(memoryview(stream))
     before = b"".join(frames[:place])
     assert bytes(taken.out) == before and taken.stream.stopped
@@ -134,7 +135,7 @@ def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject)
 
 
 def test_behind_silence_nothing_comes() -> None:
-    taken = Taken({1: Fate.SILENCE})
+    taken = Taken({1: FrameFate.SILENCE})
     frames = [request(FETCH, number) for number in range(3)]
     taken.feed(b"".join(frames), [5, 40])
     assert bytes(taken.out) == frames[0]
@@ -161,20 +162,20 @@ def test_acks_are_read_in_every_version(version: int, acks: int, transaction: st
     made = kind(version=version, transactional_id=transaction, acks=acks, timeout_ms=1, topic_data=[])
     made.with_header(correlation_id=5, client_id="someone")
     frame = bytes(made.encode(header=True, framed=True))
-    head = request_head(memoryview(frame))
+    head = read_request_head(memoryview(frame))
     assert head is not None and head.answered is (acks != 0) and head.version == version
 
 
 def test_a_response_is_its_correlation_id() -> None:
     frame = memoryview(struct.pack(">ii", 8, 77) + b"body")
-    assert response_head(frame[:7]) is None
-    assert response_head(frame) == ResponseHead(12, 77)
+    assert read_response_head(frame[:7]) is None
+    assert read_response_head(frame) == ResponseHead(12, 77)
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_question_is_a_probe_of_its_api(api: str) -> None:
-    frame = question(api)
-    head = request_head(memoryview(frame))
+    frame = make_question(api)
+    head = read_request_head(memoryview(frame))
     assert head is not None and head.probe and head.answered
     assert (head.api, head.size) == (APIS[api].key, len(frame))
 

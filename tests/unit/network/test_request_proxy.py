@@ -17,8 +17,8 @@ from ackproof.base.wait import wait_until
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
 from ackproof.network.requests.links import RequestProxy
-from ackproof.network.requests.rules import Kind, Rule, Side
-from ackproof.network.toxiproxy import Way
+from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
+from ackproof.network.toxiproxy import ProxyRoute
 
 
 def free() -> Address:
@@ -46,10 +46,10 @@ def test_another_takes_its_place_without_its_rules(proxy: RequestProxy, tmp_path
         told.append(why)
         heard.set()
 
-    way = Way("w", free(), free())
+    way = ProxyRoute("w", free(), free())
     proxy.add([way])
     proxy.keep(hear)
-    proxy.lay(Rule("r", Kind.HOLD, Side.REQUEST, 1, ("w",)))
+    proxy.lay(Rule("r", RuleKind.HOLD, FrameSide.REQUEST, 1, ("w",)))
     assert proxy.held() == {"r": {"w": 0}}
     (first,) = pids(tmp_path)
     os.kill(first, signal.SIGKILL)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackproof.network.requests.frames import PROBE
-from ackproof.network.requests.relay import Refused
-from ackproof.network.requests.rules import Kind, Rule, Side
+from ackproof.network.requests.relay import OrderRefused
+from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
 from request_ground import HEARTBEAT, METADATA, Ground, request, response
 
 
@@ -51,7 +51,7 @@ def test_a_large_frame_passes_one_who_is_slow_to_read(ground: Ground) -> None:
 def test_held_requests_wait_and_go_on_in_order(ground: Ground) -> None:
     client, node = ground.connect()
     other, others_node = ground.connect()
-    ground.lay(Kind.HOLD)
+    ground.lay(RuleKind.HOLD)
     frames = [request(METADATA, 1), request(HEARTBEAT, 2), request(METADATA, 3)]
     client.sendall(b"".join(frames))
     other.sendall(request(METADATA, 9))
@@ -66,7 +66,7 @@ def test_held_requests_wait_and_go_on_in_order(ground: Ground) -> None:
 
 def test_one_is_released_and_the_next_is_held(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.HOLD)
+    ground.lay(RuleKind.HOLD)
     assert ground.relay.release("r", ["w"]) == 0
     client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2))
     assert ground.came(node) == b""
@@ -82,7 +82,7 @@ def test_one_is_released_and_the_next_is_held(ground: Ground) -> None:
 def test_what_was_held_for_one_who_hung_up_is_never_released(ground: Ground) -> None:
     client, node = ground.connect()
     other, others_node = ground.connect()
-    ground.lay(Kind.HOLD)
+    ground.lay(RuleKind.HOLD)
     client.sendall(request(HEARTBEAT, 1))
     ground.turn()
     other.sendall(request(HEARTBEAT, 2))
@@ -94,13 +94,13 @@ def test_what_was_held_for_one_who_hung_up_is_never_released(ground: Ground) -> 
     with contextlib.suppress(ConnectionResetError):
         assert ground.came(node) == b"closed"
     assert ground.relay.release("r", ["w"]) == 0
-    with pytest.raises(Refused, match="no rule x"):
+    with pytest.raises(OrderRefused, match="no rule x"):
         ground.relay.release("x", ["w"])
 
 
 def test_held_responses_wait(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.HOLD, Side.RESPONSE)
+    ground.lay(RuleKind.HOLD, FrameSide.RESPONSE)
     client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
     assert ground.came(node)
     node.sendall(response(1) + response(2))
@@ -111,7 +111,7 @@ def test_held_responses_wait(ground: Ground) -> None:
 
 def test_a_lost_request_silences_its_connection_until_it_is_lifted(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.LOSE)
+    ground.lay(RuleKind.LOSE)
     client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2) + request(METADATA, 3))
     assert ground.came(node) == request(METADATA, 1)
     node.sendall(response(1))
@@ -122,7 +122,7 @@ def test_a_lost_request_silences_its_connection_until_it_is_lifted(ground: Groun
 
 def test_a_lost_response_was_asked_for_all_the_same(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.LOSE, Side.RESPONSE, times=1)
+    ground.lay(RuleKind.LOSE, FrameSide.RESPONSE, times=1)
     client.sendall(request(HEARTBEAT, 1) + request(METADATA, 2))
     assert ground.came(node) == request(HEARTBEAT, 1) + request(METADATA, 2)
     node.sendall(response(1) + response(2))
@@ -131,12 +131,12 @@ def test_a_lost_response_was_asked_for_all_the_same(ground: Ground) -> None:
     assert ground.came(node) == b"closed"
 
 
-@pytest.mark.parametrize("side", Side)
-def test_closed_in_its_place(ground: Ground, side: Side) -> None:
+@pytest.mark.parametrize("side", FrameSide)
+def test_closed_in_its_place(ground: Ground, side: FrameSide) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.CLOSE, side)
+    ground.lay(RuleKind.CLOSE, side)
     client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
-    if side is Side.RESPONSE:
+    if side is FrameSide.RESPONSE:
         assert ground.came(node) == request(METADATA, 1) + request(HEARTBEAT, 2)
         node.sendall(response(1) + response(2))
         assert ground.came(client) == response(1) + b"closed"
@@ -147,7 +147,7 @@ def test_closed_in_its_place(ground: Ground, side: Side) -> None:
 
 def test_late_by_its_time_and_no_other(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.LATE, delay=0.3)
+    ground.lay(RuleKind.LATE, delay=0.3)
     began = time.monotonic()
     client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
     assert ground.came(node) == request(METADATA, 1)
@@ -160,7 +160,7 @@ def test_late_by_its_time_and_no_other(ground: Ground) -> None:
 
 def test_what_is_late_comes_when_the_rule_is_lifted(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.LATE, delay=60.0)
+    ground.lay(RuleKind.LATE, delay=60.0)
     client.sendall(request(HEARTBEAT, 2))
     assert ground.came(node) == b""
     ground.relay.lift("r")
@@ -169,7 +169,7 @@ def test_what_is_late_comes_when_the_rule_is_lifted(ground: Ground) -> None:
 
 def test_repeated_with_one_response(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.REPEAT)
+    ground.lay(RuleKind.REPEAT)
     client.sendall(request(HEARTBEAT, 1, size=300_000)[:1000])
     assert ground.came(node) == b""
     client.sendall(request(HEARTBEAT, 1, size=300_000)[1000:] + request(METADATA, 2))
@@ -180,7 +180,7 @@ def test_repeated_with_one_response(ground: Ground) -> None:
 
 def test_repeated_later_behind_what_came_meanwhile(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.REPEAT, delay=0.4)
+    ground.lay(RuleKind.REPEAT, delay=0.4)
     began = time.monotonic()
     client.sendall(request(HEARTBEAT, 1) + request(METADATA, 2))
     assert ground.came(node) == request(HEARTBEAT, 1) + request(METADATA, 2)
@@ -199,7 +199,7 @@ def test_repeated_later_behind_what_came_meanwhile(ground: Ground) -> None:
 
 def test_what_is_to_come_again_does_so_when_the_rule_is_lifted(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.REPEAT, delay=60.0)
+    ground.lay(RuleKind.REPEAT, delay=60.0)
     client.sendall(request(HEARTBEAT, 1))
     assert ground.came(node) == request(HEARTBEAT, 1)
     assert ground.relay.rules()["r"].counted.holding == 0
@@ -214,7 +214,7 @@ def test_what_is_to_come_again_does_so_when_the_rule_is_lifted(ground: Ground) -
     [({"times": 2}, [3, 4, 5]), ({"every": 2}, [1, 3, 5]), ({"every": 2, "times": 1}, [1, 3, 4, 5])],
 )
 def test_only_so_many(ground: Ground, limits: dict[str, int], passed: list[int]) -> None:
-    ground.lay(Kind.CLOSE, **limits)
+    ground.lay(RuleKind.CLOSE, **limits)
     got = []
     for number in range(1, 6):
         client, node = ground.connect()
@@ -225,7 +225,7 @@ def test_only_so_many(ground: Ground, limits: dict[str, int], passed: list[int])
 
 
 def test_a_share_is_drawn(ground: Ground) -> None:
-    ground.lay(Kind.LATE, share=0.3, delay=0.0, seed=7)
+    ground.lay(RuleKind.LATE, share=0.3, delay=0.0, seed=7)
     acting = ground.relay.rules()["r"]
     hits = sum(acting.takes(probe=False) for _ in range(2000))
     assert 500 < hits < 700 and acting.counted.hit == hits
@@ -233,7 +233,7 @@ def test_a_share_is_drawn(ground: Ground) -> None:
 
 def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.HOLD, times=1)
+    ground.lay(RuleKind.HOLD, times=1)
     for number in range(3):
         one, its_node = ground.connect()
         one.sendall(request(HEARTBEAT, number, name=PROBE + b"..."))
@@ -245,7 +245,7 @@ def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
 
 
 def test_those_go_first_that_came_first(ground: Ground) -> None:
-    ground.lay(Kind.HOLD)
+    ground.lay(RuleKind.HOLD)
     lines = [ground.connect() for _ in range(3)]
     for number in (2, 0, 1):
         lines[number][0].sendall(request(HEARTBEAT, number) + request(HEARTBEAT, 10 + number))
@@ -258,7 +258,7 @@ def test_those_go_first_that_came_first(ground: Ground) -> None:
 
 
 def test_they_go_when_so_many_wait_and_no_other_waits(ground: Ground) -> None:
-    ground.lay(Kind.HOLD, until_held=2)
+    ground.lay(RuleKind.HOLD, until_held=2)
     first, its_node = ground.connect()
     second, others_node = ground.connect()
     first.sendall(request(HEARTBEAT, 1))
@@ -275,7 +275,7 @@ def test_they_go_when_so_many_wait_and_no_other_waits(ground: Ground) -> None:
 
 def test_those_behind_overtake_it_and_their_answers_do_not(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.HOLD, overtaken=True, times=1)
+    ground.lay(RuleKind.HOLD, overtaken=True, times=1)
     client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2) + request(METADATA, 3, size=5)[:-3])
     assert ground.came(node) == request(HEARTBEAT, 2) + request(METADATA, 3, size=5)[:-3]
     node.sendall(response(2))
@@ -301,7 +301,7 @@ def test_an_answer_to_nothing_is_told_and_ends_its_connection(ground: Ground) ->
 def test_answered_in_its_turn_and_not_passed_on(ground: Ground) -> None:
     client, node = ground.connect()
     body = bytes(range(9))
-    ground.lay(Kind.ANSWER, answers=[[1, body.hex()]])
+    ground.lay(RuleKind.ANSWER, answers=[[1, body.hex()]])
     client.sendall(
         request(METADATA, 1) + request(HEARTBEAT, 2) + request(METADATA, 3) + request(HEARTBEAT, 4)
     )
@@ -317,7 +317,7 @@ def test_answered_in_its_turn_and_not_passed_on(ground: Ground) -> None:
 
 def test_a_version_without_an_answer_is_passed_on_and_told(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(Kind.ANSWER, answers=[[7, ""]])
+    ground.lay(RuleKind.ANSWER, answers=[[7, ""]])
     client.sendall(request(HEARTBEAT, 2))
     assert ground.came(node) == request(HEARTBEAT, 2)
     assert "nobody knows how" in ground.relay.rules()["r"].counted.trouble
@@ -335,10 +335,10 @@ def test_nobody_behind_is_a_reset(ground: Ground) -> None:
 
 
 def test_what_cannot_be_is_refused(ground: Ground) -> None:
-    ground.lay(Kind.HOLD)
-    with pytest.raises(Refused, match="already"):
-        ground.lay(Kind.LOSE)
-    with pytest.raises(Refused, match="no way x"):
-        ground.relay.lay(Rule("s", Kind.HOLD, Side.REQUEST, 1, ("x",)))
-    with pytest.raises(Refused, match="no rule y"):
+    ground.lay(RuleKind.HOLD)
+    with pytest.raises(OrderRefused, match="already"):
+        ground.lay(RuleKind.LOSE)
+    with pytest.raises(OrderRefused, match="no way x"):
+        ground.relay.lay(Rule("s", RuleKind.HOLD, FrameSide.REQUEST, 1, ("x",)))
+    with pytest.raises(OrderRefused, match="no rule y"):
         ground.relay.lift("y")

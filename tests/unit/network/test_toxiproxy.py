@@ -13,7 +13,7 @@ import pytest
 from ackproof.network import toxiproxy
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
-from ackproof.network.toxiproxy import Toxic, Toxiproxy, Way
+from ackproof.network.toxiproxy import ProxyRoute, Toxic, Toxiproxy
 
 CUT = Toxic("me-timeout-upstream", "timeout", "upstream", {"timeout": 0})
 
@@ -80,7 +80,7 @@ def test_what_was_not_done_is_noticed(server: Server, status: int) -> None:
     with pytest.raises(LinkError):
         api.enable("1-2", enabled=False)
     with pytest.raises(LinkError):
-        api.add([Way("3-1", Address("c", 1), Address("d", 1))])
+        api.add([ProxyRoute("3-1", Address("c", 1), Address("d", 1))])
     server.proxies["1-2"]["toxics"] = [
         {"name": CUT.name, "type": CUT.type, "stream": CUT.stream, "attributes": {"timeout": 0}}
     ]

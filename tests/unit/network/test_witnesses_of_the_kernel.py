@@ -15,8 +15,8 @@ import pytest
 from ackproof.network import meshes, probe
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import CLIENTS, Link
-from ackproof.network.meshes import ProxiedMesh, Wiring
-from ackproof.network.probe import TcpFlow, Traffic, flows, inodes_of
+from ackproof.network.meshes import MeshWiring, ProxyMesh
+from ackproof.network.probe import TcpFlow, Traffic, read_socket_inodes, read_tcp_flows
 
 Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 
@@ -59,16 +59,16 @@ def answering(line: socket.socket) -> None:
 def test_what_comes_back_is_counted(serve: Serve) -> None:
     address = serve(answering)
     with socket.create_connection(address) as line:
-        mine = inodes_of(os.getpid())
+        mine = read_socket_inodes(os.getpid())
 
         def look() -> Traffic:
-            found = [flow for flow in flows() if flow.remote == address and flow.inode in mine]
+            found = [flow for flow in read_tcp_flows() if flow.remote == address and flow.inode in mine]
             return Traffic(0.0, {flow.inode: flow for flow in found})
 
         first = look()
         assert len(first.flows) == 1
         assert look().received_since(first) == 0
-        line.sendall(probe.question(0, 1000))
+        line.sendall(probe.kafka_question(0, 1000))
         assert line.recv(14)
         assert look().received_since(first) == 14
 
@@ -81,43 +81,43 @@ def test_what_closes_during_the_look_is_still_its_process_s(
     sight = SimpleNamespace(
         reaches=lambda _: [Address(*address)], listens=lambda _: [], pid=lambda _: os.getpid()
     )
-    mesh = ProxiedMesh(Wiring(cast(Any, None), {}, cast(Any, sight), "t"))
+    mesh = ProxyMesh(MeshWiring(cast(Any, None), {}, cast(Any, sight), "t"))
     for link, connections in ((Link(CLIENTS, 2), 0), (Link(1, 2), 1)):
         line = socket.create_connection(address)
 
         def closed_behind(line: socket.socket = line) -> list[TcpFlow]:
-            found = flows()
+            found = read_tcp_flows()
             line.close()
             return found
 
-        monkeypatch.setattr(meshes, "flows", closed_behind)
+        monkeypatch.setattr(meshes, "read_tcp_flows", closed_behind)
         assert len(mesh.traffic(link).flows) == connections
 
 
 def test_sockets_of_a_process_that_is_gone() -> None:
-    assert inodes_of(2**22 + 1) == frozenset()
+    assert read_socket_inodes(2**22 + 1) == frozenset()
 
 
 @pytest.mark.parametrize("size", [0, 14, 500, 30_000])
 def test_questions_are_as_large_as_asked(size: int) -> None:
-    assert len(probe.question(0, size)) >= size
+    assert len(probe.kafka_question(0, size)) >= size
     assert len(probe.zookeeper_question(0, size)) >= size
 
 
 def test_a_probe_that_is_answered(serve: Serve) -> None:
-    answer = probe.ask(serve(answering), timeout_s=5, size=2000, asks=7)
+    answer = probe.probe(serve(answering), timeout_s=5, size=2000, asks=7)
     assert (answer.how, answer.answers, answer.passed) == ("answered", 7, True)
 
 
 def test_a_probe_that_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-    assert probe.ask(address, timeout_s=1).how == "refused"
+    assert probe.probe(address, timeout_s=1).how == "refused"
 
 
 def test_a_probe_that_is_not_answered(serve: Serve) -> None:
     held: list[socket.socket] = []
-    answer = probe.ask(serve(held.append), timeout_s=0.2)
+    answer = probe.probe(serve(held.append), timeout_s=0.2)
     assert answer.how == "silent"
     assert 0.15 < answer.seconds < 2
     for line in held:
@@ -129,7 +129,7 @@ def test_a_probe_that_is_closed_upon(serve: Serve) -> None:
         line.recv(1000)
         line.close()
 
-    assert probe.ask(serve(close), timeout_s=2).how in ("closed", "reset")
+    assert probe.probe(serve(close), timeout_s=2).how in ("closed", "reset")
 
 
 def test_a_probe_that_is_reset(serve: Serve) -> None:
@@ -137,11 +137,11 @@ def test_a_probe_that_is_reset(serve: Serve) -> None:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         line.close()
 
-    assert probe.ask(serve(reset), timeout_s=2, size=20_000).how in ("reset", "closed")
+    assert probe.probe(serve(reset), timeout_s=2, size=20_000).how in ("reset", "closed")
 
 
 def test_how_long_an_end_takes(serve: Serve) -> None:
-    seconds = probe.closing(serve(answering), timeout_s=5)
+    seconds = probe.measure_close(serve(answering), timeout_s=5)
     assert seconds is not None
     assert seconds < 2
     held: list[socket.socket] = []
@@ -151,4 +151,4 @@ def test_how_long_an_end_takes(serve: Serve) -> None:
         line.recv(1000)
         line.sendall(struct.pack(">i", 0))
 
-    assert probe.closing(serve(never), timeout_s=0.3) is None
+    assert probe.measure_close(serve(never), timeout_s=0.3) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.faults.clients import FenceProducer, KillClient, PauseClient, Whom
+from ackproof.faults.clients import ClientSelector, FenceProducer, KillClient, PauseClient
 from ackproof.plan import InvalidExperiment, load
 
 HEAD = "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: %d}\nfaults:\n"
@@ -20,13 +20,17 @@ def read(folder: Path, fault: str, *, live: int = 0):  # type: ignore[no-untyped
 
 def test_whom_they_mean() -> None:
     running = ["r0", "p0", "p1", "r1", "p3"]
-    assert Whom.parse("producer(1)").among(running, 0) == ("p1",)
-    assert Whom.parse("producer(2)").among(running, 0) == ()
-    assert Whom.parse("producers").among(running, 5) == ("p0", "p1", "p3")
-    assert [Whom.parse("producer").among(running, draw) for draw in (0, 1, 5)] == [("p0",), ("p1",), ("p3",)]
-    assert Whom.parse("readers").among(["p0"], 3) == ()
+    assert ClientSelector.parse("producer(1)").among(running, 0) == ("p1",)
+    assert ClientSelector.parse("producer(2)").among(running, 0) == ()
+    assert ClientSelector.parse("producers").among(running, 5) == ("p0", "p1", "p3")
+    assert [ClientSelector.parse("producer").among(running, draw) for draw in (0, 1, 5)] == [
+        ("p0",),
+        ("p1",),
+        ("p3",),
+    ]
+    assert ClientSelector.parse("readers").among(["p0"], 3) == ()
     for text in ("producer(1)", "producer", "producers", "reader"):
-        assert str(Whom.parse(text)) == text
+        assert str(ClientSelector.parse(text)) == text
 
 
 def test_they_are_read(tmp_path: Path) -> None:

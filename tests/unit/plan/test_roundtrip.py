@@ -27,7 +27,7 @@ from ackproof.experiment.spec import (
 )
 from ackproof.experiment.triggers import After, At, Condition, Trigger, When
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
-from ackproof.faults.storm import Dish, Storm
+from ackproof.faults.storm import MenuEntry, Storm
 from ackproof.plan import ExperimentSpec, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schema import experiment_schema
@@ -96,7 +96,7 @@ def storms(draw: st.DrawFn, number: int, role: Role, trigger: Trigger) -> Storm:
     low = draw(durations())
     spans = st.integers(0, 60_000_000).map(lambda us: Range(low, round(low + us * 1e-6, 9)))
     dishes = st.builds(
-        Dish,
+        MenuEntry,
         weight=st.integers(1, 9),
         lasting=maybe(spans),
         fields=st.sampled_from([{}, {"target": str(role)}]),

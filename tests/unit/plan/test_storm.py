@@ -14,7 +14,7 @@ from ackproof.experiment.triggers import After
 from ackproof.faults.disks.log_dirs import FullDisk
 from ackproof.faults.processes import Kill, Pause
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.requests.spec import OnLink
+from ackproof.faults.requests.spec import RequestFault
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe
@@ -219,7 +219,7 @@ def test_requests_are_drawn_that_are_sent_all_the_time(tmp_path: Path) -> None:
     )
     faults = [one for seed in range(4) for one in drawn(load(file), seed).faults[1:]]
     assert {one.kind for one in faults} == set(kinds)
-    told = {(str(one.link), one.api) for one in faults if isinstance(one, OnLink)}
+    told = {(str(one.link), one.api) for one in faults if isinstance(one, RequestFault)}
     assert told == {
         ("clients -> leader(orders/0)", "Produce"),
         ("followers(orders/0) -> leader(orders/0)", "Fetch"),

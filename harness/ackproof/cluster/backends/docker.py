@@ -42,9 +42,9 @@ from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.network.addresses import Address, Addresses, Lease, acquire_lease, is_free, node_name
-from ackproof.network.kernel import Spaces, table_of
-from ackproof.network.meshes import KernelMesh, Wiring
-from ackproof.network.requests.links import RequestWiring, SpacesRequestLinks
+from ackproof.network.kernel import Namespaces, table_name
+from ackproof.network.meshes import KernelMesh, MeshWiring
+from ackproof.network.requests.links import NamespaceRequestLinks, RequestWiring
 from ackproof.provision.jvm import SERVER, archive_in_use, configuration, logging_by
 from ackproof.provision.tools import clock_library, exporter_jar, exporter_settings, java_agent
 
@@ -69,7 +69,7 @@ class DockerCluster(OwnCluster):
     """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
 
     _engine: Engine | None = None
-    _requests: SpacesRequestLinks | None = None
+    _requests: NamespaceRequestLinks | None = None
     _laid: _Ground | None = None
     """See `_ground`."""
 
@@ -94,17 +94,17 @@ class DockerCluster(OwnCluster):
         self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
         return addresses
 
-    def _make_requests(self, wiring: RequestWiring) -> SpacesRequestLinks:
-        self._requests = SpacesRequestLinks(wiring, self._spaces, self._ground.gateway)
+    def _make_requests(self, wiring: RequestWiring) -> NamespaceRequestLinks:
+        self._requests = NamespaceRequestLinks(wiring, self._spaces, self._ground.gateway)
         return self._requests
 
-    def _make_mesh(self, wiring: Wiring) -> KernelMesh:
+    def _make_mesh(self, wiring: MeshWiring) -> KernelMesh:
         behind = {} if self._requests is None else {"behind": self._requests.taken}
         return KernelMesh(wiring, self._spaces, self._ground.gateway, **behind)
 
     @cached_property
-    def _spaces(self) -> Spaces:
-        return Spaces(table_of(self._tag.run_id), self._pid)
+    def _spaces(self) -> Namespaces:
+        return Namespaces(table_name(self._tag.run_id), self._pid)
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
         """Lease a block that no other harness has, and that no network left behind has either."""

@@ -17,12 +17,12 @@ from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.links import Flow
 from ackproof.network.addresses import Address, Layout, node_name
-from ackproof.network.kernel import table_of
+from ackproof.network.kernel import table_name
 from ackproof.network.mesh import CLIENTS, Link, LinkError
-from ackproof.network.meshes import ProxiedMesh, Wiring
-from ackproof.network.probe import Speech
-from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWay, RequestWiring
-from ackproof.network.toxiproxy import ProxyServer, Way
+from ackproof.network.meshes import MeshWiring, ProxyMesh
+from ackproof.network.probe import ProbeProtocol
+from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestRoute, RequestWiring
+from ackproof.network.toxiproxy import ProxyRoute, ProxyServer
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import find_nft, locate_toxiproxy, toxiproxy_server
 from ackproof.rundir.timeline import ProxyDied
@@ -81,7 +81,7 @@ class NodesSight:
     def listens(self, link: Link) -> tuple[Address, ...]:
         return _at(self.layout.addresses.node(link.target), self.layout, link)
 
-    def speech(self, link: Link) -> Speech:
+    def speech(self, link: Link) -> ProbeProtocol:
         """ZooKeeper's servers speak another protocol than all other nodes."""
         return metadata_of(self.layout.spec).speech(self.layout, link.target)
 
@@ -94,7 +94,7 @@ class NodesSight:
 
 def wire(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
-) -> Wiring:
+) -> MeshWiring:
     """What the mesh of a cluster is made from: a proxy server, with a way for every link that the needs speak of.
 
     Raises `MissingTool` when there is no Toxiproxy server.
@@ -108,7 +108,7 @@ def wire(
         )
         for link in _wanted(layout, needs)
     }
-    return Wiring(server, ways, NodesSight(layout, nodes_dir, pid), table_of(tag.run_id))
+    return MeshWiring(server, ways, NodesSight(layout, nodes_dir, pid), table_name(tag.run_id))
 
 
 def wire_requests(
@@ -119,7 +119,7 @@ def wire_requests(
     broken = frozenset(_wanted(layout, needs))
     ways = {
         link: tuple(
-            RequestWay(
+            RequestRoute(
                 way._replace(listen=layout.addresses.behind(way.listen)) if link in broken else way,
                 _flows(layout, link, way.upstream.port),
             )
@@ -150,15 +150,17 @@ def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
     return frozenset(flow for flow, there in ends.items() if there)
 
 
-def _ways(layout: Layout, link: Link) -> tuple[Way, ...]:
+def _ways(layout: Layout, link: Link) -> tuple[ProxyRoute, ...]:
     """How a link goes through one proxy."""
     addresses = layout.addresses
     source, target = link
     if source == CLIENTS:
-        return (Way(f"clients-{target}", addresses.for_clients(target), addresses.client(target)),)
+        return (ProxyRoute(f"clients-{target}", addresses.for_clients(target), addresses.client(target)),)
     listen = _at(addresses.link(source, target), layout, link)
     upstream = _at(addresses.node(target), layout, link)
-    return tuple(Way(f"{source}-{target}-{at.port}", at, to) for at, to in zip(listen, upstream, strict=True))
+    return tuple(
+        ProxyRoute(f"{source}-{target}-{at.port}", at, to) for at, to in zip(listen, upstream, strict=True)
+    )
 
 
 def _at(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
@@ -201,11 +203,11 @@ class Paths:
 
     def __init__(
         self,
-        make_mesh: Callable[[Wiring], ProxiedMesh],
+        make_mesh: Callable[[MeshWiring], ProxyMesh],
         make_requests: Callable[[RequestWiring], RequestLinks],
         on_event: OnNodeEvent,
     ) -> None:
-        self.mesh: ProxiedMesh | None = None
+        self.mesh: ProxyMesh | None = None
         self.requests: RequestLinks | None = None
         self._make_mesh = make_mesh
         self._make_requests = make_requests

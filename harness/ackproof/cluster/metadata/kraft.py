@@ -15,7 +15,7 @@ from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, comm
 from ackproof.cluster.protocol import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
-from ackproof.network.probe import KAFKA, Speech
+from ackproof.network.probe import KAFKA, ProbeProtocol
 from ackproof.network.wire import KRAFT, Connection, WireError
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
@@ -90,7 +90,7 @@ class Kraft:
             found.append(layout.addresses.controller_port)
         return tuple(found)
 
-    def speech(self, layout: Layout, node_id: int) -> Speech:
+    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
         del layout, node_id
         return KAFKA
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from ackproof.cluster.protocol import PartitionState
 from ackproof.network.addresses import Address, Layout
 from ackproof.network.mesh import Link
-from ackproof.network.probe import Speech
+from ackproof.network.probe import ProbeProtocol
 from ackproof.network.wire import Access, Connection
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
@@ -68,7 +68,7 @@ class Metadata(Protocol):
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
         """The ports of another node to which a node connects, the most used first; empty for no such link."""
 
-    def speech(self, layout: Layout, node_id: int) -> Speech:
+    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
         """What a node answers that is asked whether it is there."""
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:

@@ -26,7 +26,7 @@ from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.protocol import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
-from ackproof.network.probe import KAFKA, ZOOKEEPER, Speech
+from ackproof.network.probe import KAFKA, ZOOKEEPER, ProbeProtocol
 from ackproof.network.wire import ZOOKEEPER as DIALECT
 from ackproof.network.wire import Connection, Unreachable, WireError
 from ackproof.provision.jvm import SERVER
@@ -87,7 +87,7 @@ class ZooKeeperMode:
         addresses = layout.addresses
         return (addresses.internal_port if layout.is_broker(target) else addresses.controller_port,)
 
-    def speech(self, layout: Layout, node_id: int) -> Speech:
+    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
         return KAFKA if layout.is_broker(node_id) else ZOOKEEPER
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> ZooKeeper:

@@ -177,7 +177,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._emptied: dict[int, int] = {}
-        self._copied: dict[int, Counted] = {}
+        self._copied: dict[int, FolderContents] = {}
 
     def inject(self) -> str:
         if self._restore == "live":
@@ -209,7 +209,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     def _copy(self, node: LocalNode) -> None:
         for folder, copy in node.disk.copies.items():
             copy_folder(folder, copy)
-        self._copied[node.id] = counted(node.disk.copies.values())
+        self._copied[node.id] = count_contents(node.disk.copies.values())
 
     def confirm(self) -> str:
         """Its process is gone and its folders hold nothing."""
@@ -230,7 +230,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         """What the copy has. Raises `FaultNotConfirmed` where it has no log, or it is no copy."""
         if self._restore == "nothing":
             return ""
-        there = counted(node.disk.copies.values())
+        there = count_contents(node.disk.copies.values())
         if not there.segments or there != self._copied.get(node.id):
             raise self.unseen(f"there is no whole copy of {node.name}'s disk")
         return f", its copy has {there}"
@@ -244,14 +244,14 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         for folder, copy in node.disk.copies.items():
             empty_folder(folder)  # it may have run again meanwhile
             copy_folder(copy, folder)
-        there, copied = counted(node.disk.folders), self._copied.pop(node.id)
+        there, copied = count_contents(node.disk.folders), self._copied.pop(node.id)
         if there != copied:
             raise self.unseen(f"{node.name}'s disk has {there}, and its copy {copied}")
         node.disk.remove_copies()
         return f"put the copy of {node.name}'s disk back: {there}"
 
 
-class Counted(NamedTuple):
+class FolderContents(NamedTuple):
     """What lies in some folders."""
 
     segments: int
@@ -261,10 +261,10 @@ class Counted(NamedTuple):
         return f"{self.segments} segments, {self.bytes} bytes"
 
 
-def counted(folders: Iterable[Path]) -> Counted:
+def count_contents(folders: Iterable[Path]) -> FolderContents:
     """The logs in these, and the size of all files."""
     sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
-    return Counted(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
+    return FolderContents(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
 
 
 def copy_folder(source: Path, target: Path) -> None:

@@ -143,7 +143,7 @@ class FailLogDir(LogDirFault):
 LogDirT = TypeVar("LogDirT", bound=LogDirFault)
 
 
-class _Logged:
+class _LogWatch:
     """The lines that a node logs from now on."""
 
     def __init__(self, node: LocalNode) -> None:
@@ -164,7 +164,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
     def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._dirs: dict[int, Path] = {}
-        self._logged: dict[int, _Logged] = {}
+        self._logged: dict[int, _LogWatch] = {}
 
     def _choose(self) -> Mapping[int, Path]:
         """The log dir of each node, and an ear at its log. Its end is expected from now on."""
@@ -172,7 +172,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         for node in self.nodes:
-            self._logged[node.id] = _Logged(node)
+            self._logged[node.id] = _LogWatch(node)
             node.expect_end()
         self._strike(lambda _: None, "an end to come")
         return self._dirs

@@ -18,7 +18,7 @@ from ackproof.experiment.links import OF_CONTROLLERS, Group, GroupField, between
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.links.spec import Holders, OfLinks
+from ackproof.faults.links.spec import Holders, LinkFault
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link
 
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
@@ -27,7 +27,7 @@ From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
 _FROM: Final = list(get_args(From))
 
 
-def apart(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
+def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
     """All links, in both directions, between each of these nodes and those from which it is to be apart."""
     for node in nodes:
         if away in ("clients", "all"):
@@ -90,7 +90,7 @@ FromField: TypeAlias = Annotated[
 ]
 
 
-class IsolateFault(OfLinks):
+class IsolateFault(LinkFault):
     """Each node that holds the role is cut off, in both directions, from those that `from` names."""
 
     KIND = "isolate"
@@ -155,10 +155,12 @@ class IsolateFault(OfLinks):
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         for away in self.away_from:
-            yield from apart(holders[self.target], away, spec)
+            yield from links_between(holders[self.target], away, spec)
 
 
-class _OfGroups(OfLinks):
+class GroupFault(LinkFault):
+    """Base of faults that keep groups of nodes apart."""
+
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
 
     NEEDS = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
@@ -170,7 +172,7 @@ class _OfGroups(OfLinks):
         return BlackHole() if self.silent else Cut()
 
 
-class SplitFault(_OfGroups):
+class SplitFault(GroupFault):
     """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
 
     KIND = "split"
@@ -207,7 +209,7 @@ class SplitFault(_OfGroups):
         return _sides_apart([_members(group, holders) for group in self.groups])
 
 
-class BridgeFault(_OfGroups):
+class BridgeFault(GroupFault):
     """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
 
     KIND = "bridge"
@@ -244,7 +246,7 @@ class BridgeFault(_OfGroups):
         return _sides_apart([_members(group, holders) - bridge for group in self.groups])
 
 
-class Detach(OfLinks, NodeFault):
+class Detach(LinkFault, NodeFault):
     """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
 
     KIND = "detach"
@@ -256,7 +258,7 @@ class Detach(OfLinks, NodeFault):
         return BlackHole()
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        return apart(holders[self.target], "all", spec)
+        return links_between(holders[self.target], "all", spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
         return exposure.noticed(self.hold, exposure.aimed_at(self.targets))

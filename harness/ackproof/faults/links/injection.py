@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState
 from ackproof.faults.injection import FREE_WITHIN_S, Aim, FaultContext, Holds, Injection, injects
-from ackproof.faults.links.spec import SILENT, Look, OfLinks, Unreachable, names
+from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, UnreachableWitness, names
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
 from ackproof.network.probe import Traffic
 from ackproof.rundir.timeline import fault_name
@@ -29,10 +29,10 @@ _OWNER: Final = re.compile(r"fault-(\d+)")
 AT_ONCE: Final = 8
 """Links that are looked at in parallel."""
 T = TypeVar("T")
-LinksT = TypeVar("LinksT", bound=OfLinks)
+LinksT = TypeVar("LinksT", bound=LinkFault)
 
 
-@injects(OfLinks)
+@injects(LinkFault)
 class LinksInjection(Injection[LinksT]):
     """One effect on all links of a fault.
 
@@ -50,7 +50,7 @@ class LinksInjection(Injection[LinksT]):
         self._owner = f"fault-{fault.number}"
         self._witness = fault.witness()
         self.holds = context.holds or Holds()
-        self._before: dict[Link, Look] = {}
+        self._before: dict[Link, LinkObservation] = {}
         self._unseen: dict[Link, str] = {}
         self._vouched: list[Link] = []
         self._below: dict[Link, frozenset[str]] = {}
@@ -98,13 +98,13 @@ class LinksInjection(Injection[LinksT]):
         """The links of which somebody vouches that they were broken."""
         return (*self._before, *self._vouched)
 
-    def _still_silent(self) -> dict[Link, Look]:
+    def _still_silent(self) -> dict[Link, LinkObservation]:
         """What another fault had silenced, and still is."""
         ends_run = [link for link in self._vouched if not self._not_running(link)]
         return self._on_each(ends_run, self._until_silent)
 
     @staticmethod
-    def _until_then(looks: Mapping[Link, Look]) -> str:
+    def _until_then(looks: Mapping[Link, LinkObservation]) -> str:
         return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
 
     def _lasted(self) -> str:
@@ -176,9 +176,9 @@ class LinksInjection(Injection[LinksT]):
                 "nothing to break: " + "; ".join(f"{link} {why}" for link, why in self._unseen.items())
             )
 
-    def _first_look(self, link: Link) -> Look:
+    def _first_look(self, link: Link) -> LinkObservation:
         if why := self._not_running(link):
-            return Look(False, 0.0, why)
+            return LinkObservation(False, 0.0, why)
         answer = None
         for _ in range(3):
             look = self._look(link, first=True)
@@ -187,18 +187,18 @@ class LinksInjection(Injection[LinksT]):
             answer = look.words
             self._below[link] |= self._others(link)  # what flaps is there at one look, and not at the next
         if why := self._is_away(link) or _broken_by(self._below[link]):
-            return Look(False, 0.0, why)
+            return LinkObservation(False, 0.0, why)
         raise self.unseen(f"{link} was broken before the fault: {answer}")
 
-    def _look(self, link: Link, *, first: bool = False) -> Look:
+    def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
         """In which way nothing passes, a link that had another effect before does not show."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
-            witness = Unreachable() if stacked else self._witness
+            witness = UnreachableWitness() if stacked else self._witness
             return (witness.first if first else witness.look)(self.mesh, link)
         except LinkError as error:
             if why := self._not_running(link):  # in containers nobody looks from a node that is gone
-                return Look(False, 0.0, f"{error} {why}")
+                return LinkObservation(False, 0.0, f"{error} {why}")
             raise
 
     def _is_vouched_for(self, link: Link) -> bool:
@@ -262,34 +262,36 @@ class LinksInjection(Injection[LinksT]):
         if failed:
             raise self.unseen(f"could not mend: {'; '.join(failed)}")
 
-    def _until_bitten(self, link: Link) -> Look:
+    def _until_bitten(self, link: Link) -> LinkObservation:
         what = f"{self.effect} to show on {link}"
         before = self._before[link]
         return self._until(
             link, lambda now: self._witness.bit(before, now) or bool(self._held(link)), what, BITES_WITHIN_S
         )
 
-    def _until_silent(self, link: Link) -> Look:
+    def _until_silent(self, link: Link) -> LinkObservation:
         what = f"{link} to carry nothing, as before"
         return self._until(
             link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
         )
 
-    def _until_whole(self, link: Link) -> Look:
+    def _until_whole(self, link: Link) -> LinkObservation:
         what = f"{link} to be whole"
         before = self._before.get(link)
 
-        def whole(now: Look) -> bool:
+        def whole(now: LinkObservation) -> bool:
             # Of one that was silent before nothing is known but that it was whole once.
             mended = now.passes if before is None else self._witness.whole(before, now)
             return mended or bool(self._excuse(link))
 
         return self._until(link, whole, what, MENDED_WITHIN_S)
 
-    def _until(self, link: Link, good: Callable[[Look], bool], what: str, within_s: float) -> Look:
-        last: list[Look] = []
+    def _until(
+        self, link: Link, good: Callable[[LinkObservation], bool], what: str, within_s: float
+    ) -> LinkObservation:
+        last: list[LinkObservation] = []
 
-        def look() -> Look | None:
+        def look() -> LinkObservation | None:
             last[:] = [self._look(link)]
             return last[0] if good(last[0]) else None
 
@@ -315,7 +317,7 @@ class LinksInjection(Injection[LinksT]):
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))
 
-    def _told(self, seen: dict[Link, Look]) -> str:
+    def _told(self, seen: dict[Link, LinkObservation]) -> str:
         words = [f"{link}: {look.words}" for link, look in seen.items()]
         words += [f"{link} was not looked at {why}" for link, why in self._unseen.items()]
         return "; ".join(words)

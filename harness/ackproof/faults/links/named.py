@@ -23,11 +23,11 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection
-from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, Look, OfLinks, names
+from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, LinkFault, LinkObservation, names
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 
 
-class LinkFault(OfLinks):
+class NamedLinkFault(LinkFault):
     """A fault of links that are named by their ends."""
 
     SHORT = ("link",)
@@ -44,7 +44,7 @@ class LinkFault(OfLinks):
         return self.link.needs(both_ways=self.both_ways)
 
     @model_validator(mode="after")
-    def _clients_are_called_by_nobody(self) -> LinkFault:
+    def _clients_are_called_by_nobody(self) -> NamedLinkFault:
         if self.both_ways and self.link.source is None:
             raise wrong("brokers open no connections to clients: leave both_ways out")
         return self
@@ -81,7 +81,7 @@ class LinkFault(OfLinks):
                     yield Link(target, start)
 
 
-class CutFault(LinkFault):
+class CutFault(NamedLinkFault):
     """Connections are closed and new ones refused: the caller knows at once."""
 
     KIND = "cut"
@@ -91,7 +91,7 @@ class CutFault(LinkFault):
         return Cut()
 
 
-class BlackHoleFault(LinkFault):
+class BlackHoleFault(NamedLinkFault):
     """Connections stay open and nothing arrives: the caller knows after a time-out."""
 
     KIND = "black_hole"
@@ -101,7 +101,7 @@ class BlackHoleFault(LinkFault):
         return BlackHole()
 
 
-class ResetFault(LinkFault):
+class ResetFault(NamedLinkFault):
     """Connections are made, and reset as soon as they carry something."""
 
     KIND = "reset"
@@ -111,7 +111,7 @@ class ResetFault(LinkFault):
         return Reset()
 
 
-class FlapFault(LinkFault):
+class FlapFault(NamedLinkFault):
     """The link goes down and comes up, again and again."""
 
     KIND = "flap"
@@ -185,7 +185,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         except (LinkError, FaultNotConfirmed) as error:
             self._trouble = str(error)
 
-    def _until_flapped(self, link: Link) -> Look:
+    def _until_flapped(self, link: Link) -> LinkObservation:
         within_s = BITES_WITHIN_S + 2 * (self.fault.down + self.fault.up)
         told = []
         for passes, word in ((False, "down"), (True, "up")):
@@ -198,7 +198,7 @@ class FlapInjection(LinksInjection[FlapFault]):
                     state=lambda: self._trouble or "it flaps",
                 )
             )
-        return Look(True, 0.0, ", ".join(told))
+        return LinkObservation(True, 0.0, ", ".join(told))
 
     def _seen(self, link: Link, passes: bool, word: str) -> str:
         """That a link passes, or does not; what another fault has done to it since may keep it from being seen up."""

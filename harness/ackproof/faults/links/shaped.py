@@ -16,8 +16,8 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.links.named import LinkFault
-from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness, names
+from ackproof.faults.links.named import NamedLinkFault
+from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, LinkObservation, LinkWitness, names
 from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.network.probe import OVERHEAD
 
@@ -31,7 +31,7 @@ LARGEST: Final = 30_000
 
 
 @dataclass(frozen=True)
-class Thin(Witness):
+class ThrottleWitness(LinkWitness):
     """Of a throttled link: how long a volume takes. `value` in seconds."""
 
     rate: int
@@ -47,7 +47,7 @@ class Thin(Witness):
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         """The fastest of a few: a busy machine may take as long for once, and what is thin is never fast."""
         size, asks = self.volume()
         best = math.inf
@@ -56,17 +56,17 @@ class Thin(Witness):
             best = min(best, answer.seconds)
             if not answer.passed or best < self.least:
                 break
-        return Look(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
+        return LinkObservation(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         # What stands below (a line that is thin or long already) adds up with this one.
         return now.value >= before.value + max(self.least, min(before.value, VOLUME_S))
 
-    def whole(self, before: Look, now: Look) -> bool:
+    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
 
 
-class ThrottleFault(LinkFault):
+class ThrottleFault(NamedLinkFault):
     """A thin line: each connection carries at most `rate` in each direction."""
 
     KIND = "throttle"
@@ -85,12 +85,12 @@ class ThrottleFault(LinkFault):
     def effect(self) -> Effect:
         return Throttle(self.rate)
 
-    def witness(self) -> Witness:
-        return Thin(self.rate)
+    def witness(self) -> LinkWitness:
+        return ThrottleWitness(self.rate)
 
 
 @dataclass(frozen=True)
-class _Late(Witness):
+class _DelayWitness(LinkWitness):
     """Of a delayed link: how long a question and its answer take. `value` in seconds, the least of a few.
 
     The least, because a busy machine and lost packets only add to it; the median where the jitter may take it all away.
@@ -99,14 +99,14 @@ class _Late(Witness):
     latency: float
     jitter: float
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
         took = [answer.seconds for answer in rounds if answer.passed]
         one_of = min if 2 * self.jitter <= self.latency else statistics.median
         value = one_of(took) if took else math.inf
-        return Look(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
+        return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
-    def first(self, mesh: Mesh, link: Link) -> Look:
+    def first(self, mesh: Mesh, link: Link) -> LinkObservation:
         """The fastest of a few: what is slow before leaves nothing to be seen, and a machine is busy for a moment."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
@@ -115,14 +115,14 @@ class _Late(Witness):
             best = min(best, self.look(mesh, link), key=lambda look: look.value)
         return best
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value >= before.value + self.latency
 
-    def whole(self, before: Look, now: Look) -> bool:
+    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value < before.value + self.latency
 
 
-class DelayFault(LinkFault):
+class DelayFault(NamedLinkFault):
     """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
 
     KIND = "delay"
@@ -148,32 +148,32 @@ class DelayFault(LinkFault):
     def effect(self) -> Effect:
         return Delay(self.latency, self.jitter)
 
-    def witness(self) -> Witness:
-        return _Late(self.latency, self.jitter)
+    def witness(self) -> LinkWitness:
+        return _DelayWitness(self.latency, self.jitter)
 
 
 @dataclass(frozen=True)
-class _Lossy(Witness):
+class _LossWitness(LinkWitness):
     """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets per answer.
 
     That not all questions are answered in time is no sign: a delay below it, or a busy machine, does the same.
     """
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
         asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
         value = answer.resent / max(1, answer.answers)
-        return Look(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
+        return LinkObservation(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         # What is lost below varies from look to look.
         return before.passes and (now.value > 3 * before.value or not now.passes)
 
-    def whole(self, before: Look, now: Look) -> bool:
+    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value <= 2 * before.value
 
 
-class LossFault(LinkFault):
+class LossFault(NamedLinkFault):
     """Packets are lost, in each direction; TCP sends them again, later and later."""
 
     KIND = "loss"
@@ -194,8 +194,8 @@ class LossFault(LinkFault):
     def effect(self) -> Effect:
         return Loss(self.share)
 
-    def witness(self) -> Witness:
-        return _Lossy()
+    def witness(self) -> LinkWitness:
+        return _LossWitness()
 
 
 def _large(above: int) -> int:
@@ -204,21 +204,23 @@ def _large(above: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Narrow(Witness):
+class _DropLargeWitness(LinkWitness):
     """Of dropped large packets: small questions pass, large ones do not."""
 
     above: int
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         small = mesh.probe(link, timeout_s=ANSWERS_WITHIN_S)
         large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=_large(self.above))
-        return Look(large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}")
+        return LinkObservation(
+            large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}"
+        )
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         return before.passes and not now.passes and now.value == 1
 
 
-class DropLargeFault(LinkFault):
+class DropLargeFault(NamedLinkFault):
     """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
 
     KIND = "drop_large"
@@ -255,30 +257,30 @@ class DropLargeFault(LinkFault):
     def effect(self) -> Effect:
         return DropLarge(self.above)
 
-    def witness(self) -> Witness:
-        return _Narrow(self.above)
+    def witness(self) -> LinkWitness:
+        return _DropLargeWitness(self.above)
 
 
 @dataclass(frozen=True)
-class _Lingering(Witness):
+class _SlowCloseWitness(LinkWitness):
     """Of slow closing: how long after our end of a connection the other comes. `value` in seconds."""
 
     delay: float
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         seconds = mesh.closing(link, timeout_s=ANSWERS_WITHIN_S + 3 * self.delay)
         if seconds is None:
-            return Look(False, float("inf"), "it did not close")
-        return Look(True, seconds, f"closed after {seconds * 1000:.0f} ms")
+            return LinkObservation(False, float("inf"), "it did not close")
+        return LinkObservation(True, seconds, f"closed after {seconds * 1000:.0f} ms")
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         return before.passes and now.value >= before.value + 0.8 * self.delay
 
-    def whole(self, before: Look, now: Look) -> bool:
+    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value < before.value + 0.8 * self.delay
 
 
-class SlowCloseFault(LinkFault):
+class SlowCloseFault(NamedLinkFault):
     """The end of a connection arrives late: the other side holds on to it meanwhile."""
 
     KIND = "slow_close"
@@ -294,5 +296,5 @@ class SlowCloseFault(LinkFault):
     def effect(self) -> Effect:
         return SlowClose(self.delay)
 
-    def witness(self) -> Witness:
-        return _Lingering(self.delay)
+    def witness(self) -> LinkWitness:
+        return _SlowCloseWitness(self.delay)

@@ -24,7 +24,7 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 """Who held each role of the fault when it was due, by number."""
 
 
-class OfLinks(FaultSpec):
+class LinkFault(FaultSpec):
     """What all of them have in common."""
 
     HEALING = "mend"
@@ -62,7 +62,7 @@ class OfLinks(FaultSpec):
         """What only shows where something passes. Silence on silence composes: what is silent stays so."""
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
-        silent = first.sure_links(spec) if isinstance(first, OfLinks) and first.keeps_silent else ()
+        silent = first.sure_links(spec) if isinstance(first, LinkFault) and first.keeps_silent else ()
         nodes, least = first.reach(spec)
         away = least == len(nodes) and first.keeps(spec) in {Grip.DOWN, Grip.STILL}
         nothing = all(link in silent or (away and nodes & {*link}) for link in links)
@@ -76,9 +76,9 @@ class OfLinks(FaultSpec):
             return ()
         return self.links_there({role: tuple(nodes) for role, (nodes, _) in held.items()}, cluster)
 
-    def witness(self) -> Witness:
+    def witness(self) -> LinkWitness:
         """Who sees the effect."""
-        return Unreachable.by(self.effect())
+        return UnreachableWitness.by(self.effect())
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
@@ -108,7 +108,7 @@ STANDS_STILL_S: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Look:
+class LinkObservation:
     """What was seen of a link at one moment. `passes`: it carries questions and answers; `value` as the witness says.
 
     `seconds`, bytes or packets, whichever its witness measures.
@@ -119,34 +119,34 @@ class Look:
     words: str
 
 
-class Witness(ABC):
+class LinkWitness(ABC):
     """Sees one effect. To look may take a few seconds, and raises `LinkError` where that cannot be done."""
 
     @abstractmethod
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         """What is to be seen now."""
 
-    def first(self, mesh: Mesh, link: Link) -> Look:
+    def first(self, mesh: Mesh, link: Link) -> LinkObservation:
         """What is to be seen before the effect: looked for with patience where a busy machine could hide it."""
         return self.look(mesh, link)
 
-    def bit(self, before: Look, now: Look) -> bool:
+    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Whether the effect shows."""
         return before.passes and not now.passes
 
-    def whole(self, before: Look, now: Look) -> bool:
+    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Whether nothing of it is left."""
         return now.passes
 
 
 @dataclass(frozen=True)
-class Unreachable(Witness):
+class UnreachableWitness(LinkWitness):
     """Of a link over which nothing passes: a probe that ends as `ways` say, and a source that gets no byte any more."""
 
     ways: tuple[str, ...] = ("refused", "reset", "closed", "silent")
 
     @classmethod
-    def by(cls, effect: Effect) -> Unreachable:
+    def by(cls, effect: Effect) -> UnreachableWitness:
         """Of one that is cut, resets, or is silent."""
         match effect:
             case Cut():
@@ -157,16 +157,16 @@ class Unreachable(Witness):
                 return cls(("silent",))
         raise ValueError(f"{effect} lets something through")
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
         if answer.passed:
-            return Look(True, 0.0, f"probe {answer}")
+            return LinkObservation(True, 0.0, f"probe {answer}")
         first = mesh.traffic(link)
         _pass(STANDS_STILL_S)
         later = mesh.traffic(link)
         came = later.received_since(first)
         words = f"probe {answer}, {came} bytes came back over {len(later.flows)} connections"
-        return Look(came > 0 or answer.how not in self.ways, float(came), words)
+        return LinkObservation(came > 0 or answer.how not in self.ways, float(came), words)
 
 
 def _pass(seconds: float) -> None:

@@ -21,14 +21,14 @@ from ackproof.experiment.roles import Role, refuse_controllers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, ask
-from ackproof.faults.processes import OfProcesses, ProcessInjection
+from ackproof.faults.processes import ProcessFault, ProcessInjection
 from ackproof.network.wire import WireError
 from ackproof.rundir.partition import TopicPartition
 
 MOVED_WITHIN_S: Final = 90.0
 
 
-class Decommission(OfProcesses):
+class Decommission(ProcessFault):
     """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
 
     Healed by starting them again, empty-handed: they hold no partition any longer.

@@ -26,7 +26,7 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 
-class OfPartition(FaultSpec):
+class PartitionOperation(FaultSpec):
     """Planned work on one partition."""
 
     partition: PartitionField
@@ -46,10 +46,10 @@ def missing_broker(spec: SystemUnderTest, broker: int) -> str:
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
 
 
-PlannedT = TypeVar("PlannedT", bound=OfPartition)
+PlannedT = TypeVar("PlannedT", bound=PartitionOperation)
 
 
-class _OfPartition(Injection[PlannedT]):
+class PartitionOperationInjection(Injection[PlannedT]):
     """What planned work on one partition has in common."""
 
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
@@ -90,7 +90,7 @@ class _OfPartition(Injection[PlannedT]):
 _ELECTION_NOT_NEEDED: Final = 84
 
 
-class ElectPreferred(OfPartition):
+class ElectPreferred(PartitionOperation):
     """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
 
     KIND = "elect_preferred"
@@ -105,7 +105,7 @@ class ElectPreferred(OfPartition):
         return Incidents(preferred=1, hand_overs=1)
 
 
-class ElectUnclean(OfPartition):
+class ElectUnclean(PartitionOperation):
     """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
 
     It takes place whatever unclean.leader.election.enable says, and what only the old leader had is gone.
@@ -122,7 +122,7 @@ class ElectUnclean(OfPartition):
         return Incidents(unclean=1)
 
 
-class _Elected(_OfPartition[PlannedT]):
+class ElectionInjection(PartitionOperationInjection[PlannedT]):
     """What both elections have in common."""
 
     ELECTION = Election.PREFERRED
@@ -169,7 +169,7 @@ class _Elected(_OfPartition[PlannedT]):
 
 
 @injects(ElectPreferred)
-class PreferredElection(_Elected[ElectPreferred]):
+class PreferredElection(ElectionInjection[ElectPreferred]):
     """The first assigned replica is made leader."""
 
     def _must_change_something(self) -> None:
@@ -189,7 +189,7 @@ class PreferredElection(_Elected[ElectPreferred]):
 
 
 @injects(ElectUnclean)
-class UncleanElection(_Elected[ElectUnclean]):
+class UncleanElection(ElectionInjection[ElectUnclean]):
     """Any live replica is made leader of a partition that has none."""
 
     ELECTION = Election.UNCLEAN

@@ -16,7 +16,12 @@ from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Holds, injects
-from ackproof.faults.planned.partitions import BrokerId, OfPartition, _OfPartition, missing_broker
+from ackproof.faults.planned.partitions import (
+    BrokerId,
+    PartitionOperation,
+    PartitionOperationInjection,
+    missing_broker,
+)
 from ackproof.faults.planned.views import ask, find_views, put_back, views
 from ackproof.network.wire import WireError
 from ackproof.rundir.timeline import fault_name
@@ -29,7 +34,7 @@ _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.thro
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-class Move(OfPartition):
+class Move(PartitionOperation):
     """What reassignments have in common."""
 
     to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
@@ -111,7 +116,7 @@ class CancelReassign(Move):
 MoveT = TypeVar("MoveT", bound=Move)
 
 
-class _Moved(_OfPartition[MoveT]):
+class MoveInjection(PartitionOperationInjection[MoveT]):
     """What both reassignments have in common."""
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
@@ -226,7 +231,7 @@ class _Moved(_OfPartition[MoveT]):
 
 
 @injects(Reassign)
-class Reassignment(_Moved[Reassign]):
+class Reassignment(MoveInjection[Reassign]):
     """A partition gets other replicas."""
 
     def heal(self) -> str:
@@ -259,7 +264,7 @@ class Reassignment(_Moved[Reassign]):
 
 
 @injects(CancelReassign)
-class CancelledReassignment(_Moved[CancelReassign]):
+class CancelledReassignment(MoveInjection[CancelReassign]):
     """A reassignment that is cancelled half way."""
 
     _cancelled = False

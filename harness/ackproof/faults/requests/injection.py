@@ -21,31 +21,31 @@ from ackproof.experiment.links import APIS, Api
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.injection import AT_ONCE
 from ackproof.faults.links.spec import names
-from ackproof.faults.requests.spec import OfRequests
+from ackproof.faults.requests.spec import RequestFault
 from ackproof.network.mesh import CLIENTS, Link, LinkError
-from ackproof.network.requests.questions import NOWHERE, Asking, Named
-from ackproof.network.requests.rules import Counted
+from ackproof.network.requests.questions import NOWHERE, NamedPartition, QuestionPlan
+from ackproof.network.requests.rules import RuleCounts
 from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:
-    from ackproof.network.requests.questions import Asked
+    from ackproof.network.requests.questions import QuestionOutcome
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
 RUNS_WITHIN_S: Final = 1.0
 READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
-SpecT = TypeVar("SpecT", bound=OfRequests)
+SpecT = TypeVar("SpecT", bound=RequestFault)
 SILENT_FOR_S: Final = 0.8
 """How long an answer is waited for before it is called none: a node in good health takes 5 ms."""
 ANSWERS_WITHIN_S: Final = 2.0
 
 
-class Look(NamedTuple):
+class RequestObservation(NamedTuple):
     """What came of the question, and of the control: one of another API at the same time."""
 
-    asked: Asked
-    control: Asked
+    asked: QuestionOutcome
+    control: QuestionOutcome
 
     def __str__(self) -> str:
         error = f" with error {self.asked.error}" if self.asked.error else ""
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Witness:
+class RequestWitness:
     """Of a link on which nothing is done: the question arrives once, and is answered."""
 
     word: str = "passes"
@@ -65,40 +65,40 @@ class Witness:
     later_s: float = 0.0
     """By how much the last of these comes later."""
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         """Whether it shows."""
         return look.control.answered and look.asked.answered
 
 
 @dataclass(frozen=True)
-class Unanswered(Witness):
+class UnansweredWitness(RequestWitness):
     """Of what is held or lost: nothing comes back, and it arrived at the node only if it is the answer that is."""
 
     timeout_s: float = SILENT_FOR_S
     arrives: bool = field(kw_only=True)
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         return (
             look.control.answered and look.asked.how == "silent" and bool(look.asked.arrived) is self.arrives
         )
 
 
 @dataclass(frozen=True)
-class Closed(Witness):
+class ClosedWitness(RequestWitness):
     """Of connections that are closed."""
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         return look.control.answered and look.asked.how == "closed"
 
 
 @dataclass(frozen=True)
-class Late(Witness):
+class LateWitness(RequestWitness):
     """Of what comes so many seconds later, at least; after half of them it has arrived if its answer is late."""
 
     least_s: float = field(kw_only=True)
     arrives: bool = field(kw_only=True)
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         asked, control = look
         # Between two looks at the kernel's tables: a shorter time tells nothing of where it is.
         placed = self.look_after_s is None or bool(asked.arrived) is self.arrives
@@ -108,13 +108,13 @@ class Late(Witness):
 
 
 @dataclass(frozen=True)
-class Told(Witness):
+class ErrorWitness(RequestWitness):
     """Of what is answered with this error, before the question arrives or in place of what the node answered."""
 
     code: int = field(kw_only=True)
     arrives: bool = field(kw_only=True)
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         asked = look.asked
         if not (look.control.answered and asked.answered and asked.error == self.code):
             return False
@@ -122,18 +122,18 @@ class Told(Witness):
 
 
 @dataclass(frozen=True)
-class Twice(Witness):
+class RepeatWitness(RequestWitness):
     """Of what is sent twice: so often it arrives, the second time no sooner than it should, and one answer comes."""
 
     wanted: int = 2
 
-    def sees(self, look: Look) -> bool:
+    def sees(self, look: RequestObservation) -> bool:
         asked = look.asked
         arrived = asked.arrived == self.wanted and asked.arrived_s >= self.later_s
         return look.control.answered and asked.answered and arrived
 
 
-@injects(OfRequests)
+@injects(RequestFault)
 class RequestsInjection(Injection[SpecT]):
     """One rule on all links of a fault."""
 
@@ -144,9 +144,9 @@ class RequestsInjection(Injection[SpecT]):
         self._witness = fault.witness()
         self.links = fault.ends(aim, context.cluster)
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
-        self._named: Named | None = NOWHERE if fault.names_nobody else None
-        self._before: dict[Link, Look] = {}
-        self._counted: Counted | None = None
+        self._named: NamedPartition | None = NOWHERE if fault.names_nobody else None
+        self._before: dict[Link, RequestObservation] = {}
+        self._counted: RuleCounts | None = None
         self._is_laid = False
         self._bit = False
 
@@ -155,10 +155,12 @@ class RequestsInjection(Injection[SpecT]):
         if (place := self.fault.place) is not None:
             topic, partition = place
             topic_id = self._topic_id(topic)
-            self._named = Named(topic, topic_id, max(0, partition))
+            self._named = NamedPartition(topic, topic_id, max(0, partition))
             self._rule = replace(self._rule, places=((topic, partition), (topic_id, partition)))
         there = self._links_in_reach()
-        self._before = self._on_each(there, lambda link: self._until(link, Witness().sees, "to answer"))
+        self._before = self._on_each(
+            there, lambda link: self._until(link, RequestWitness().sees, "to answer")
+        )
         if not self._before:
             raise self.unseen("nobody is there: " + "; ".join(map(self._away, self.links)))
         self._is_laid = True  # also where the order is not confirmed: it may have come
@@ -180,7 +182,7 @@ class RequestsInjection(Injection[SpecT]):
 
     def heal(self) -> str:
         """Lift the rule, after a look at whether it has lasted."""
-        lasted: Mapping[Link, Look] = {}
+        lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
                 there = [link for link in self._before if not self._away(link)]
@@ -204,7 +206,7 @@ class RequestsInjection(Injection[SpecT]):
             state=lambda: "; ".join(filter(None, map(self._away, self._before))),
         )
         seen = self._on_each(
-            links, lambda link: self._until(link, Witness().sees, "to pass again", MENDED_WITHIN_S)
+            links, lambda link: self._until(link, RequestWitness().sees, "to pass again", MENDED_WITHIN_S)
         )
         self._until_ready()
         none = ""
@@ -226,11 +228,15 @@ class RequestsInjection(Injection[SpecT]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _until(
-        self, link: Link, sees: Callable[[Look], bool], what: str, within_s: float = BITES_WITHIN_S
-    ) -> Look:
-        last: list[Look] = []
+        self,
+        link: Link,
+        sees: Callable[[RequestObservation], bool],
+        what: str,
+        within_s: float = BITES_WITHIN_S,
+    ) -> RequestObservation:
+        last: list[RequestObservation] = []
 
-        def look() -> Look | None:
+        def look() -> RequestObservation | None:
             last[:] = [self._look(link)]
             return last[0] if sees(last[0]) else None
 
@@ -242,10 +248,10 @@ class RequestsInjection(Injection[SpecT]):
             state=lambda: str(last[0]) if last else "nothing",
         )
 
-    def _look(self, link: Link) -> Look:
+    def _look(self, link: Link) -> RequestObservation:
         witness = self._witness
         self.check()
-        asking = Asking(
+        asking = QuestionPlan(
             timeout_s=witness.timeout_s,
             look_after_s=witness.look_after_s,
             wanted=witness.wanted,
@@ -257,7 +263,7 @@ class RequestsInjection(Injection[SpecT]):
             asked = self._laid.ask(link, self._api, asking)
         except LinkError as error:
             raise self.unseen(error) from error
-        return Look(*asked)
+        return RequestObservation(*asked)
 
     def _topic_id(self, topic: str) -> str:
         link = self.context.cluster.admin_link()
@@ -305,7 +311,7 @@ class RequestsInjection(Injection[SpecT]):
         counted = self._counted
         return "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
 
-    def _told(self, seen: Mapping[Link, Look]) -> str:
+    def _told(self, seen: Mapping[Link, RequestObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]
         words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._away(link))]
         return "; ".join(words)

@@ -28,22 +28,22 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.requests.injection import (
     ANSWERS_WITHIN_S,
-    Closed,
-    Late,
-    Told,
-    Twice,
-    Unanswered,
-    Witness,
+    ClosedWitness,
+    ErrorWitness,
+    LateWitness,
+    RepeatWitness,
+    RequestWitness,
+    UnansweredWitness,
 )
-from ackproof.faults.requests.spec import OfRequests
-from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, answers
-from ackproof.network.requests.rules import Kind, Rule
+from ackproof.faults.requests.spec import RequestFault
+from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, error_bodies
+from ackproof.network.requests.rules import Rule, RuleKind
 
 _PLACED_S: Final = 0.2
 """From such a delay on it can be seen whether the request waits, or its answer."""
 
 
-class HoldRequest(OfRequests):
+class HoldRequest(RequestFault):
     """They wait, and go on in their order when the fault heals, or when so many wait."""
 
     KIND = "hold_request"
@@ -58,10 +58,10 @@ class HoldRequest(OfRequests):
     )
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.HOLD, ways, until_held=self.until_held, overtaken=self.overtaken)
+        return self._rule(RuleKind.HOLD, ways, until_held=self.until_held, overtaken=self.overtaken)
 
-    def witness(self) -> Witness:
-        return Unanswered("holds", arrives=self.side == "response")
+    def witness(self) -> RequestWitness:
+        return UnansweredWitness("holds", arrives=self.side == "response")
 
     def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         super().check_more(spec, say)
@@ -69,7 +69,7 @@ class HoldRequest(OfRequests):
             say.report(("overtaken",), "answers come in the order of the requests, or their connection ends")
 
 
-class LoseRequest(OfRequests):
+class LoseRequest(RequestFault):
     """They vanish, and with them all that comes behind them on their connection."""
 
     KIND = "lose_request"
@@ -78,26 +78,26 @@ class LoseRequest(OfRequests):
     )
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.LOSE, ways)
+        return self._rule(RuleKind.LOSE, ways)
 
-    def witness(self) -> Witness:
-        return Unanswered("loses", arrives=self.side == "response")
+    def witness(self) -> RequestWitness:
+        return UnansweredWitness("loses", arrives=self.side == "response")
 
 
-class CloseAtRequest(OfRequests):
+class CloseAtRequest(RequestFault):
     """Their connection is closed in place of passing them on."""
 
     KIND = "close_at_request"
     SUMMARY = "Close the connection at a request of one API, or at its response, which is not passed on."
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.CLOSE, ways)
+        return self._rule(RuleKind.CLOSE, ways)
 
-    def witness(self) -> Witness:
-        return Closed("closes at")
+    def witness(self) -> RequestWitness:
+        return ClosedWitness("closes at")
 
 
-class LateRequest(OfRequests):
+class LateRequest(RequestFault):
     """They come later."""
 
     KIND = "late_request"
@@ -127,11 +127,11 @@ class LateRequest(OfRequests):
         return self.jitter * {"uniform": 1, "normal": 3, "exponential": 0}[self.distribution]
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.LATE, ways, delay=self.by, jitter=self.jitter, spread=self.distribution)
+        return self._rule(RuleKind.LATE, ways, delay=self.by, jitter=self.jitter, spread=self.distribution)
 
-    def witness(self) -> Witness:
+    def witness(self) -> RequestWitness:
         least = self.by - self._less
-        return Late(
+        return LateWitness(
             "delays",
             timeout_s=ANSWERS_WITHIN_S + 2 * self.by + 8 * self.jitter,
             look_after_s=least / 2 if least >= _PLACED_S else None,
@@ -140,7 +140,7 @@ class LateRequest(OfRequests):
         )
 
 
-class RepeatRequest(OfRequests):
+class RepeatRequest(RequestFault):
     """They are sent a second time, right behind or later; the second response is swallowed."""
 
     KIND = "repeat_request"
@@ -159,10 +159,10 @@ class RepeatRequest(OfRequests):
         return {**(super().drawn(draw) or {}), "side": "request"}
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.REPEAT, ways, delay=self.by)
+        return self._rule(RuleKind.REPEAT, ways, delay=self.by)
 
-    def witness(self) -> Witness:
-        return Twice("repeats", later_s=self.by)
+    def witness(self) -> RequestWitness:
+        return RepeatWitness("repeats", later_s=self.by)
 
     def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         super().check_more(spec, say)
@@ -189,7 +189,7 @@ ErrorField: TypeAlias = Annotated[
 ]
 
 
-class AnswerRequest(OfRequests):
+class AnswerRequest(RequestFault):
     """They are answered with an error, and the node never gets them; or it does, and its response gets the error."""
 
     KIND = "answer_request"
@@ -214,12 +214,12 @@ class AnswerRequest(OfRequests):
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         code = ERRORS[self.error]
-        made = answers(self.api, code) if self.api in ANSWERABLE else {}
+        made = error_bodies(self.api, code) if self.api in ANSWERABLE else {}
         known = [(version, body.hex()) for version, body in made.items()]
-        return self._rule(Kind.ANSWER, ways, code=code, answers=known)
+        return self._rule(RuleKind.ANSWER, ways, code=code, answers=known)
 
-    def witness(self) -> Witness:
-        return Told("answers", code=ERRORS[self.error], arrives=self.side == "response")
+    def witness(self) -> RequestWitness:
+        return ErrorWitness("answers", code=ERRORS[self.error], arrives=self.side == "response")
 
     def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         super().check_more(spec, say)

@@ -26,7 +26,7 @@ from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.rules import Rule
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
-    from ackproof.faults.requests.injection import Witness
+    from ackproof.faults.requests.injection import RequestWitness
     from ackproof.network.requests.links import RequestLinks
 
 SideWord: TypeAlias = Literal["request", "response"]
@@ -47,18 +47,39 @@ ApiField: TypeAlias = Annotated[
 ]
 
 
-class OnLink(FaultSpec):
-    """What names requests of an API on a link."""
+class RequestFault(FaultSpec):
+    """Base of faults of requests of one API on a link."""
 
+    HEALING = "let all pass again"
+    IN_FORCE_S = 5.0
+    HOLD_KEY = "for"
     ASKS = frozenset({Ability.REQUESTS})
     NEEDS = frozenset(REQUESTS)
     OVER = frozenset({Grip.SLOW})
     NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
+    ENDS_THEM: ClassVar[bool] = True
+    """Whether a question does not come to the node and back as long as it lasts."""
+
     link: LinkField
     api: ApiField = Field(description="The API whose requests or responses it befalls.")
     side: SideWord = Field("request", description="What asks, or what answers.")
+    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
+    every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
+    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+    topic: str | None = Field(
+        None, strict=True, description="Only those that name a partition of this topic."
+    )
+    partition: PartitionField | None = Field(
+        None, title="Partition", description="Only those that name this partition."
+    )
+
+    @model_validator(mode="after")
+    def _topic_or_partition(self) -> Self:
+        if self.topic is not None and self.partition is not None:
+            raise wrong("a topic or a partition, not both")
+        return self
 
     @property
     def targets(self) -> tuple[Role, ...]:
@@ -90,52 +111,6 @@ class OnLink(FaultSpec):
         else:
             self.check_more(spec, say)
 
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Say what else does not fit, where these requests are sent."""
-
-    def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
-        """The links that it names, as roles are held now. Raises `FaultNotConfirmed` for none."""
-        source = self.link.source
-        starts = [CLIENTS] if source is None else aim.numbers[source]
-        every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
-        links = tuple(sorted(link for link in set(every) if exists(cluster.spec, link)))
-        if not links:
-            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
-        return links
-
-    def laid(self, cluster: Cluster) -> RequestLinks:
-        """What touches requests there. Raises `FaultNotConfirmed` for nothing."""
-        if cluster.requests is None:
-            raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
-        return cluster.requests
-
-
-class OfRequests(OnLink):
-    """What all of them have in common that last."""
-
-    HEALING = "let all pass again"
-    IN_FORCE_S = 5.0
-    HOLD_KEY = "for"
-
-    ENDS_THEM: ClassVar[bool] = True
-    """Whether a question does not come to the node and back as long as it lasts."""
-
-    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
-    every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
-    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
-    topic: str | None = Field(
-        None, strict=True, description="Only those that name a partition of this topic."
-    )
-    partition: PartitionField | None = Field(
-        None, title="Partition", description="Only those that name this partition."
-    )
-
-    @model_validator(mode="after")
-    def _topic_or_partition(self) -> Self:
-        if self.topic is not None and self.partition is not None:
-            raise wrong("a topic or a partition, not both")
-        return self
-
     @property
     def place(self) -> tuple[str, int] | None:
         """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
@@ -152,7 +127,7 @@ class OfRequests(OnLink):
         """Whether its witness must see what befalls a partition although it speaks of all."""
         return False
 
-    def witness(self) -> Witness:
+    def witness(self) -> RequestWitness:
         """Who sees it."""
         raise NotImplementedError
 
@@ -182,6 +157,22 @@ class OfRequests(OnLink):
         elif self.topic is not None and self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
 
+    def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
+        """The links that it names, as roles are held now. Raises `FaultNotConfirmed` for none."""
+        source = self.link.source
+        starts = [CLIENTS] if source is None else aim.numbers[source]
+        every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
+        links = tuple(sorted(link for link in set(every) if exists(cluster.spec, link)))
+        if not links:
+            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
+        return links
+
+    def laid(self, cluster: Cluster) -> RequestLinks:
+        """What touches requests there. Raises `FaultNotConfirmed` for nothing."""
+        if cluster.requests is None:
+            raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
+        return cluster.requests
+
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Requests that are sent all the time, or their responses."""
@@ -195,8 +186,8 @@ class OfRequests(OnLink):
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
         """Nor what another lets not come to the node, or not come back."""
-        same = isinstance(first, OfRequests) and (first.link, first.api) == (self.link, self.api)
-        if same and isinstance(first, OfRequests) and first.ENDS_THEM:
+        same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
+        if same and isinstance(first, RequestFault) and first.ENDS_THEM:
             return f"leaves no {self.api} over {self.link}"
         return super().at_odds(first, spec)
 

@@ -10,15 +10,15 @@ from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.faults.script.spec import Gate, StepSpec
-from ackproof.faults.script.stage import Decided, Stage
-from ackproof.network.requests.rules import Side
+from ackproof.faults.script.stage import ControllerState, ScriptStage
+from ackproof.network.requests.rules import FrameSide
 from ackproof.rundir.metadata import ConfigChanged
 
 
-class Acts:
+class ScriptActions:
     """One method for each action."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ScriptStage) -> None:
         self._on = stage
 
     def take(self, step: StepSpec) -> str:
@@ -41,14 +41,19 @@ class Acts:
         broker, gates, until = step.broker or 0, self._on.gates, self._on.until
         name = f"the {what} of broker {broker}"
         if step.side in ("request", "both"):
-            until(lambda: gates.held(gate, broker, Side.REQUEST) == 1, f"{name} to be there")
-            gates.release(gate, broker, Side.REQUEST)
-            until(lambda: gates.held(gate, broker, Side.RESPONSE) == 1, f"{name} to be answered")
+            until(lambda: gates.held(gate, broker, FrameSide.REQUEST) == 1, f"{name} to be there")
+            gates.release(gate, broker, FrameSide.REQUEST)
+            until(lambda: gates.held(gate, broker, FrameSide.RESPONSE) == 1, f"{name} to be answered")
         if step.side in ("response", "both"):
-            until(lambda: gates.held(gate, broker, Side.RESPONSE) == 1, f"the answer to {name} to be there")
-            gates.release(gate, broker, Side.RESPONSE)
+            until(
+                lambda: gates.held(gate, broker, FrameSide.RESPONSE) == 1, f"the answer to {name} to be there"
+            )
+            gates.release(gate, broker, FrameSide.RESPONSE)
             if gate is Gate.FETCHES:
-                until(lambda: gates.held(gate, broker, Side.REQUEST) == 1, f"broker {broker} to fetch again")
+                until(
+                    lambda: gates.held(gate, broker, FrameSide.REQUEST) == 1,
+                    f"broker {broker} to fetch again",
+                )
         return f"let through {'' if step.side == 'both' else f'the {step.side} of '}{name}"
 
     def _learn(self, step: StepSpec) -> str:
@@ -60,7 +65,7 @@ class Acts:
             decided = self._on.decided()
             if decided is not None and self._on.looks.knows(broker, decided):
                 return True
-            passed += gates.release(Gate.METADATA, broker, Side.REQUEST)
+            passed += gates.release(Gate.METADATA, broker, FrameSide.REQUEST)
             return False
 
         self._on.until(knows, f"broker {broker} to learn what the controller has decided")
@@ -69,11 +74,12 @@ class Acts:
     def _heartbeat(self, step: StepSpec) -> str:
         broker, gates, until = step.broker or 0, self._on.gates, self._on.until
         until(
-            lambda: gates.held(Gate.HEARTBEATS, broker, Side.REQUEST) == 1, f"a heartbeat of broker {broker}"
+            lambda: gates.held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
+            f"a heartbeat of broker {broker}",
         )
-        gates.release(Gate.HEARTBEATS, broker, Side.REQUEST)
+        gates.release(Gate.HEARTBEATS, broker, FrameSide.REQUEST)
         until(
-            lambda: gates.held(Gate.HEARTBEATS, broker, Side.REQUEST) == 1,
+            lambda: gates.held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
             f"broker {broker}'s next heartbeat",
         )
         return f"let one heartbeat of broker {broker} through"
@@ -81,7 +87,7 @@ class Acts:
     def _end_session(self, step: StepSpec) -> str:
         broker = step.broker or 0
         if self._on.node(broker).state() is not NodeState.GONE:
-            self._on.gates.shut(Gate.HEARTBEATS, broker, Side.REQUEST)
+            self._on.gates.shut(Gate.HEARTBEATS, broker, FrameSide.REQUEST)
         self._until_decided(lambda decided: broker in decided.fenced, f"broker {broker} to be fenced")
         return f"waited for the end of broker {broker}'s session"
 
@@ -103,7 +109,7 @@ class Acts:
         for gate in step.shut or ():
             for broker in whose:
                 for side in gate.sides:
-                    self._on.gates.shut(gate, broker, Side(side))
+                    self._on.gates.shut(gate, broker, FrameSide(side))
         return f"shut {' and '.join(step.shut or ())} of {', '.join(map(str, whose))}"
 
     # -- producers ----------------------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ class Acts:
         self._on.until(back, f"{node.name} to register, to learn all, and to be unfenced")
         for gate in were:
             for side in gate.sides:
-                gates.shut(gate, node.id, Side(side))
+                gates.shut(gate, node.id, FrameSide(side))
         return f"started {node.name}"
 
     def _pause(self, step: StepSpec) -> str:
@@ -235,7 +241,7 @@ class Acts:
         before = len(self._on.looks.decided().records)
         admin.alter_config(self._on.asked(), {Owner(Whose.TOPIC, topic): wanted})
 
-        def written(decided: Decided) -> bool:
+        def written(decided: ControllerState) -> bool:
             new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigChanged)}
             return all(new.get(name) == value for name, value in wanted.items())
 
@@ -247,5 +253,5 @@ class Acts:
     def _until_state(self, node: LocalNode, state: NodeState) -> None:
         self._on.until(lambda: node.state() is state, f"{node.name} to be {state.value}")
 
-    def _until_decided(self, look: Callable[[Decided], bool], what: str) -> None:
+    def _until_decided(self, look: Callable[[ControllerState], bool], what: str) -> None:
         self._on.until(lambda: (decided := self._on.decided()) is not None and look(decided), what)

@@ -8,10 +8,10 @@ from typing import Any, Final
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState, local
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
-from ackproof.faults.script.acts import Acts
+from ackproof.faults.script.acts import ScriptActions
 from ackproof.faults.script.spec import ENDS, Gate, Script, StateSpec, StepSpec
-from ackproof.faults.script.stage import Gates, Looks, Stage, notable
-from ackproof.network.requests.rules import Side
+from ackproof.faults.script.stage import Gates, PartitionObserver, ScriptStage, find_unexpected_decisions
+from ackproof.network.requests.rules import FrameSide
 from ackproof.rundir.metadata import (
     MetadataRecord,
 )
@@ -51,9 +51,9 @@ class ScriptInjection(Injection[Script]):
         self._clients: Clients = context.clients
         self._brokers = local(cluster.brokers())
         self._gates = Gates(cluster.requests, cluster.spec, fault.number)
-        self._looks = Looks(cluster, TopicPartition(topic, 0))
+        self._looks = PartitionObserver(cluster, TopicPartition(topic, 0))
         acks = case.experiment.workload.producers.acks
-        self._stage = Stage(cluster, self._clients, self._gates, self._looks, self._until, acks)
+        self._stage = ScriptStage(cluster, self._clients, self._gates, self._looks, self._until, acks)
         self._seen = ScriptState()
         self._records = 0
         self._within_s = SETTLED_WITHIN_S
@@ -65,7 +65,7 @@ class ScriptInjection(Injection[Script]):
     def inject(self) -> str:
         """Shut the gates, and take step after step."""
         self._begin()
-        acts = Acts(self._stage)
+        acts = ScriptActions(self._stage)
         for number, step in enumerate(self.fault.steps, 1):
             self._within_s = step.within
             did, wrong = "", ""
@@ -138,17 +138,19 @@ class ScriptInjection(Injection[Script]):
         self._until(same, f"all replicas of {place} to have the same")
         for gate in self.fault.gates:
             for broker in self.fault.held(gate, brokers):
-                self._gates.shut(gate, broker, Side.REQUEST)
+                self._gates.shut(gate, broker, FrameSide.REQUEST)
         base = self._until(same, f"all replicas of {place} to have the same")
         for gate in self.fault.gates:
             for broker in self.fault.held(gate, brokers):
                 if gate is not Gate.PROPOSALS and not (gate is Gate.FETCHES and broker == base.leader):
                     self._until(
-                        lambda gate=gate, broker=broker: self._gates.held(gate, broker, Side.REQUEST) == 1,  # type: ignore[misc]
+                        lambda gate=gate, broker=broker: (
+                            self._gates.held(gate, broker, FrameSide.REQUEST) == 1
+                        ),  # type: ignore[misc]
                         f"the {gate} of broker {broker} to be held",
                     )
                 for side in gate.sides:
-                    self._gates.shut(gate, broker, Side(side))
+                    self._gates.shut(gate, broker, FrameSide(side))
         self._looks.base = base
         self._seen = self._now()
         self._records = len(self._looks.decided().records)
@@ -204,7 +206,7 @@ class ScriptInjection(Injection[Script]):
         free = not all(self._gates.is_shut(Gate.PROPOSALS, node.id) for node in self._brokers)
         expected = step.action in _DECIDES or (free and Gate.PROPOSALS not in self.fault.gates)
         found = []
-        for kind, broker, what in notable(new, self._looks.place, fenced):
+        for kind, broker, what in find_unexpected_decisions(new, self._looks.place, fenced):
             mine = broker == step.broker and step.action in _DECIDES if kind == "broker" else expected
             if not mine and step.action != "open":
                 found.append(what)

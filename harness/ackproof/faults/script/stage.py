@@ -22,7 +22,7 @@ from ackproof.faults.injection import Clients
 from ackproof.faults.script.spec import Gate
 from ackproof.network.mesh import Link
 from ackproof.network.requests.links import RequestLinks
-from ackproof.network.requests.rules import Kind, Rule, Side
+from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
 from ackproof.network.wire import Connection, Question, WireError
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -38,7 +38,7 @@ _ASK_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Decided:
+class ControllerState:
     """What the controller has decided up to now. `records`: all of them, in order."""
 
     records: tuple[MetadataRecord, ...] = ()
@@ -48,7 +48,7 @@ class Decided:
     """The newest registration of each broker, by its broker epoch."""
 
 
-class Looks:
+class PartitionObserver:
     """Looks at one partition of a cluster on this machine. `base`: what counts as the beginning."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:
@@ -58,11 +58,11 @@ class Looks:
         self._folders = [node.disk.metadata_dir for node in local(cluster.controllers())]
         self.base = ScriptState()
 
-    def decided(self) -> Decided:
+    def decided(self) -> ControllerState:
         """By the controller's log. Raises `NotDecoded`, OSError while it is being written at its end."""
         from ackproof.cluster.metadata import metadata_of  # files are read without ZooKeeper's client
 
-        found = Decided()
+        found = ControllerState()
         fenced: set[int] = set()
         registered: dict[int, int] = {}
         partition: PartitionChanged | None = None
@@ -81,7 +81,9 @@ class Looks:
                 case _:
                     pass
         brokers = set(self._cluster.spec.broker_ids)
-        return Decided(records, partition, frozenset(fenced & brokers), registered) if records else found
+        return (
+            ControllerState(records, partition, frozenset(fenced & brokers), registered) if records else found
+        )
 
     def seen(self, acked: int) -> ScriptState | None:
         """All of it now, as it counts from the beginning; None while the controller's log cannot be read."""
@@ -120,7 +122,7 @@ class Looks:
             acked=acked - base.acked,
         )
 
-    def knows(self, broker: int, decided: Decided) -> bool:
+    def knows(self, broker: int, decided: ControllerState) -> bool:
         """Whether a broker has learnt all of this, and its replica is in the partition's epoch."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
@@ -161,7 +163,7 @@ class Looks:
         )
 
 
-def notable(
+def find_unexpected_decisions(
     records: Sequence[MetadataRecord], place: TopicPartition, fenced: Collection[int]
 ) -> Iterator[tuple[str, int, str]]:
     """Of these records what a script must know of: its kind, the broker that it is about (0 none), and it in words.
@@ -203,22 +205,22 @@ class Gates:
         self._laid = laid
         self._cluster = cluster
         self._number = number
-        self._shut: dict[tuple[Gate, int, Side], Rule] = {}
+        self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
 
-    def shut(self, gate: Gate, broker: int, side: Side) -> None:
+    def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
         """Hold it from the next frame on; nothing happens where it is held already."""
         if (gate, broker, side) in self._shut:
             return
         links = (Link(broker, target) for target in self._targets(gate, broker))
         ways = tuple(way for link in links for way in self._laid.ways(link, gate.api))
         name = f"script-{self._number}-{gate}-{broker}-{side}"
-        rule = Rule(name, Kind.HOLD, side, gate.api.key, ways)
+        rule = Rule(name, RuleKind.HOLD, side, gate.api.key, ways)
         self._laid.lay(rule)
         self._shut[gate, broker, side] = rule
 
     def open(self, gate: Gate, broker: int) -> None:
         """Let all pass, what is held first."""
-        for side in Side:
+        for side in FrameSide:
             if (rule := self._shut.pop((gate, broker, side), None)) is not None:
                 self._laid.lift(rule.name)
 
@@ -229,13 +231,13 @@ class Gates:
 
     def is_shut(self, gate: Gate, broker: int) -> bool:
         """Whether its requests are held."""
-        return (gate, broker, Side.REQUEST) in self._shut
+        return (gate, broker, FrameSide.REQUEST) in self._shut
 
-    def held(self, gate: Gate, broker: int, side: Side) -> int:
+    def held(self, gate: Gate, broker: int, side: FrameSide) -> int:
         """How many of its frames wait here."""
         return sum(self._held(gate, broker, side).values())
 
-    def release(self, gate: Gate, broker: int, side: Side) -> bool:
+    def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
         """Let one frame go; whether there was one."""
         rule = self._shut[gate, broker, side]
         return any(
@@ -244,7 +246,7 @@ class Gates:
             if held
         )
 
-    def _held(self, gate: Gate, broker: int, side: Side) -> dict[str, int]:
+    def _held(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
         rule = self._shut.get((gate, broker, side))
         return {} if rule is None else dict(self._laid.proxy.held().get(rule.name, {}))
 
@@ -262,13 +264,13 @@ class Until(Protocol):
 
 
 @dataclass(frozen=True)
-class Stage:
+class ScriptStage:
     """Where a script is played."""
 
     cluster: Cluster
     clients: Clients
     gates: Gates
-    looks: Looks
+    looks: PartitionObserver
     until: Until
     acks: str
     """Of the producers."""
@@ -278,7 +280,7 @@ class Stage:
         (node,) = local([self.cluster.node(broker)])
         return node
 
-    def decided(self) -> Decided | None:
+    def decided(self) -> ControllerState | None:
         """What the controller has decided; None while its log cannot be read."""
         try:
             return self.looks.decided()

@@ -3,7 +3,7 @@
 The messages are kafka-python's, by the frame's own version. A few responses of brokers and controllers that it lacks
 are laid out here by hand: those with one error for the whole. Fields by version are those of
 https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be read raises
-`Undecodable`: the fault that asked is told, and the frame passes.
+`UndecodableFrame`: the fault that asked is told, and the frame passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ackproof.network.requests.rules import Place
+from ackproof.network.requests.rules import PartitionKey
 from ackproof.network.wire import message
 
 SESSIONS: Final = 7
@@ -56,21 +56,23 @@ def _names() -> dict[int, str]:
     return {key: name for name, key in _keys().items()}
 
 
-def prepare() -> None:
+def import_messages() -> None:
     """Import what the first look into a frame takes, half a second that nobody shall wait for then."""
     _kind("Request", _FETCH, SESSIONS)
 
 
-class Undecodable(ValueError):
+class UndecodableFrame(ValueError):
     """A frame cannot be read, or has nothing of what is wanted. The text says why."""
 
 
-def places(api: int, version: int, frame: memoryview) -> frozenset[Place]:
+def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
     """The partitions that a request names."""
     return frozenset(named.place for named in _rows(_decoded("Request", api, version, frame), version))
 
 
-def fetched(version: int, frame: memoryview, before: frozenset[Place] | None) -> frozenset[Place] | None:
+def read_fetched_partitions(
+    version: int, frame: memoryview, before: frozenset[PartitionKey] | None
+) -> frozenset[PartitionKey] | None:
     """The partitions of which a Fetch asks, given those of its session until then; None as long as nobody knows."""
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(one.place for one in _rows(asked.topics, version))
@@ -81,7 +83,7 @@ def fetched(version: int, frame: memoryview, before: frozenset[Place] | None) ->
     return before - {one.place for one in _rows(asked.forgotten_topics_data, version)} | named
 
 
-def answer(api: int, version: int, frame: memoryview, code: int) -> bytes:
+def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
     """The framed response to a request that says nothing but this error, of the whole or of each partition."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
@@ -91,31 +93,31 @@ def answer(api: int, version: int, frame: memoryview, code: int) -> bytes:
     return bytes(made.encode(header=True, framed=True))
 
 
-def stamped(
-    api: int, version: int, frame: memoryview, code: int, among: Callable[[Place], bool] | None
+def put_error(
+    api: int, version: int, frame: memoryview, code: int, among: Callable[[PartitionKey], bool] | None
 ) -> bytes:
     """A framed response in which the whole, or each partition that is `among`, has this error."""
-    if (at := error_at(_names()[api], version)) is not None:
+    if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
-            raise Undecodable(f"a response of {len(frame)} bytes")
+            raise UndecodableFrame(f"a response of {len(frame)} bytes")
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
     said = _decoded("Response", api, version, frame)
     if not (among is None and _stamp(said, version, code)):
         rows = [one.row for one in _rows(said, version) if among is None or among(one.place)]
         if not [row for row in rows if _stamp(row, version, code)]:
-            raise Undecodable(
+            raise UndecodableFrame(
                 f"a response of {_names()[api]} in version {version} has no error of what is wanted"
             )
     return bytes(said.encode(header=True, framed=True))
 
 
-def error_of(api: str, version: int, frame: bytes) -> int | None:
+def read_error(api: str, version: int, frame: bytes) -> int | None:
     """The error of a framed response: of the whole, or of the first partition; None: it has none."""
-    if (at := error_at(api, version)) is not None:
+    if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
         said = _decoded("Response", _keys()[api], version, memoryview(frame))
-    except Undecodable:
+    except UndecodableFrame:
         return None
     rows = [said, *getattr(said, "groups", ()), *(named.row for named in _rows(said, version))]
     return next((error for row in rows if (error := _one_of(row, version, _ERRORS)) is not None), None)
@@ -126,20 +128,22 @@ def _decoded(half: str, api: int, version: int, frame: memoryview) -> Any:  # no
     try:
         return kind.decode(frame[4:], version=version, header=True)
     except (ValueError, IndexError, struct.error, TypeError, UnicodeDecodeError) as error:
-        raise Undecodable(f"a {half.lower()} of {_names()[api]} in version {version}: {error}") from error
+        raise UndecodableFrame(
+            f"a {half.lower()} of {_names()[api]} in version {version}: {error}"
+        ) from error
 
 
 def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
     try:
         kind = message(f"{_names()[api]}{half}")
     except FileNotFoundError:
-        raise Undecodable(f"nobody knows how a {half.lower()} of {_names()[api]} is written") from None
+        raise UndecodableFrame(f"nobody knows how a {half.lower()} of {_names()[api]} is written") from None
     if not 0 <= version <= kind.max_version:
-        raise Undecodable(f"nobody knows how version {version} of {_names()[api]} is written")
+        raise UndecodableFrame(f"nobody knows how version {version} of {_names()[api]} is written")
     return kind
 
 
-class _Named(NamedTuple):
+class _NamedPartition(NamedTuple):
     """A partition that a message names. `row`: what says so, a number where that is all."""
 
     topic: object
@@ -147,11 +151,11 @@ class _Named(NamedTuple):
     row: Any
 
     @property
-    def place(self) -> Place:
-        return word_of(self.topic), self.number
+    def place(self) -> PartitionKey:
+        return topic_word(self.topic), self.number
 
 
-def word_of(topic: object) -> str:
+def topic_word(topic: object) -> str:
     """A topic's name, or the digits of its id; '' for neither."""
     if isinstance(topic, str):
         return topic
@@ -159,7 +163,7 @@ def word_of(topic: object) -> str:
     return f"{number:032x}" if number else ""
 
 
-def _rows(value: Any, version: int) -> Iterator[_Named]:  # noqa: ANN401
+def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN401
     """Each partition that is named anywhere in it."""
     if isinstance(value, list):
         for one in value:
@@ -167,12 +171,12 @@ def _rows(value: Any, version: int) -> Iterator[_Named]:  # noqa: ANN401
         return
     fields = _fields(value, version)
     topics = (getattr(value, name) for name in _TOPICS if name in fields)
-    topic = next((one for one in topics if word_of(one)), None)
+    topic = next((one for one in topics if topic_word(one)), None)
     for name in fields:
         for row in rows if isinstance(rows := getattr(value, name), list) else ():
             number = row if isinstance(row, int) else _one_of(row, version, _NUMBERS)
             if topic is not None and number is not None:
-                yield _Named(topic, number, row)
+                yield _NamedPartition(topic, number, row)
             else:
                 yield from _rows(row, version)
 
@@ -220,7 +224,7 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
         made_of = ({topic: key, rows: given} for key, given in by_topic.items())
         setattr(made, name, [array.data_class(version=version, **words) for words in made_of])
         return
-    raise Undecodable(f"a response of {asked.name} in version {version} has no error of partitions")
+    raise UndecodableFrame(f"a response of {asked.name} in version {version} has no error of partitions")
 
 
 ERRORS: Final[Mapping[str, int]] = MappingProxyType(
@@ -311,7 +315,7 @@ _LAYOUTS: Final[Mapping[str, _Layout]] = MappingProxyType(
 ANSWERABLE: Final = tuple(_LAYOUTS)
 
 
-def answers(api: str, code: int) -> dict[int, bytes]:
+def error_bodies(api: str, code: int) -> dict[int, bytes]:
     """What follows the correlation id in a response with this error, by the request's version."""
     layout = _LAYOUTS[api]
     return {
@@ -320,7 +324,7 @@ def answers(api: str, code: int) -> dict[int, bytes]:
     }
 
 
-def error_at(api: str, version: int) -> int | None:
+def error_offset(api: str, version: int) -> int | None:
     """Where the error stands in a framed response; None where it has none for the whole, or nobody knows."""
     layout = _LAYOUTS.get(api)
     return None if layout is None or version not in layout.versions else 12 + (version >= layout.flexible)

@@ -29,7 +29,7 @@ class NotFramed(ValueError):
     """These bytes are no frames of Kafka's. The text says why."""
 
 
-class Incomplete(Exception):
+class IncompleteHead(Exception):
     """More bytes are needed to say it."""
 
 
@@ -52,10 +52,10 @@ class ResponseHead(NamedTuple):
     correlation: int
 
 
-Head = TypeVar("Head", RequestHead, ResponseHead)
+FrameHead = TypeVar("FrameHead", RequestHead, ResponseHead)
 
 
-def request_head(data: memoryview) -> RequestHead | None:
+def read_request_head(data: memoryview) -> RequestHead | None:
     """The request with which these bytes begin; None while there are too few. Raises `NotFramed`."""
     if len(data) < _REQUEST.size:
         return None
@@ -73,14 +73,14 @@ def request_head(data: memoryview) -> RequestHead | None:
         whole = len(data) >= length + 4
         try:
             answered = _acks(data[: length + 4], body, version) != 0
-        except Incomplete:
+        except IncompleteHead:
             if whole:
                 raise NotFramed("a Produce request that ends before its acks") from None
             return None
     return RequestHead(length + 4, api, version, correlation, probe, answered)
 
 
-def response_head(data: memoryview) -> ResponseHead | None:
+def read_response_head(data: memoryview) -> ResponseHead | None:
     """The response with which these bytes begin; None while there are too few. Raises `NotFramed`."""
     if len(data) < _RESPONSE.size:
         return None
@@ -91,7 +91,7 @@ def response_head(data: memoryview) -> ResponseHead | None:
 
 
 def _acks(data: memoryview, at: int, version: int) -> int:
-    """The acks of a Produce request whose body begins at `at`. Raises `Incomplete`."""
+    """The acks of a Produce request whose body begins at `at`. Raises `IncompleteHead`."""
     if version >= _FLEXIBLE_PRODUCE:
         tags, at = _varint(data, at)
         for _ in range(tags):
@@ -107,7 +107,7 @@ def _acks(data: memoryview, at: int, version: int) -> int:
 
 def _short(data: memoryview, at: int) -> int:
     if at + 2 > len(data):
-        raise Incomplete
+        raise IncompleteHead
     return int(_ACKS.unpack_from(data, at)[0])
 
 
@@ -116,7 +116,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 35:
         if at >= len(data):
-            raise Incomplete
+            raise IncompleteHead
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -126,7 +126,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise NotFramed("a varint of more than five bytes")
 
 
-class Fate(Enum):
+class FrameFate(Enum):
     """What becomes of a frame."""
 
     PASS = auto()
@@ -135,16 +135,16 @@ class Fate(Enum):
     SILENCE = auto()
     """It vanishes, and all that comes behind it."""
     STOP = auto()
-    """It waits, and all that comes behind it: nothing more is read until `Stream.go_on`."""
+    """It waits, and all that comes behind it: nothing more is read until `FrameStream.go_on`."""
     LOOK = auto()
     """It is gathered, and asked about again as a whole."""
 
 
-Decide: TypeAlias = Callable[[Head, "memoryview | None"], "Fate | bytes"]
+Decide: TypeAlias = Callable[[FrameHead, "memoryview | None"], "FrameFate | bytes"]
 """What becomes of a frame, given its head, and all of it if that was asked for; bytes: these are in its place."""
 
 
-class Stream(Generic[Head]):
+class FrameStream(Generic[FrameHead]):
     """One direction of a connection, frame by frame. It holds what could not be decided or must wait, and no more.
 
     `read` finds the head of a frame, `decide` says what becomes of it (asked once more after a `STOP`), `forward` takes
@@ -154,12 +154,12 @@ class Stream(Generic[Head]):
 
     def __init__(
         self,
-        read: Callable[[memoryview], Head | None],
-        decide: Decide[Head],
+        read: Callable[[memoryview], FrameHead | None],
+        decide: Decide[FrameHead],
         forward: Callable[[memoryview], None],
     ) -> None:
-        self._read: Callable[[memoryview], Head | None] = read
-        self._decide: Decide[Head] = decide
+        self._read: Callable[[memoryview], FrameHead | None] = read
+        self._decide: Decide[FrameHead] = decide
         self._forward = forward
         self._kept = bytearray()
         self._wanted = 0
@@ -217,19 +217,19 @@ class Stream(Generic[Head]):
             if head is None:
                 break
             fate = self._decide(head, None)
-            if fate is Fate.LOOK:
+            if fate is FrameFate.LOOK:
                 if end - at < head.size:
                     self._wanted = head.size
                     break
                 fate = self._decide(head, data[at : at + head.size])
-            if fate is Fate.STOP:
+            if fate is FrameFate.STOP:
                 self.stopped = True
-            elif fate is Fate.SILENCE:
+            elif fate is FrameFate.SILENCE:
                 self.silent = True
                 self._hand_on(data[begin:at])
                 return
             else:
-                self._passing = fate is Fate.PASS
+                self._passing = fate is FrameFate.PASS
                 if not self._passing:
                     self._hand_on(data[begin:at])
                     begin = at

@@ -16,33 +16,33 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ackproof.network.requests import contents
-from ackproof.network.requests.contents import ERRORS, Undecodable, answers
+from ackproof.network.requests.contents import ERRORS, UndecodableFrame, error_bodies
 from ackproof.network.requests.frames import (
-    Fate,
+    FrameFate,
+    FrameStream,
     RequestHead,
     ResponseHead,
-    Stream,
-    request_head,
-    response_head,
+    read_request_head,
+    read_response_head,
 )
-from ackproof.network.requests.rules import Acting, Kind, Place, Rule, Side, Wait
+from ackproof.network.requests.rules import ActiveRule, FrameSide, HeldFrame, PartitionKey, Rule, RuleKind
 
 FETCH: Final = 1
 
 
-class Loop(Protocol):
+class RelayLoop(Protocol):
     """What a connection asks of the loop that serves it."""
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do it so much later."""
 
-    def to_close(self, line: Line) -> None:
+    def to_close(self, line: RelayConnection) -> None:
         """Close a connection once what came before is on its way."""
 
-    def abort(self, line: Line) -> None:
+    def abort(self, line: RelayConnection) -> None:
         """Reset both ends of a connection now."""
 
-    def guarded(self, line: Line, act: Callable[[], None]) -> None:
+    def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
         """Do something with a connection; an error of it ends the connection."""
 
     def complain(self, why: str) -> None:
@@ -50,35 +50,35 @@ class Loop(Protocol):
 
 
 @dataclass(frozen=True)
-class Way:
+class RelayRoute:
     """Where connections are led. `rules`: those that are laid here, by their side."""
 
     name: str
     upstream: tuple[str, int]
-    rules: dict[Side, list[Acting]] = field(default_factory=lambda: {side: [] for side in Side})
+    rules: dict[FrameSide, list[ActiveRule]] = field(default_factory=lambda: {side: [] for side in FrameSide})
 
-    def reading(self, api: int) -> list[Acting]:
+    def reading(self, api: int) -> list[ActiveRule]:
         """The rules here that ask which partitions requests of this API name."""
         return [
             acting
-            for acting in (*self.rules[Side.REQUEST], *self.rules[Side.RESPONSE])
+            for acting in (*self.rules[FrameSide.REQUEST], *self.rules[FrameSide.RESPONSE])
             if acting.rule.api == api and acting.rule.places
         ]
 
 
 @dataclass(eq=False)
-class Pending:
+class PendingRequest:
     """A request that awaits its response. `places`: the partitions that it names, where a rule asks."""
 
     head: RequestHead
-    places: frozenset[Place] = frozenset()
+    places: frozenset[PartitionKey] = frozenset()
     swallowed: bool = False
     """Its response is for nobody: it was sent a second time."""
     response: bytes = b""
     """The response, where it was made here, or came before its turn."""
 
 
-class Half:
+class ConnectionHalf:
     """What flows from one socket of a connection to the other. `unsent`: what the other would not take yet."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
@@ -88,7 +88,7 @@ class Half:
         self.aside: deque[bytes] = deque()
         """Frames that are sent when the present one is through."""
         self.ended = False
-        self.stream: Stream[RequestHead] | Stream[ResponseHead]
+        self.stream: FrameStream[RequestHead] | FrameStream[ResponseHead]
 
     @property
     def may_read(self) -> bool:
@@ -130,30 +130,30 @@ class Half:
             self.sink.shutdown(socket.SHUT_WR)
 
 
-class Line:
+class RelayConnection:
     """A connection that was taken, and the one that was made for it."""
 
-    def __init__(self, loop: Loop, way: Way, client: socket.socket, node: socket.socket) -> None:
+    def __init__(self, loop: RelayLoop, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop
         self.way = way
-        self.asking = Half(client, node)
-        self.answering = Half(node, client)
-        self.asking.stream = Stream(request_head, self._on_request, self.asking.forward)
-        self.answering.stream = Stream(response_head, self._on_response, self.answering.forward)
+        self.asking = ConnectionHalf(client, node)
+        self.answering = ConnectionHalf(node, client)
+        self.asking.stream = FrameStream(read_request_head, self._on_request, self.asking.forward)
+        self.answering.stream = FrameStream(read_response_head, self._on_response, self.answering.forward)
         self.connected = False
         self.closed = False
         self.serves: dict[int, Callable[[int], None]] = {}
         """What the loop calls with the events of its sockets, by their descriptors."""
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[PendingRequest] = deque()
         """In the order in which the client asked."""
-        self._asked: deque[Pending] = deque()
+        self._asked: deque[PendingRequest] = deque()
         """In that in which the node was asked, who has not answered yet."""
-        self._session: frozenset[Place] | None = None
+        self._session: frozenset[PartitionKey] | None = None
         """The partitions of the client's fetch session; None: nobody knows."""
-        self._done: dict[Side, set[str]] = {side: set() for side in Side}
+        self._done: dict[FrameSide, set[str]] = {side: set() for side in FrameSide}
         """Names of the rules that have had their way with the next frame."""
-        self._waits: dict[Side, Wait | None] = dict.fromkeys(Side)
-        self._aside: list[Wait] = []
+        self._waits: dict[FrameSide, HeldFrame | None] = dict.fromkeys(FrameSide)
+        self._aside: list[HeldFrame] = []
         """Requests that wait while others go on."""
         self._lost: set[str] = set()
         """Names of the rules by which it is silent."""
@@ -175,139 +175,145 @@ class Line:
 
     # -- what becomes of a frame --------------------------------------------------------------------------------------
 
-    def _on_request(self, head: RequestHead, frame: memoryview | None) -> Fate | bytes:
-        asks = Pending(head)
+    def _on_request(self, head: RequestHead, frame: memoryview | None) -> FrameFate | bytes:
+        asks = PendingRequest(head)
         if reading := self.way.reading(head.api):
             if frame is None:
-                return Fate.LOOK
+                return FrameFate.LOOK
             if not self._read(asks, frame, reading):
-                return Fate.DROP
+                return FrameFate.DROP
         elif head.api == FETCH:
             self._session = None
-        fate = self._ruled(Side.REQUEST, asks, frame)
-        if fate not in (Fate.LOOK, Fate.STOP):
-            self._done[Side.REQUEST].clear()
-        if head.answered and (fate is Fate.PASS or isinstance(fate, bytes)):
-            twice = [Pending(head, swallowed=True)] if isinstance(fate, bytes) else []
+        fate = self._ruled(FrameSide.REQUEST, asks, frame)
+        if fate not in (FrameFate.LOOK, FrameFate.STOP):
+            self._done[FrameSide.REQUEST].clear()
+        if head.answered and (fate is FrameFate.PASS or isinstance(fate, bytes)):
+            twice = [PendingRequest(head, swallowed=True)] if isinstance(fate, bytes) else []
             self._pending += [asks, *twice]
             self._asked += [asks, *twice]
         return fate
 
-    def _read(self, asks: Pending, frame: memoryview, reading: list[Acting]) -> bool:
+    def _read(self, asks: PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
         """Which partitions it names. False: nobody can know, as its session began unseen; it is told to begin anew, as
         a node does that has forgotten it."""
         head = asks.head
-        places: frozenset[Place] | None = frozenset()
+        places: frozenset[PartitionKey] | None = frozenset()
         try:
             if head.api == FETCH:
-                self._session = places = contents.fetched(head.version, frame, self._session)
+                self._session = places = contents.read_fetched_partitions(head.version, frame, self._session)
             else:
-                places = contents.places(head.api, head.version, frame)
-        except Undecodable as error:
+                places = contents.read_partitions(head.api, head.version, frame)
+        except UndecodableFrame as error:
             for acting in reading:
                 acting.complain(f"{self.way.name}: {error}")
         if places is None:
-            body = answers("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
-            self._pending.append(Pending(head, response=_framed(head, body)))
+            body = error_bodies("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
+            self._pending.append(PendingRequest(head, response=_framed(head, body)))
             return False
         asks.places = places
         return True
 
-    def _on_response(self, head: ResponseHead, frame: memoryview | None) -> Fate | bytes:
+    def _on_response(self, head: ResponseHead, frame: memoryview | None) -> FrameFate | bytes:
         asked = self._asked[0] if self._asked else None
         if asked is None or asked.head.correlation != head.correlation:
             there = "nothing" if asked is None else str(asked.head.correlation)
             self._loop.complain(f"{self.way.name}: {head.correlation} was answered where {there} was asked")
             self._loop.to_close(self)
-            return Fate.SILENCE
+            return FrameFate.SILENCE
         if self._pending[0].response and self._pending[0] is not asked:
-            return Fate.STOP  # until that one is sent
-        fate = Fate.DROP if asked.swallowed else self._ruled(Side.RESPONSE, asked, frame)
+            return FrameFate.STOP  # until that one is sent
+        fate = FrameFate.DROP if asked.swallowed else self._ruled(FrameSide.RESPONSE, asked, frame)
         early = asked is not self._pending[0] and not asked.swallowed
-        if early and fate is Fate.PASS:
+        if early and fate is FrameFate.PASS:
             if frame is None:
-                return Fate.LOOK
+                return FrameFate.LOOK
             fate = bytes(frame)
-        if fate in (Fate.LOOK, Fate.STOP, Fate.SILENCE):
+        if fate in (FrameFate.LOOK, FrameFate.STOP, FrameFate.SILENCE):
             return fate
-        self._done[Side.RESPONSE].clear()
+        self._done[FrameSide.RESPONSE].clear()
         self._asked.popleft()
         if early and isinstance(fate, bytes):
             asked.response = fate
-            return Fate.DROP
+            return FrameFate.DROP
         self._pending.remove(asked)
         return fate
 
-    def _ruled(self, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
+    def _ruled(self, side: FrameSide, asks: PendingRequest, frame: memoryview | None) -> FrameFate | bytes:
         for acting in self.way.rules[side]:
             rule, done = acting.rule, self._done[side]
             if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
                 continue
             if frame is None and _takes_all(rule):
-                return Fate.LOOK
+                return FrameFate.LOOK
             done.add(rule.name)
             if acting.takes(probe=asks.head.probe):
                 fate = self._act(acting, side, asks, frame)
-                if fate is not Fate.PASS:
+                if fate is not FrameFate.PASS:
                     return fate
-        return Fate.PASS
+        return FrameFate.PASS
 
-    def _act(self, acting: Acting, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
+    def _act(
+        self, acting: ActiveRule, side: FrameSide, asks: PendingRequest, frame: memoryview | None
+    ) -> FrameFate | bytes:
         head = asks.head
         match acting.rule.kind:
-            case Kind.HOLD if frame is not None and acting.rule.overtaken:
+            case RuleKind.HOLD if frame is not None and acting.rule.overtaken:
                 if head.answered:
                     self._pending.append(asks)
                 self._set_aside(acting, asks, bytes(frame), counted=not head.probe)
-                return Fate.DROP
-            case Kind.HOLD:
+                return FrameFate.DROP
+            case RuleKind.HOLD:
                 self._stop(acting, side, counted=not head.probe)
-                return Fate.STOP
-            case Kind.LATE:
+                return FrameFate.STOP
+            case RuleKind.LATE:
                 wait = self._stop(acting, side, counted=False)
                 self._loop.later(acting.wait(), wait.go)
-                return Fate.STOP
-            case Kind.LOSE:
+                return FrameFate.STOP
+            case RuleKind.LOSE:
                 if not head.answered:
-                    return Fate.DROP  # nobody waits for it, nor would anybody close the connection
+                    return FrameFate.DROP  # nobody waits for it, nor would anybody close the connection
                 self._lost.add(acting.rule.name)
-                return Fate.SILENCE
-            case Kind.CLOSE:
+                return FrameFate.SILENCE
+            case RuleKind.CLOSE:
                 self._loop.to_close(self)
-                return Fate.SILENCE
-            case Kind.REPEAT if frame is not None and acting.rule.delay:
-                again = Pending(head, swallowed=True)
+                return FrameFate.SILENCE
+            case RuleKind.REPEAT if frame is not None and acting.rule.delay:
+                again = PendingRequest(head, swallowed=True)
                 self._loop.later(
                     acting.rule.delay, self._set_aside(acting, again, bytes(frame), counted=False).go
                 )
-            case Kind.REPEAT if frame is not None:
+            case RuleKind.REPEAT if frame is not None:
                 return 2 * bytes(frame)
-            case Kind.ANSWER if frame is not None:
+            case RuleKind.ANSWER if frame is not None:
                 return self._answer(acting, side, asks, frame)
-        return Fate.PASS
+        return FrameFate.PASS
 
-    def _answer(self, acting: Acting, side: Side, asks: Pending, frame: memoryview) -> Fate | bytes:
+    def _answer(
+        self, acting: ActiveRule, side: FrameSide, asks: PendingRequest, frame: memoryview
+    ) -> FrameFate | bytes:
         head, code = asks.head, acting.rule.code
         try:
-            if side is Side.RESPONSE:
+            if side is FrameSide.RESPONSE:
                 among = acting.among if acting.rule.places else None
-                return contents.stamped(head.api, head.version, frame, code, among)
+                return contents.put_error(head.api, head.version, frame, code, among)
             body = acting.answer(head.version)
             made = (
-                contents.answer(head.api, head.version, frame, code) if body is None else _framed(head, body)
+                contents.make_error_response(head.api, head.version, frame, code)
+                if body is None
+                else _framed(head, body)
             )
-        except Undecodable as error:
+        except UndecodableFrame as error:
             acting.complain(f"{self.way.name}: {error}")
-            return Fate.PASS
+            return FrameFate.PASS
         if head.answered:
-            self._pending.append(Pending(head, response=made))
-        return Fate.DROP
+            self._pending.append(PendingRequest(head, response=made))
+        return FrameFate.DROP
 
     def insert(self) -> None:
         """Send the requests that were set aside, and the responses whose turn it is. Raises OSError."""
         self.asking.insert()
         stream = self.answering.stream
-        while self._pending and self._pending[0].response and not self._waits[Side.RESPONSE]:
+        while self._pending and self._pending[0].response and not self._waits[FrameSide.RESPONSE]:
             if not stream.between_frames:
                 break
             self.answering.forward(memoryview(self._pending.popleft().response))
@@ -316,21 +322,23 @@ class Line:
 
     # -- what waits ---------------------------------------------------------------------------------------------------
 
-    def _stop(self, acting: Acting, side: Side, *, counted: bool) -> Wait:
+    def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
         """It waits, and with it all that comes behind it."""
 
         def go() -> None:
             if self._waits[side] is wait:
                 self._waits[side] = None
                 acting.end(wait)
-                stream = self.asking.stream if side is Side.REQUEST else self.answering.stream
+                stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
                 self._loop.guarded(self, stream.go_on)
 
-        self._waits[side] = wait = Wait(acting, counted, self.way.name, go, self._hung_up)
+        self._waits[side] = wait = HeldFrame(acting, counted, self.way.name, go, self._hung_up)
         self._begin(wait)
         return wait
 
-    def _set_aside(self, acting: Acting, asks: Pending, frame: bytes, *, counted: bool) -> Wait:
+    def _set_aside(
+        self, acting: ActiveRule, asks: PendingRequest, frame: bytes, *, counted: bool
+    ) -> HeldFrame:
         """It waits, and nothing with it; responses come in the order in which their requests were asked for, that of a
         copy when it goes."""
 
@@ -344,12 +352,12 @@ class Line:
                 self.asking.aside.append(frame)
                 self._loop.guarded(self, lambda: None)
 
-        wait = Wait(acting, counted, self.way.name, go, self._hung_up)
+        wait = HeldFrame(acting, counted, self.way.name, go, self._hung_up)
         self._aside.append(wait)
         self._begin(wait)
         return wait
 
-    def _begin(self, wait: Wait) -> None:
+    def _begin(self, wait: HeldFrame) -> None:
         if wait.acting.begin(wait):
             rule = wait.acting.rule
             self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
@@ -379,12 +387,12 @@ class Line:
             if wait is not None:
                 wait.acting.end(wait)
         self._aside.clear()
-        self._waits = dict.fromkeys(Side)
+        self._waits = dict.fromkeys(FrameSide)
 
 
 def _takes_all(rule: Rule) -> bool:
     """Whether it does something to a whole frame."""
-    return rule.kind in (Kind.REPEAT, Kind.ANSWER) or rule.overtaken
+    return rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER) or rule.overtaken
 
 
 def _framed(head: RequestHead, body: bytes) -> bytes:

@@ -21,23 +21,23 @@ from pydantic import TypeAdapter
 from ackproof.base.processes import RunTag
 from ackproof.experiment.links import APIS, Api, Flow
 from ackproof.network.addresses import Address, is_free
-from ackproof.network.kernel import Spaces
+from ackproof.network.kernel import Namespaces
 from ackproof.network.mesh import CLIENTS, Link, LinkError
-from ackproof.network.meshes import Sight
-from ackproof.network.probe import TcpFlow, flows
-from ackproof.network.requests.questions import Asked, Asking, Here, ask
-from ackproof.network.requests.rules import Counted, Rule
-from ackproof.network.toxiproxy import LinkServer, Way
+from ackproof.network.meshes import PeerView
+from ackproof.network.probe import TcpFlow, read_tcp_flows
+from ackproof.network.requests.questions import QuestionOutcome, QuestionPlan, SharedNamespace, ask_question
+from ackproof.network.requests.rules import Rule, RuleCounts
+from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
 """Other APIs, of which there is one on every kind of connection, whatever the first is."""
 
 
 @dataclass(frozen=True)
-class RequestWay:
+class RequestRoute:
     """A way through the proxy, and the kinds of connections that go it."""
 
-    way: Way
+    way: ProxyRoute
     flows: frozenset[Flow]
 
 
@@ -46,8 +46,8 @@ class RequestWiring:
     """What they are made from. `ways`: by the link, in the order of the target's ports."""
 
     proxy: RequestProxy
-    ways: Mapping[Link, tuple[RequestWay, ...]]
-    sight: Sight
+    ways: Mapping[Link, tuple[RequestRoute, ...]]
+    sight: PeerView
 
 
 class RequestLinks:
@@ -83,12 +83,12 @@ class RequestLinks:
         """Do so from the next frame on. Raises `LinkError`."""
         self.proxy.lay(rule)
 
-    def lift(self, name: str) -> Counted:
+    def lift(self, name: str) -> RuleCounts:
         """Do so no more; what was counted. Raises `LinkError`."""
         self.check()
         return self.proxy.lift(name)
 
-    def ask(self, link: Link, api: Api, asking: Asking) -> tuple[Asked, Asked]:
+    def ask(self, link: Link, api: Api, asking: QuestionPlan) -> tuple[QuestionOutcome, QuestionOutcome]:
         """What comes of a question of this API that changes nothing, and of one beside it: of another API, or where
         the question names a partition, of another partition. Both are asked where the source's own files say that its
         peer is. Raises `LinkError`."""
@@ -98,22 +98,22 @@ class RequestLinks:
         (way, *_) = self._carrying(link, api)
         address, where = self._address(link, way), self._where(link, pid)
         other = next(name for name in _CONTROLS if name != api.name and APIS[name].flows & way.flows)
-        control = Asking(timeout_s=asking.timeout_s)
+        control = QuestionPlan(timeout_s=asking.timeout_s)
         if asking.elsewhere is not None:
             other, control = api.name, replace(control, named=asking.elsewhere)
-        return ask(where, address, api.name, asking), ask(where, address, other, control)
+        return ask_question(where, address, api.name, asking), ask_question(where, address, other, control)
 
-    def _address(self, link: Link, way: RequestWay) -> Address:
+    def _address(self, link: Link, way: RequestRoute) -> Address:
         """Where the source's own files say that its peer is."""
         place, addresses = self._ways[link].index(way), self._sight.reaches(link)
         if len(addresses) <= place:
             raise LinkError(f"nobody knows where {link} leads")
         return addresses[place]
 
-    def _where(self, link: Link, pid: int) -> Here:
+    def _where(self, link: Link, pid: int) -> SharedNamespace:
         """Who asks, and whose process is asked."""
         del link
-        return Here(pid)
+        return SharedNamespace(pid)
 
     def end(self) -> None:
         """End what `start` began."""
@@ -124,7 +124,7 @@ class RequestLinks:
         if self.proxy.died:
             raise LinkError(self.proxy.died)
 
-    def _carrying(self, link: Link, api: Api) -> tuple[RequestWay, ...]:
+    def _carrying(self, link: Link, api: Api) -> tuple[RequestRoute, ...]:
         found = tuple(one for one in self._ways.get(link, ()) if one.flows & api.flows)
         if not found:
             raise LinkError(f"{link} was not laid so that {api.name} can be touched on it")
@@ -137,7 +137,7 @@ _MODULE: Final = "ackproof.network.requests.relay"
 
 
 @dataclass(frozen=True)
-class Said:
+class ProxyReply:
     """The proxy's answer to an order: what is so now."""
 
     ways: Mapping[str, tuple[str, int]]
@@ -145,12 +145,12 @@ class Said:
     trouble: str
     """What was no protocol of Kafka's; '' nothing was."""
     error: str = ""
-    lifted: Counted = field(default_factory=Counted)
+    lifted: RuleCounts = field(default_factory=RuleCounts)
     released: int = 0
 
 
-_SAID: Final = TypeAdapter(Said)
-_COUNTED: Final = TypeAdapter(Counted)
+_SAID: Final = TypeAdapter(ProxyReply)
+_COUNTED: Final = TypeAdapter(RuleCounts)
 _HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
 
 
@@ -170,7 +170,7 @@ class RequestProxy(LinkServer):
         super().__init__(argv, log=folder / "requests.log", tag=tag)
         self.address = address
         self._lock = threading.Lock()
-        self._ways: dict[str, Way] = {}
+        self._ways: dict[str, ProxyRoute] = {}
         self._over = threading.Event()
         self._ends = threading.Lock()
         self.died = ""
@@ -205,7 +205,7 @@ class RequestProxy(LinkServer):
     def _answers(self) -> bool:
         return self._order({"do": "state"}) is not None
 
-    def add(self, ways: Iterable[Way]) -> None:
+    def add(self, ways: Iterable[ProxyRoute]) -> None:
         """Take connections there, and lead them on."""
         wanted = {way.name: way for way in ways}
         self._ways |= wanted
@@ -220,7 +220,7 @@ class RequestProxy(LinkServer):
         if rule.name not in there:
             raise LinkError(f"the proxy of requests was told to lay {rule.name}, and has {', '.join(there)}")
 
-    def lift(self, name: str) -> Counted:
+    def lift(self, name: str) -> RuleCounts:
         """Do so no more; what it had counted."""
         said = self._order({"do": "lift", "name": name})
         if name in said.rules:
@@ -242,7 +242,7 @@ class RequestProxy(LinkServer):
             for name, rule in self._order({"do": "state"}).rules.items()
         }
 
-    def counted(self, name: str) -> Counted | None:
+    def counted(self, name: str) -> RuleCounts | None:
         """What a rule has counted so far; None: it is not laid."""
         rule = self._order({"do": "state"}).rules.get(name)
         return None if rule is None else _COUNTED.validate_python(rule["counted"])
@@ -251,7 +251,7 @@ class RequestProxy(LinkServer):
         """What came over its ways that was no protocol of Kafka's; '' nothing did."""
         return self._order({"do": "state"}).trouble
 
-    def _order(self, order: Mapping[str, object]) -> Said:
+    def _order(self, order: Mapping[str, object]) -> ProxyReply:
         try:
             with self._lock, socket.create_connection(self.address, TIMEOUT_S) as line:
                 line.sendall(json.dumps(order).encode() + b"\n")
@@ -273,10 +273,10 @@ class RequestProxy(LinkServer):
 _PORTS: Final = range(9_000, 10_240)
 
 
-class InSpaces(Here):
+class SeparateNamespaces(SharedNamespace):
     """Who asks is in one namespace, who is asked in another."""
 
-    def __init__(self, pid: int, spaces: Spaces, link: Link) -> None:
+    def __init__(self, pid: int, spaces: Namespaces, link: Link) -> None:
         super().__init__(pid)
         self._spaces = spaces
         self._link = link
@@ -288,13 +288,13 @@ class InSpaces(Here):
         return self._spaces.within(self._link.source, lambda: connect(address, timeout_s))
 
     def flows(self) -> list[TcpFlow]:
-        return self._spaces.within(self._link.target, flows)
+        return self._spaces.within(self._link.target, read_tcp_flows)
 
 
-class SpacesRequestLinks(RequestLinks):
+class NamespaceRequestLinks(RequestLinks):
     """`host`: where the proxy listens for nodes."""
 
-    def __init__(self, wiring: RequestWiring, spaces: Spaces, host: str) -> None:
+    def __init__(self, wiring: RequestWiring, spaces: Namespaces, host: str) -> None:
         free = _free(host)
         ways = {
             link: of_link
@@ -329,8 +329,8 @@ class SpacesRequestLinks(RequestLinks):
         finally:
             super().end()
 
-    def _where(self, link: Link, pid: int) -> Here:
-        return InSpaces(pid, self._spaces, link)
+    def _where(self, link: Link, pid: int) -> SharedNamespace:
+        return SeparateNamespaces(pid, self._spaces, link)
 
 
 def _free(host: str) -> Iterator[Address]:

@@ -1,9 +1,9 @@
 """Requests that any node answers and that change nothing, one of each API: the questions of a witness.
 
 They name no topic, an empty group, a broker that does not exist, another cluster. The node answers with an empty
-response or an error. Where a rule is about partitions they name one (`Named`), and still change nothing: no records, no
-group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to 4.3 takes
-(https://kafka.apache.org/protocol#protocol_messages); the bodies are written field by field.
+response or an error. Where a rule is about partitions they name one (`NamedPartition`), and still change nothing:
+no records, no group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to
+4.3 takes (https://kafka.apache.org/protocol#protocol_messages); the bodies are written field by field.
 
 The witness knows nothing of rules. It sends a request of a size that no other has, as the link's source would. One half
 of the evidence is the response; the other is the kernel's count of bytes that the node's connections received, which
@@ -26,8 +26,8 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.experiment.links import APIS
 from ackproof.network.addresses import Address
-from ackproof.network.probe import TcpFlow, flows, inodes_of
-from ackproof.network.requests.contents import error_of
+from ackproof.network.probe import TcpFlow, read_socket_inodes, read_tcp_flows
+from ackproof.network.requests.contents import read_error
 from ackproof.network.requests.frames import PROBE
 
 NOBODY: Final = 999_999
@@ -63,7 +63,7 @@ _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
 """One tagged field, the first, of so many bytes: the cluster's id."""
 
 
-class Named(NamedTuple):
+class NamedPartition(NamedTuple):
     """A partition that a question names. `topic_id`: in hexadecimal digits."""
 
     topic: str
@@ -71,11 +71,11 @@ class Named(NamedTuple):
     partition: int
 
 
-NOWHERE: Final = Named(_TEXT.decode(), "5" * 32, 0)
+NOWHERE: Final = NamedPartition(_TEXT.decode(), "5" * 32, 0)
 """A topic that there is not."""
 
 
-def _rows(of_partition: Callable[[int], bytes], named: Named | None) -> bytes:
+def _rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
     """One row of one topic, or none."""
     if named is None:
         return _NO_ROWS
@@ -83,7 +83,7 @@ def _rows(of_partition: Callable[[int], bytes], named: Named | None) -> bytes:
     return one + _text(named.topic.encode()) + one + of_partition(named.partition)
 
 
-def _compact_rows(of_partition: Callable[[int], bytes], named: Named | None) -> bytes:
+def _compact_rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
     if named is None:
         return _NO_COMPACT_ROWS
     return b"\2" + bytes.fromhex(named.topic_id) + b"\2" + of_partition(named.partition) + 2 * _NO_TAGS
@@ -163,12 +163,12 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
 """By the API's name: version, whether its header has tagged fields, body."""
 
 
-def version_of(api: str) -> int:
+def question_version(api: str) -> int:
     """The version in which it is asked."""
     return _BODIES[api][0]
 
 
-def question(api: str, *, size: int = 0, named: Named | None = None) -> bytes:
+def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
     """A framed request of this API, whose asker has a name of at least `size` bytes (at most some 32,000), and which
     names this partition.
 
@@ -191,7 +191,7 @@ _ARRIVES_WITHIN_S: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionOutcome:
     """What came of a question. `seconds` until the answer (or the end of waiting)."""
 
     how: How
@@ -214,7 +214,7 @@ class Asked:
         return f"{times}, {self.how} after {self.seconds * 1000:.0f} ms"
 
 
-class Here:
+class SharedNamespace:
     """Who asks and who is asked, in the one namespace that they share. `pid`: the process of the node that is asked."""
 
     def __init__(self, pid: int) -> None:
@@ -226,11 +226,11 @@ class Here:
 
     def flows(self) -> list[TcpFlow]:
         """The connections where the node is."""
-        return flows()
+        return read_tcp_flows()
 
 
 @dataclass(frozen=True)
-class Asking:
+class QuestionPlan:
     """How a question is asked.
 
     `look_after_s`: when it is looked whether it has arrived (default: once it is answered, or is not going to be);
@@ -242,16 +242,16 @@ class Asking:
     look_after_s: float | None = None
     wanted: int = 1
     later_s: float = 0.0
-    named: Named | None = None
-    elsewhere: Named | None = None
+    named: NamedPartition | None = None
+    elsewhere: NamedPartition | None = None
 
 
-def ask(where: Here, address: Address, api: str, asking: Asking) -> Asked:
+def ask_question(where: SharedNamespace, address: Address, api: str, asking: QuestionPlan) -> QuestionOutcome:
     """Ask a node, whose peer says that it is at `address`."""
     timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
     before = {flow.inode for flow in where.flows()}
     began = time.monotonic()
-    frame = question(api, size=random.choice(_SIZES), named=asking.named)
+    frame = make_question(api, size=random.choice(_SIZES), named=asking.named)
     try:
         with contextlib.closing(where.connect(address, timeout_s)) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -266,13 +266,15 @@ def ask(where: Here, address: Address, api: str, asking: Asking) -> Asked:
             if arrived is None:
                 arrived = 0 if how == "closed" else _arrived(where, before, len(frame), asking)
             arrived_s = time.monotonic() - began
-            return Asked(how, took, arrived, error_of(api, version_of(api), came), arrived_s)
+            return QuestionOutcome(
+                how, took, arrived, read_error(api, question_version(api), came), arrived_s
+            )
     except ConnectionRefusedError:
-        return Asked("refused", time.monotonic() - began, 0)
+        return QuestionOutcome("refused", time.monotonic() - began, 0)
     except (ConnectionResetError, BrokenPipeError):
-        return Asked("closed", time.monotonic() - began, 0)
+        return QuestionOutcome("closed", time.monotonic() - began, 0)
     except OSError:  # no way to that host
-        return Asked("silent", time.monotonic() - began, 0)
+        return QuestionOutcome("silent", time.monotonic() - began, 0)
 
 
 def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
@@ -285,13 +287,13 @@ def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
     return "answered" if came else "closed", came
 
 
-def _arrived(where: Here, before: set[int], size: int, asking: Asking) -> int:
+def _arrived(where: SharedNamespace, before: set[int], size: int, asking: QuestionPlan) -> int:
     """How often a request of this size arrived at new connections of the process; the times wanted are waited for."""
     most = 0
 
     def look() -> bool:
         nonlocal most
-        own = inodes_of(where.pid)
+        own = read_socket_inodes(where.pid)
         received = [flow.received for flow in where.flows() if flow.inode in own and flow.inode not in before]
         most = max((count // size for count in received if count % size == 0), default=0)
         return most >= asking.wanted

@@ -28,9 +28,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import Final
 
-from ackproof.network.requests.contents import prepare
-from ackproof.network.requests.line import Half, Line, Way
-from ackproof.network.requests.rules import Acting, Counted, Rule
+from ackproof.network.requests.contents import import_messages
+from ackproof.network.requests.line import ConnectionHalf, RelayConnection, RelayRoute
+from ackproof.network.requests.rules import ActiveRule, Rule, RuleCounts
 
 CHUNK: Final = 256 * 1024
 """So much is read at once: more would leave the processor's caches."""
@@ -39,7 +39,7 @@ _BACKLOG: Final = 256
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
-class Refused(ValueError):
+class OrderRefused(ValueError):
     """What was asked for cannot be. The text says why."""
 
 
@@ -52,12 +52,12 @@ class Relay:
         self._epoll = select.epoll()
         self._serves: dict[int, Callable[[int], None]] = {}
         self._wanted: dict[int, int] = {}
-        self._ways: dict[str, Way] = {}
-        self._rules: dict[str, Acting] = {}
-        self._lines: set[Line] = set()
+        self._ways: dict[str, RelayRoute] = {}
+        self._rules: dict[str, ActiveRule] = {}
+        self._lines: set[RelayConnection] = set()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
-        self._closing: list[Line] = []
+        self._closing: list[RelayConnection] = []
         self._gone: list[socket.socket] = []
         self._listening: list[socket.socket] = []
         self._scratch = memoryview(bytearray(CHUNK))
@@ -65,10 +65,10 @@ class Relay:
     # -- what it is told ----------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
-        """Take connections at `listen` from now on, and lead them to `upstream`. Raises `Refused`, OSError."""
+        """Take connections at `listen` from now on, and lead them to `upstream`. Raises `OrderRefused`, OSError."""
         if name in self._ways:
-            raise Refused(f"there is a way {name} already")
-        way = Way(name, upstream)
+            raise OrderRefused(f"there is a way {name} already")
+        way = RelayRoute(name, upstream)
         line = socket.create_server(listen, backlog=_BACKLOG)
         line.setblocking(False)
         self._listening.append(line)
@@ -80,20 +80,20 @@ class Relay:
         return {way.name: way.upstream for way in self._ways.values()}
 
     def lay(self, rule: Rule) -> None:
-        """Do so from the next frame on. Raises `Refused`."""
+        """Do so from the next frame on. Raises `OrderRefused`."""
         if rule.name in self._rules:
-            raise Refused(f"there is a rule {rule.name} already")
+            raise OrderRefused(f"there is a rule {rule.name} already")
         if strangers := [name for name in rule.ways if name not in self._ways]:
-            raise Refused(f"there is no way {', '.join(strangers)}")
-        self._rules[rule.name] = acting = Acting(rule)
+            raise OrderRefused(f"there is no way {', '.join(strangers)}")
+        self._rules[rule.name] = acting = ActiveRule(rule)
         for name in rule.ways:
             self._ways[name].rules[rule.side].append(acting)
 
-    def lift(self, name: str) -> Counted:
-        """Do so no more: what is held goes on, what is silent is closed. Raises `Refused`."""
+    def lift(self, name: str) -> RuleCounts:
+        """Do so no more: what is held goes on, what is silent is closed. Raises `OrderRefused`."""
         acting = self._rules.pop(name, None)
         if acting is None:
-            raise Refused(f"there is no rule {name}")
+            raise OrderRefused(f"there is no rule {name}")
         for way in acting.rule.ways:
             self._ways[way].rules[acting.rule.side].remove(acting)
         for line in list(self._lines):
@@ -101,12 +101,13 @@ class Relay:
         return acting.counted
 
     def release(self, name: str, ways: Collection[str], most: int = 1) -> int:
-        """Let so many frames go that this rule has held longest on these ways; the next ones are held again.
+        """Release up to `most` frames that this rule has held longest on these routes; return how many went.
 
-        How many went. What was held for somebody who has hung up since is closed, and never goes. Raises `Refused`.
+        The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
+        Raises `OrderRefused`.
         """
         if name not in self._rules:
-            raise Refused(f"there is no rule {name}")
+            raise OrderRefused(f"there is no rule {name}")
         return self._rules[name].release(ways, most)
 
     def held(self) -> dict[str, dict[str, int]]:
@@ -116,7 +117,7 @@ class Relay:
             for name, acting in self._rules.items()
         }
 
-    def rules(self) -> Mapping[str, Acting]:
+    def rules(self) -> Mapping[str, ActiveRule]:
         """Those that are laid."""
         return self._rules
 
@@ -137,7 +138,7 @@ class Relay:
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
-    def to_close(self, line: Line) -> None:
+    def to_close(self, line: RelayConnection) -> None:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
@@ -171,7 +172,7 @@ class Relay:
             one.close()
         self._epoll.close()
 
-    def guarded(self, line: Line, act: Callable[[], None]) -> None:
+    def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
         if line.closed:
             return
         try:
@@ -187,7 +188,7 @@ class Relay:
         elif line.connected:
             self._await(line)
 
-    def _take(self, listening: socket.socket, way: Way) -> None:
+    def _take(self, listening: socket.socket, way: RelayRoute) -> None:
         try:
             client, _ = listening.accept()
         except OSError:
@@ -196,14 +197,14 @@ class Relay:
         for one in (client, node):
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = Line(self, way, client, node)
+        line = RelayConnection(self, way, client, node)
         self._lines.add(line)
         if node.connect_ex(way.upstream) not in (0, errno.EINPROGRESS):
             self.abort(line)
             return
         self.serve(node.fileno(), select.EPOLLOUT, lambda events: self._connected(line))
 
-    def _connected(self, line: Line) -> None:
+    def _connected(self, line: RelayConnection) -> None:
         client, node = line.sockets
         if node.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.abort(line)
@@ -213,7 +214,9 @@ class Relay:
         self._serve_of(line, client.fileno(), line.asking, line.answering)
         self._serve_of(line, node.fileno(), line.answering, line.asking)
 
-    def _serve_of(self, line: Line, descriptor: int, reads: Half, writes: Half) -> None:
+    def _serve_of(
+        self, line: RelayConnection, descriptor: int, reads: ConnectionHalf, writes: ConnectionHalf
+    ) -> None:
         """Serve one socket of a connection: what is read from it, and what is written to it."""
 
         def serve(events: int) -> None:
@@ -222,13 +225,13 @@ class Relay:
         self.serve(descriptor, select.EPOLLIN, serve)
         line.serves[descriptor] = serve
 
-    def _move(self, events: int, reads: Half, writes: Half) -> None:
+    def _move(self, events: int, reads: ConnectionHalf, writes: ConnectionHalf) -> None:
         if events & select.EPOLLOUT and writes.unsent:
             writes.flush()
         if events & _READABLE and reads.may_read:
             self._read(reads)
 
-    def _await(self, line: Line) -> None:
+    def _await(self, line: RelayConnection) -> None:
         """What each of its sockets is waited for. One that is waited for nothing is not listened to at all: of an end
         that is gone epoll would tell again and again."""
         for reads, writes in ((line.asking, line.answering), (line.answering, line.asking)):
@@ -237,7 +240,7 @@ class Relay:
             if events != self._wanted.get(descriptor, 0):
                 self.serve(descriptor, events, line.serves[descriptor])
 
-    def _read(self, half: Half) -> None:
+    def _read(self, half: ConnectionHalf) -> None:
         try:
             count = half.source.recv_into(self._scratch)
         except BlockingIOError:
@@ -247,14 +250,14 @@ class Relay:
         else:
             half.end()
 
-    def abort(self, line: Line) -> None:
+    def abort(self, line: RelayConnection) -> None:
         """Both sides get a reset."""
         if not line.closed:
             for one in line.sockets:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._drop(line)
 
-    def _drop(self, line: Line) -> None:
+    def _drop(self, line: RelayConnection) -> None:
         if line.closed:
             return
         line.closed = True
@@ -265,7 +268,7 @@ class Relay:
             self._gone.append(one)
 
 
-class Control:
+class ControlSocket:
     """Those who give orders."""
 
     def __init__(self, relay: Relay, address: tuple[str, int]) -> None:
@@ -302,7 +305,7 @@ class Control:
         said: dict[str, object] = {}
         try:
             self._obey(json.loads(order), said)
-        except (Refused, OSError, ValueError, TypeError, KeyError) as error:
+        except (OrderRefused, OSError, ValueError, TypeError, KeyError) as error:
             said["error"] = f"{type(error).__name__}: {error}"
         said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
         held = self._relay.held()
@@ -327,20 +330,20 @@ class Control:
             case {"do": "state"}:
                 pass
             case _:
-                raise Refused("no such order")
+                raise OrderRefused("no such order")
 
 
 def _words(row: object) -> list[str]:
     if not isinstance(row, list) or len(row) != 5:
-        raise Refused("a way is a name, where it listens, and where it leads")
+        raise OrderRefused("a way is a name, where it listens, and where it leads")
     return list(map(str, row))
 
 
 def main(host: str, port: str) -> None:
     """Serve until somebody ends the process."""
     relay = Relay()
-    Control(relay, (host, int(port)))
-    threading.Thread(target=prepare, daemon=True).start()
+    ControlSocket(relay, (host, int(port)))
+    threading.Thread(target=import_messages, daemon=True).start()
     relay.run()
 
 

@@ -8,11 +8,11 @@ from enum import StrEnum
 from random import Random
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[str, int]
+PartitionKey: TypeAlias = tuple[str, int]
 """A topic, by its name or the hexadecimal digits of its id, whichever a request has, and a partition."""
 
 
-class Kind(StrEnum):
+class RuleKind(StrEnum):
     """What is done to a frame."""
 
     HOLD = "hold"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
     ANSWER = "answer"
 
 
-class Spread(StrEnum):
+class DelayDistribution(StrEnum):
     """How delays are drawn around `delay`."""
 
     UNIFORM = "uniform"
@@ -34,7 +34,7 @@ class Spread(StrEnum):
     """Later than `delay` by `jitter` on average: most come soon, few come very late."""
 
 
-class Side(StrEnum):
+class FrameSide(StrEnum):
     """Of which frames: those that ask, or those that answer."""
 
     REQUEST = "request"
@@ -51,8 +51,8 @@ class Rule:
     """
 
     name: str
-    kind: Kind
-    side: Side
+    kind: RuleKind
+    side: FrameSide
     api: int
     ways: tuple[str, ...]
     times: int | None = None
@@ -61,9 +61,9 @@ class Rule:
     delay: float = 0.0
     """By how much it is late, or comes again later."""
     jitter: float = 0.0
-    spread: Spread = Spread.UNIFORM
+    spread: DelayDistribution = DelayDistribution.UNIFORM
     seed: int = 0
-    places: tuple[Place, ...] = ()
+    places: tuple[PartitionKey, ...] = ()
     until_held: int | None = None
     overtaken: bool = False
     """Whether what comes behind a held request on its connection goes on before it."""
@@ -82,9 +82,9 @@ class Rule:
         """The rule of these words. Raises TypeError, ValueError, KeyError."""
         words = dict(data)
         words |= {
-            "kind": Kind(str(words["kind"])),
-            "side": Side(str(words["side"])),
-            "spread": Spread(str(words.get("spread", Spread.UNIFORM))),
+            "kind": RuleKind(str(words["kind"])),
+            "side": FrameSide(str(words["side"])),
+            "spread": DelayDistribution(str(words.get("spread", DelayDistribution.UNIFORM))),
             "ways": tuple(map(str, _list(words["ways"]))),
             "answers": tuple(tuple(_list(one)) for one in _list(words.get("answers", []))),
             "places": tuple(tuple(_list(one)) for one in _list(words.get("places", []))),
@@ -99,7 +99,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 @dataclass
-class Counted:
+class RuleCounts:
     """What came of a rule. Probes are in none of these."""
 
     matched: int = 0
@@ -115,10 +115,10 @@ class Counted:
 
 
 @dataclass(eq=False)
-class Wait:
+class HeldFrame:
     """A frame that waits, because of a rule. `counted`: among those that the rule holds."""
 
-    acting: Acting
+    acting: ActiveRule
     counted: bool
     way: str
     go: Callable[[], None]
@@ -128,12 +128,12 @@ class Wait:
 
 
 @dataclass
-class Acting:
+class ActiveRule:
     """A rule that is laid."""
 
     rule: Rule
-    counted: Counted = field(default_factory=Counted)
-    waits: list[Wait] = field(default_factory=list)
+    counted: RuleCounts = field(default_factory=RuleCounts)
+    waits: list[HeldFrame] = field(default_factory=list)
     """In the order in which they came."""
 
     def __post_init__(self) -> None:
@@ -141,11 +141,11 @@ class Acting:
         self._random = Random(self.rule.seed)
         self._places = frozenset(self.rule.places)
 
-    def among(self, place: Place) -> bool:
+    def among(self, place: PartitionKey) -> bool:
         """Whether it is one of its partitions."""
         return place in self._places or (place[0], -1) in self._places
 
-    def speaks_of(self, places: Collection[Place]) -> bool:
+    def speaks_of(self, places: Collection[PartitionKey]) -> bool:
         """Whether it speaks of requests that name these."""
         return not self._places or any(map(self.among, places))
 
@@ -168,19 +168,19 @@ class Acting:
         """Something could not be done."""
         self.counted.trouble = self.counted.trouble or why
 
-    def begin(self, wait: Wait) -> bool:
+    def begin(self, wait: HeldFrame) -> bool:
         """It waits. Whether as many wait now as are to."""
         self.waits.append(wait)
         self.counted.holding += wait.counted
         self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
         return wait.counted and self.counted.full
 
-    def end(self, wait: Wait) -> None:
+    def end(self, wait: HeldFrame) -> None:
         """It waits no more."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
-    def held(self, ways: Collection[str]) -> list[Wait]:
+    def held(self, ways: Collection[str]) -> list[HeldFrame]:
         """What waits on these ways, first come first, but questions and what nobody waits for any more."""
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
         return [wait for wait in there if not wait.abandoned()]
@@ -201,10 +201,10 @@ class Acting:
         rule, drawn = self.rule, 0.0
         if rule.jitter:
             match rule.spread:
-                case Spread.UNIFORM:
+                case DelayDistribution.UNIFORM:
                     drawn = self._random.uniform(-rule.jitter, rule.jitter)
-                case Spread.NORMAL:
+                case DelayDistribution.NORMAL:
                     drawn = rule.jitter * min(3.0, max(-3.0, self._random.gauss(0.0, 1.0)))
-                case Spread.EXPONENTIAL:
+                case DelayDistribution.EXPONENTIAL:
                     drawn = self._random.expovariate(1 / rule.jitter)
         return max(0.0, rule.delay + drawn)
