@@ -17,7 +17,7 @@ from ackproof.rundir.model import StoryStep
 from ackproof_model.predict.answers import Watch, sources, steps_of
 from ackproof_model.predict.cases import ACKS
 from ackproof_reference.explore.invariants import CLASSES
-from ackproof_reference.explore.model import Model, Told
+from ackproof_reference.explore.model import Model, StoryLine
 from ackproof_reference.explore.protocol_worlds import (
     PacificaBounds,
     QuorumBounds,
@@ -99,7 +99,7 @@ class Found:
     text: str
     story: tuple[str, ...]
     steps: tuple[StoryStep, ...]
-    way: tuple[Told, ...] = ()
+    way: tuple[StoryLine, ...] = ()
     """The same in the model's own words and states."""
 
 

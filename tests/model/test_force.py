@@ -22,6 +22,7 @@ from ackproof_model.explore import explore, rules_in_words, scope_in_words, worl
 from ackproof_model.force.experiment import BESIDE, Ground, Word, file_text, outcome_of
 from ackproof_model.force.story import Story, read_story
 from ackproof_model.force.translate import Forced, NotForceable, translated
+from ackproof_reference.explore.model import ActionKind
 from ackproof_reference.rules import Truncation
 
 CATALOGUE = Path(__file__).parents[2] / "experiments"
@@ -84,8 +85,9 @@ def test_a_start_stands_where_the_model_unfences() -> None:
 def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
     found = story(LAGGING, "maximal ISR")
     forced = translated(found)
-    assert any("proposes to drop" in told.happening.text for told in found.way)
-    assert len(forced) == len([told for told in found.way if "proposes to drop" not in told.happening.text])
+    proposes = [line.action.kind is ActionKind.PROPOSE_SHRINK for line in found.way]
+    assert any(proposes)
+    assert len(forced) == proposes.count(False)
     file = tmp_path / "e.yaml"
     file.write_text(file_text(found, forced, Ground.of("4.3"), repeat=2))
     case, _ = cases(load(file))
@@ -123,7 +125,7 @@ def test_a_smaller_isr_is_made_first() -> None:
 
 def test_who_asks_where_an_epoch_ends_fetches() -> None:
     old = story("brokers=2,records=2,hand_overs=3", "fetch fencing", truncation=Truncation.WALK_BACK)
-    asked = [number for number, told in enumerate(old.way, 1) if "asks where" in told.happening.text]
+    asked = [number for number, told in enumerate(old.way, 1) if "asks where" in told.action.text]
     assert asked == [11]
     assert acts([one for one in translated(old) if one.number in (11, 12, 14)]) == [
         {"fetch": 2, "side": "request"},
@@ -134,12 +136,12 @@ def test_who_asks_where_an_epoch_ends_fetches() -> None:
 def test_an_answer_that_cuts_nothing_is_no_step() -> None:
     found = story(WALKING, "walking back", kind="diverged")
     here = tuple(
-        told._replace(happening=told.happening._replace(target="broker 1"))
-        if "sends record 1" in told.happening.text
+        told._replace(action=told.action._replace(target="broker 1", broker=1))
+        if "sends record 1" in told.action.text
         else told
         for told in found.way
     )
-    assert "epoch 1 ends at 1" in here[9].happening.text
+    assert "epoch 1 ends at 1" in here[9].action.text
     forced = translated(replace(found, way=here))
     assert [one.number for one in forced if one.number > 7] == [12, 14, 15]
 
@@ -185,7 +187,10 @@ def test_who_registers_and_is_never_unfenced_must_not_have_changed_the_partition
 
 def test_a_story_is_read_back_and_taken_anew(tmp_path: Path) -> None:
     found = story(TAIL)
-    steps = [told.happening._asdict() for told in found.way]
+    steps = [
+        {"actor": told.action.actor, "text": told.action.text, "target": told.action.target}
+        for told in found.way
+    ]
     file = {
         "rules": "4.3",
         "without": [],

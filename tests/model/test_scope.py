@@ -79,7 +79,7 @@ def test_a_controller_fails_half_way_and_nothing_is_lost(
     assert isinstance(half, Metadata) and not half.registration(1).fenced
     assert half.registration(1).stopping == bool(budget.clean_stops)
     assert (1 in half.partition.isr) == bool(budget.clean_stops)
-    told = [step.happening.text for step in search.way_to(search.cells.pack(first))]
+    told = [step.action.text for step in search.way_to(search.cells.pack(first))]
     assert told[-1].startswith(story)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.model import Action, Group, Model, Move
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search, load, save
 from ackproof_reference.explore.story import tell
@@ -24,11 +24,11 @@ def counters(top: int, bad: int = -1) -> Model:
     def climb(value: int) -> Iterator[Move]:
         for more in (1, 2):
             if value + more <= top:
-                yield Happening("counter", f"climbs by {more}"), (value + more,)
+                yield Action("counter", f"climbs by {more}"), (value + more,)
 
     def level(first: int, second: int) -> Iterator[Move]:
         if first == second:
-            yield Happening("both", "start anew"), (0, 0)
+            yield Action("both", "start anew"), (0, 0)
 
     def check(value: int) -> Iterator[tuple[str, str]]:
         if value == bad:
@@ -53,7 +53,7 @@ def test_the_way_to_a_finding_is_the_shortest() -> None:
     search.run()
     assert search.found is not None
     assert search.found.depth == 4
-    assert [line.happening.text for line in search.way_to(search.found.state)] in (
+    assert [line.action.text for line in search.way_to(search.found.state)] in (
         [["climbs by 1" if place == one else "climbs by 2" for place in range(4)] for one in range(4)]
     )
 

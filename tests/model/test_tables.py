@@ -9,7 +9,7 @@ from operator import le
 
 import pytest
 
-from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.model import Action, Group, Model, Move
 from ackproof_reference.explore.scope import ALL, BUDGET, CLIENT, WHOLE, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.tables import Cells, TooNarrowError
@@ -135,9 +135,8 @@ def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None
     search.wanted = frozenset({"all of it"})
     search.run()
     assert sum(search.cells.widths) > sum(widths)
-    assert [told.happening for told in search.way_to(search.findings["lost"].state)] == [
-        told.happening
-        for told in searched(world(scope)).way_to(searched(world(scope)).findings["lost"].state)
+    assert [told.action for told in search.way_to(search.findings["lost"].state)] == [
+        told.action for told in searched(world(scope)).way_to(searched(world(scope)).findings["lost"].state)
     ]
     assert search.findings["lost"].depth == lost.depth
 
@@ -163,15 +162,15 @@ def tidied(together: bool) -> Model:
 
     def climb(value: int) -> Iterator[Move]:
         if value < 3:
-            yield Happening("counter", "climbs"), (value + 1,)
+            yield Action("counter", "climbs"), (value + 1,)
 
     def second(value: int, alike: bool) -> Iterator[Move]:
         if value < 3:
-            yield Happening("counter", "climbs"), (value + 1, alike)
+            yield Action("counter", "climbs"), (value + 1, alike)
 
     def tidy(first: int, second: int, alike: bool) -> Iterator[Move]:
         if alike != (first == second):
-            yield Happening("note", "is kept"), (first, second, first == second)
+            yield Action("note", "is kept"), (first, second, first == second)
 
     row = "all" if together else ""
     groups = (

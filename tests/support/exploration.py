@@ -36,4 +36,4 @@ class Explorer:
     @staticmethod
     def story(search: Search, kind: str) -> list[str]:
         told = search.way_to(search.findings[kind].state)
-        return [f"{line.happening.actor}: {line.happening.text}" for line in told]
+        return [f"{line.action.actor}: {line.action.text}" for line in told]

@@ -23,6 +23,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import ScriptStep, read_timeline
 from ackproof_model.force.story import Story
 from ackproof_model.force.translate import Forced
+from ackproof_reference.explore.model import ActionKind
 from ackproof_reference.rules import rules_of
 
 TOPIC: Final = "orders"
@@ -78,7 +79,8 @@ def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int
 def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> dict[str, Data]:
     scope, rules = story.scope, story.scope.rules
     config: dict[str, Data] = {}
-    if any("proposes to drop" in told.happening.text for told in story.way):
+    kinds = {line.action.kind for line in story.way}
+    if ActionKind.PROPOSE_SHRINK in kinds:
         config["replica.lag.time.max.ms"] = _LAG_MS
     topic: dict[str, Data] = {
         "min.insync.replicas": rules.min_insync,
@@ -93,7 +95,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
     }
     if scope.budget.retries:
         producers["config"] = {"socket.timeout.ms": _LAG_MS}
-    elif any("is refused with" in told.happening.text for told in story.way):
+    elif any(line.action.refuses for line in story.way):
         # The model's client gives up what is refused; librdkafka sends it again, whatever `retries` is.
         producers["config"] = {"retry.backoff.ms": _LATER_MS, "retry.backoff.max.ms": _LATER_MS}
     cluster: dict[str, Data] = {
@@ -167,8 +169,8 @@ def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
         if not number:
             return Outcome(Word.INCONCLUSIVE, f"before the story began: {step.wrong}", seconds=seconds)
         word = Word.INCONCLUSIVE if step.wrong.startswith(BESIDE) else Word.DIVERGED
-        happening = story.way[number - 1].happening
-        why = f"{happening.actor}: {happening.text}: {step.wrong}"
+        action = story.way[number - 1].action
+        why = f"{action.actor}: {action.text}: {step.wrong}"
         return Outcome(word, why, number, step.waited_for, str(step.seen), seconds)
     if len(steps) < len(forced):
         return Outcome(Word.INCONCLUSIVE, _reasons(run), seconds=seconds)

@@ -21,7 +21,7 @@ from ackproof.rundir.model import StoryStep
 from ackproof_model.explore import rules_in_words, scope_in_words
 from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, smaller
 from ackproof_model.predict.cases import rules_name, scope_for
-from ackproof_reference.explore.model import Happening, Told
+from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import world
@@ -38,7 +38,7 @@ class Story:
     kind: str
     text: str
     scope: Scope
-    way: tuple[Told, ...]
+    way: tuple[StoryLine, ...]
     taken_away: tuple[str, ...] = ()
 
     def states(self) -> list[State]:
@@ -94,11 +94,11 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
     return Story(kind, file.found[kind].text, scope, way, file.without), file.rules
 
 
-def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[Told, ...]:
+def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
     """The way that these steps are in a scope. Raises `BadInput` where the model cannot take one."""
-    happenings = [Happening(step.actor, step.text, step.target) for step in steps]
+    way = [(step.actor, step.text, step.target) for step in steps]
     try:
-        return tuple(Search(world(scope.told)).follow(happenings))
+        return tuple(Search(world(scope.told)).follow(way))
     except ValueError as error:
         raise BadInput(f"the story is none of this model: {error}") from error
 

@@ -18,7 +18,7 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.problems import Data
 from ackproof_model.force.story import State, Story
 from ackproof_reference.broker import Broker, Follower, Leader, Process
-from ackproof_reference.explore.model import Told
+from ackproof_reference.explore.model import Action, ActionKind, StoryLine
 from ackproof_reference.explore.scope import Client
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Fetch, Fetched
@@ -32,10 +32,10 @@ Entry = dict[str, Data]
 class NotForceable(AckproofError):
     """No script does what this step of a story says."""
 
-    def __init__(self, number: int, told: Told, why: str) -> None:
+    def __init__(self, number: int, line: StoryLine, why: str) -> None:
         self.number = number
-        happening = told.happening
-        super().__init__(f"step {number} ({happening.actor}: {happening.text}): {why}")
+        action = line.action
+        super().__init__(f"step {number} ({action.actor}: {action.text}): {why}")
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ _OF_FOLLOWERS: Final = "diverged"
 """A class that rests on the high watermarks of followers. Elsewhere Kafka's may be ahead of the model's: where a fetch
 finds nothing new its answer waits at the leader, and tells the mark of then (DelayedFetch.onComplete). The model's
 tells that of before, as Kafka's does where another partition of the fetch has records."""
-_DIES: Final = ("is killed", "loses power")
-_NEVER: Final = {
-    "never hears the answer": "no gate loses an answer and lets the next request through",
-    "gives up waiting": "how long a producer waits is a time-out of its own",
-    "is asked to move the partition": "no step of a script begins a reassignment",
+_DEATHS: Final = (ActionKind.KILL, ActionKind.LOSE_POWER)
+_NOT_SCRIPTED: Final = {
+    ActionKind.LOSE_ANSWER: "no gate loses an answer and lets the next request through",
+    ActionKind.TIME_OUT: "how long a producer waits is a time-out of its own",
+    ActionKind.REASSIGN: "no step of a script begins a reassignment",
 }
+_WITHOUT_SCRIPT: Final = "no step of a script does it"
 
 
 def translated(story: Story) -> list[Forced]:
@@ -84,15 +85,15 @@ class _Translation:
     def steps(self) -> Iterator[Forced]:
         """In order; what several steps of the model come to stands with the last of them."""
         yield from self._beforehand()
-        for number, told in enumerate(self._story.way, 1):
+        for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]
-            entries = list(self._of(number, told, before, after))
+            entries = list(self._entries(number, line, before, after))
             if any(entry.get(act) in self._starting for entry in entries for act in _OF_BROKERS):
-                raise NotForceable(number, told, "a broker that starts cannot be met between its steps")
+                raise NotForceable(number, line, "a broker that starts cannot be met between its steps")
             for place, entry in enumerate(entries):
                 last = place == len(entries) - 1
                 then = self._expected(after) if last else {}
-                note = f"{number}. {told.happening.actor}: {told.happening.text}"
+                note = f"{number}. {line.action.actor}: {line.action.text}"
                 seen: Entry = {"then": then, "within": _WITHIN} if then else {}
                 yield Forced({**entry, **seen, "note": note}, number)
         for never in self._counted.values():
@@ -120,70 +121,72 @@ class _Translation:
         for entry in entries:
             yield Forced({**entry, "note": f"the story begins with ISR {list(scope.started_isr)}"}, 0)
 
-    def _of(self, number: int, told: Told, before: State, after: State) -> Iterator[Entry]:
-        text, actor = told.happening.text, told.happening.actor
-        for words, why in _NEVER.items():
-            if words in text:
-                raise NotForceable(number, told, why)
-        changed = {name: (was, now) for name, was, now in told.changed}
-        if actor == "client":
-            yield self._sent(number, told, before)
-        elif actor == "controller":
-            yield from self._controlled(number, told, changed, after)
-        elif text.startswith("answers "):
-            yield from self._served(told, before, after)
-        elif text.startswith(("asks for offset", "asks where epoch", "gives up its request", "is down: ")):
-            yield from self._asked(text, actor, changed, after)
-        elif text.startswith("takes the answer"):
-            yield from self._taken(actor, before, after)
-        elif text.startswith("hears what became"):
-            yield {"proposal": _broker(actor), "side": "response"}
-        elif text.startswith("proposes to drop"):
-            return  # it does so by itself, once replica.lag.time.max.ms is over
-        else:
-            yield from self._lived(number, told, changed, after)
+    def _entries(self, number: int, line: StoryLine, before: State, after: State) -> Iterator[Entry]:
+        action = line.action
+        if action.kind in _NOT_SCRIPTED:
+            raise NotForceable(number, line, _NOT_SCRIPTED[action.kind])
+        changed = {name: (was, now) for name, was, now in line.changed}
+        match action.kind:
+            case ActionKind.SEND | ActionKind.RESEND:
+                yield self._send_entry(number, line, before)
+            case ActionKind.ANSWER_FETCH:
+                yield from self._answer_entries(action.broker, before, after)
+            case ActionKind.ABANDON_FETCH:
+                yield from self._abandon_entries(action, changed, after)
+            case ActionKind.FETCH | ActionKind.FIND_LEADER_DOWN:
+                return  # its request waits at the gate already
+            case ActionKind.TAKE_ANSWER:
+                yield from self._take_entries(action, before, after)
+            case ActionKind.TAKE_DECISION:
+                yield {"proposal": action.broker, "side": "response"}
+            case ActionKind.PROPOSE_SHRINK:
+                return  # it does so by itself, once replica.lag.time.max.ms is over
+            case _ if action.actor == "controller":
+                yield from self._controller_entries(number, line, changed, after)
+            case _:
+                yield from self._life_entries(number, line, changed, after)
 
-    def _sent(self, number: int, told: Told, before: State) -> Entry:
+    def _send_entry(self, number: int, line: StoryLine, before: State) -> Entry:
         client, first = before["client"], self._states[0]["controller"]
         assert isinstance(client, Client) and isinstance(first, Metadata)
-        if "sends once more" in told.happening.text:
+        if line.action.kind is ActionKind.RESEND:
             if self._story.scope.records > 1:
-                raise NotForceable(number, told, "a producer sends again all that it has not heard of")
+                raise NotForceable(number, line, "a producer sends again all that it has not heard of")
             return {"resend": 0}
-        to, known = _broker(told.happening.target), first.partition.leader
+        known = first.partition.leader
         # It asks anew where to send to when its connection is gone, and is told by whoever is up.
         moved = any(
-            step.happening.actor == f"broker {known}" and step.happening.text.startswith(_DIES)
+            step.action.broker == known and step.action.kind in _DEATHS
             for step in self._story.way[: number - 1]
         )
-        if to != known and not moved:
+        if line.action.broker != known and not moved:
             raise NotForceable(
-                number, told, f"a producer sends to the leader that it knows of, broker {known}"
+                number, line, f"a producer sends to the leader that it knows of, broker {known}"
             )
         return {"send": 0 if self._story.scope.idempotent else client.sent, "until": "appended"}
 
-    def _controlled(
-        self, number: int, told: Told, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    def _controller_entries(
+        self, number: int, line: StoryLine, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        text, metadata = told.happening.text, after["controller"]
+        action, metadata = line.action, after["controller"]
         assert isinstance(metadata, Metadata)
-        if text.startswith("fences "):
-            yield {"end_session": _broker(told.happening.target)}
-        elif text.startswith("moves the leadership"):
-            yield {"lead": metadata.partition.leader}
-        elif text.startswith("is asked for a preferred"):
-            yield {"elect": "preferred"}
-        elif text.startswith("is asked for an unclean"):
-            yield {"elect": "unclean"}
-        elif text.startswith(("takes ", "refuses ")):
-            yield {"proposal": _broker(told.happening.target), "side": "request"}
-        else:
-            raise NotForceable(number, told, "no step of a script does it")
-        yield from self._void(changed, after)
+        match action.kind:
+            case ActionKind.FENCE:
+                yield {"end_session": action.broker}
+            case ActionKind.MOVE_LEADER:
+                yield {"lead": metadata.partition.leader}
+            case ActionKind.ELECT_PREFERRED:
+                yield {"elect": "preferred"}
+            case ActionKind.ELECT_UNCLEAN:
+                yield {"elect": "unclean"}
+            case ActionKind.DECIDE_PROPOSAL:
+                yield {"proposal": action.broker, "side": "request"}
+            case _:
+                raise NotForceable(number, line, _WITHOUT_SCRIPT)
+        yield from self._void_entries(changed, after)
 
-    def _served(self, told: Told, before: State, after: State) -> Iterator[Entry]:
-        """What a leader answers; a refusal is taken at once, and the follower asks anew."""
-        follower = _broker(told.happening.target)
+    def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
+        """A leader answers. A refusal is taken at once, and the follower asks anew."""
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
             self._agree.add(follower)
@@ -201,69 +204,68 @@ class _Translation:
         role = there.process.role
         return there.log == log and isinstance(role, Follower) and not role.truncating
 
-    def _asked(
-        self, text: str, actor: str, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    def _abandon_entries(
+        self, action: Action, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        """A request waits at the gate already. One that is given up goes through and is refused, if its leader is the
-        same one; else its connection is gone."""
-        if text.startswith("gives up"):
-            (was, _), broker = changed[f"fetch of {actor}"], _broker(actor)
-            if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, broker) == was.leader:
-                yield {"fetch": broker}
+        """A dropped request waits at the gate. It goes through and is refused if its leader is the same one; else its
+        connection is gone."""
+        was, _ = changed[f"fetch of {action.actor}"]
+        if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, action.broker) == was.leader:
+            yield {"fetch": action.broker}
 
-    def _taken(self, actor: str, before: State, after: State) -> Iterator[Entry]:
-        broker = _broker(actor)
-        if isinstance(before[f"fetch of {actor}"], EpochEnd) and broker in self._agree:
-            self._agree.discard(broker)
-        elif self._process(after, broker).up:
-            yield {"fetch": broker, "side": "response"}
+    def _take_entries(self, action: Action, before: State, after: State) -> Iterator[Entry]:
+        if isinstance(before[f"fetch of {action.actor}"], EpochEnd) and action.broker in self._agree:
+            self._agree.discard(action.broker)
+        elif self._process(after, action.broker).up:
+            yield {"fetch": action.broker, "side": "response"}
 
-    def _lived(
-        self, number: int, told: Told, changed: dict[str, tuple[Hashable, Hashable]], after: State
+    def _life_entries(
+        self, number: int, line: StoryLine, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        text, broker = told.happening.text, _broker(told.happening.actor)
-        if text.startswith("learns that"):
-            self._ahead.discard(broker)
-            if broker not in self._starting:
-                yield {"learn": broker}
-                yield from self._void(changed, after)
-        elif text.startswith("is killed"):
-            yield {"kill": broker}
-        elif text.startswith("loses power"):
-            log = after[f"log of broker {broker}"]
-            assert isinstance(log, Log)
-            yield {"power_loss": broker, "keep": log.end}
-        elif text.startswith("starts and registers"):
-            self._starting.add(broker)
-            if self._partition(number) != self._partition(number - 1):
-                why = "a broker registers, which changes the partition, and is not unfenced"
-                self._counted[broker] = NotForceable(number, told, why)
-        elif text.startswith("has caught up and is unfenced"):
-            if broker in self._starting:
+        broker = line.action.broker
+        match line.action.kind:
+            case ActionKind.LEARN:
+                self._ahead.discard(broker)
+                if broker not in self._starting:
+                    yield {"learn": broker}
+                    yield from self._void_entries(changed, after)
+            case ActionKind.KILL:
+                yield {"kill": broker}
+            case ActionKind.LOSE_POWER:
+                log = after[f"log of broker {broker}"]
+                assert isinstance(log, Log)
+                yield {"power_loss": broker, "keep": log.end}
+            case ActionKind.REGISTER:
+                self._starting.add(broker)
+                if self._partition(number) != self._partition(number - 1):
+                    why = "a broker registers, which changes the partition, and is not unfenced"
+                    self._counted[broker] = NotForceable(number, line, why)
+            case ActionKind.UNFENCE if broker in self._starting:
                 self._starting.discard(broker)
                 self._counted.pop(broker, None)
                 self._ahead.add(broker)
                 yield {"start": broker}
-            else:
+            case ActionKind.UNFENCE:
                 yield {"unfence": broker}
-        else:
-            raise NotForceable(number, told, "no step of a script does it")
+            case _:
+                raise NotForceable(number, line, _WITHOUT_SCRIPT)
 
-    def _void(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
+    def _void_entries(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
         """What is under way and has become void: it goes through, and changes nothing."""
-        for name, (was, now) in changed.items():
-            if now is not None or " of broker " not in name:
-                continue
-            broker = _broker(name.split(" of ")[1])
+        for broker in self._story.scope.ids:
+            fetch, proposal = (
+                changed.get(f"{what} of broker {broker}", (None, None)) for what in ("fetch", "proposal")
+            )
             if not self._process(after, broker).up:
                 continue  # its connections are gone
-            if isinstance(was, EpochEnd) and broker in self._agree:
+            answer = fetch[0] if fetch[1] is None else None
+            if isinstance(answer, EpochEnd) and broker in self._agree:
                 self._agree.discard(broker)
-            elif isinstance(was, Fetched | EpochEnd) and self._follows(after, broker) == was.leader:
+            elif isinstance(answer, Fetched | EpochEnd) and self._follows(after, broker) == answer.leader:
                 yield {"fetch": broker, "side": "response"}
-            elif isinstance(was, AlterPartition):
+            if proposal[1] is None and isinstance(proposal[0], AlterPartition):
                 yield {"proposal": broker}
-            elif isinstance(was, Altered):
+            elif proposal[1] is None and isinstance(proposal[0], Altered):
                 yield {"proposal": broker, "side": "response"}
 
     @staticmethod
@@ -310,8 +312,3 @@ class _Translation:
         process = state[f"memory of broker {broker}"]
         assert isinstance(process, Process)
         return process
-
-
-def _broker(name: str) -> int:
-    """The number of `broker 3`."""
-    return int(name.removeprefix("broker "))

@@ -24,7 +24,7 @@ from ackproof.rundir.documents import Document
 from ackproof.rundir.model import Chance, StoryStep
 from ackproof_model.predict.workers import cores, in_processes
 from ackproof_reference.explore.invariants import LOST, VANISHED
-from ackproof_reference.explore.model import Told
+from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search
 from ackproof_reference.explore.story import shown, tell
@@ -136,12 +136,12 @@ def described(scope: Scope) -> str:
     return ",".join(f"{name}={value}" for name, value in {**sizes, **wrong}.items())
 
 
-def steps_of(way: Iterable[Told]) -> Iterator[StoryStep]:
+def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
     """A way as plain steps, for a sequence diagram."""
     for told in way:
         changed = tuple((name, shown(after)) for name, _, after in told.changed if name != "budget")
-        happening = told.happening
-        yield StoryStep(actor=happening.actor, target=happening.target, text=happening.text, changed=changed)
+        action = told.action
+        yield StoryStep(actor=action.actor, target=action.target, text=action.text, changed=changed)
 
 
 @cache

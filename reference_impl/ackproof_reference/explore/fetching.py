@@ -35,7 +35,7 @@ from typing import NamedTuple
 from ackproof_reference.broker import Broker, Follower, Process, Step
 from ackproof_reference.explore.forgetting import remembered, without_effect
 from ackproof_reference.explore.invariants import witness
-from ackproof_reference.explore.model import Group, Happening, Move
+from ackproof_reference.explore.model import Action, ActionKind, Group, Move
 from ackproof_reference.explore.scope import (
     BUDGET,
     CLIENT,
@@ -48,7 +48,7 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.story import answered, asked, effects, replied, taken
+from ackproof_reference.explore.story import answered, asked, effects, refuses, replied, taken
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Error, Fetch, Fetched
@@ -94,14 +94,15 @@ def _fetching(
         request = next_request(broker)
         if request is not None:
             yield (
-                Happening(name, asked(request), f"broker {request.leader}"),
+                Action(name, asked(request), f"broker {request.leader}", ActionKind.FETCH, own),
                 (log, process, request),
             )
         return
     if isinstance(under_way, Reply):
         if process.up:
             after = step(broker, under_way, scope.rules)[0]
-            yield Happening(name, taken(under_way)), (after.log, after.process, None)
+            action = Action(name, taken(under_way), "", ActionKind.TAKE_ANSWER, own)
+            yield action, (after.log, after.process, None)
         return
     role = process.role
     moved_on = not isinstance(role, Follower) or (role.leader, role.epoch) != (
@@ -109,10 +110,8 @@ def _fetching(
         under_way.leader_epoch,
     )
     if moved_on:
-        yield (
-            Happening(name, f"gives up its request to broker {under_way.leader}"),
-            (log, process, None),
-        )
+        text = f"gives up its request to broker {under_way.leader}"
+        yield Action(name, text, "", ActionKind.ABANDON_FETCH, own), (log, process, None)
 
 
 def connection(process: int, under_way: int) -> Group:
@@ -123,7 +122,7 @@ def connection(process: int, under_way: int) -> Group:
 def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
     """What is sent to a broker that has died since it asked never arrives: its next incarnation connects anew."""
     if process.role is None and isinstance(under_way, (Fetched, EpochEnd, Altered)):
-        yield Happening("", "the connection is gone"), (process, None)
+        yield Action("", "the connection is gone"), (process, None)
 
 
 def _of_connection(value: object) -> Hashable:
@@ -139,7 +138,8 @@ def loss(own: int) -> Group:
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
         if budget.lost and isinstance(under_way, Reply):
             text = f"never hears the answer of broker {under_way.leader}"
-            yield Happening(f"broker {own}", text), (budget._replace(lost=budget.lost - 1), None)
+            action = Action(f"broker {own}", text, "", ActionKind.LOSE_ANSWER, own)
+            yield action, (budget._replace(lost=budget.lost - 1), None)
 
     return Group("loss", (BUDGET, fetch_cell(own)), lost, row=memory_row(own), counts=("lost",))
 
@@ -159,10 +159,9 @@ def _serving(
         return
     asking = f"broker {under_way.follower}"
     if not process.up:
-        yield (
-            Happening(name, f"is down: {asking} gets no answer", asking),
-            (client, log, process, proposal, None),
-        )
+        text = f"is down: {asking} gets no answer"
+        action = Action(name, text, asking, ActionKind.FIND_LEADER_DOWN, under_way.follower)
+        yield action, (client, log, process, proposal, None)
         return
     before = Broker(own, log, process)
     served = step(before, under_way, scope.rules)
@@ -180,8 +179,10 @@ def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: 
     asking = f"broker {reply.follower}"
     text = f"answers {asking}{replied(reply)}{answered(tuple(messages))}{effects(before, after)}"
     seen = witness(client, before, after, tuple(messages), scope)
-    happening = Happening(f"broker {before.id}", text, asking)
-    return happening, (seen, after.log, after.process, proposal, sent)
+    action = Action(
+        f"broker {before.id}", text, asking, ActionKind.ANSWER_FETCH, reply.follower, refuses(tuple(messages))
+    )
+    return action, (seen, after.log, after.process, proposal, sent)
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
@@ -227,9 +228,9 @@ def asking(group: Group, own: int, rules: Rules) -> Group:
         before = _request(own, cells[at], cells[of])
         if before is not None and not _counts(rules, before):
             before = None
-        for happening, new in steps(*cells):
+        for action, new in steps(*cells):
             for left in _left(before, _request(own, new[at], new[of]), under_way):
-                yield happening, (*new, left)
+                yield action, (*new, left)
 
     return group._replace(cells=(*group.cells, fetch), moves=moves)
 
@@ -272,7 +273,7 @@ def _taking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
     """A follower takes an answer, and asks again."""
     if isinstance(under_way, Reply) and process.up:
         after = step(Broker(own, log, process), under_way, scope.rules)[0]
-        yield Happening(f"broker {own}", taken(under_way)), (after.log, after.process, next_request(after))
+        yield Action(f"broker {own}", taken(under_way)), (after.log, after.process, next_request(after))
 
 
 def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
@@ -283,7 +284,7 @@ def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
     if now is None:
         now = next_request(broker)
     if now != under_way:
-        yield Happening("", "asks"), (log, process, now)
+        yield Action("", "asks"), (log, process, now)
 
 
 def _of_asking(value: object) -> Hashable:
@@ -305,11 +306,11 @@ def _noting(
     if not isinstance(request, Request) or request.leader != own or not process.up:
         return
     before = Broker(own, log, process)
-    happening, new = serve(scope, client, before, step(before, request, scope.rules), proposal)
+    action, new = serve(scope, client, before, step(before, request, scope.rules), proposal)
     after = _kept(scope, Broker(own, new[1], new[2]))  # type: ignore[arg-type]
     changed = (new[0], after, new[3]) != (client, before, proposal)
     if new[4] is not None and (changed or not scope.rules.match_responses):
-        yield happening, new
+        yield action, new
 
 
 def _kept(scope: Scope, broker: Broker) -> Broker:
@@ -342,7 +343,7 @@ def _feeding(
     fed = step(follower, reply, scope.rules)[0]
     text = f"answers broker {other}{replied(reply)}, and it takes that"
     yield (
-        Happening(f"broker {own}", text, f"broker {other}"),
+        Action(f"broker {own}", text, f"broker {other}"),
         (log, process, fed.log, fed.process, next_request(fed)),
     )
 
@@ -357,7 +358,7 @@ def _void(
     past = role is not None and (role.epoch > epoch or (role.epoch == epoch and isinstance(role, Follower)))
     if past or not leader.up:
         request = next_request(Broker(other, log, process))
-        yield Happening("", "a request that will be refused is forgotten"), (leader, log, process, request)
+        yield Action("", "a request that will be refused is forgotten"), (leader, log, process, request)
 
 
 def _of_void(own: int, value: object) -> Hashable:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 
 from ackproof_reference.broker import Broker, Leader, Process, Progress
-from ackproof_reference.explore.model import Group, Happening, Move
+from ackproof_reference.explore.model import Action, Group, Move
 from ackproof_reference.explore.scope import (
     CONTROLLER,
     Scope,
@@ -125,12 +125,12 @@ def remembering(group: Group, scope: Scope) -> Group:
     whole = group.moves
 
     def moves(*values: Hashable) -> Iterator[Move]:
-        for happening, after in whole(*values):
+        for action, after in whole(*values):
             new = list(after)
             for own, log, process in at:
                 kept = remembered(Broker(own, new[log], new[process]), scope)  # type: ignore[arg-type]
                 new[log], new[process] = kept.log, kept.process
-            yield happening, tuple(new)
+            yield action, tuple(new)
 
     return group._replace(moves=moves)
 
@@ -168,7 +168,7 @@ def _response(rules: Rules, own: int, log: Log, process: Process, under_way: obj
     if isinstance(under_way, (Fetched, EpochEnd)) and without_effect(
         rules, Broker(own, log, process), under_way
     ):
-        yield Happening("", "a response that changes nothing is forgotten"), (log, process, None)
+        yield Action("", "a response that changes nothing is forgotten"), (log, process, None)
 
 
 def _of_response(value: object) -> Hashable:
@@ -188,7 +188,7 @@ def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Itera
         checked = rules.partition_epoch_check and older
         refused = proposal.leader_epoch < partition.leader_epoch or checked
     if refused:
-        yield Happening("", "a proposal that will be refused is forgotten"), (metadata, None)
+        yield Action("", "a proposal that will be refused is forgotten"), (metadata, None)
 
 
 def _of_proposal(value: object) -> Hashable:
@@ -207,7 +207,7 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
     known = isinstance(role, Leader) and decided is not None and decided.epoch <= process.partition.epoch
     ignored = decided is not None and decided.leader_epoch != proposal.leader_epoch
     if moved_on or known or ignored or proposal.error in _NEVER_TAKEN:
-        yield Happening("", "an answer that changes nothing is forgotten"), (process, None)
+        yield Action("", "an answer that changes nothing is forgotten"), (process, None)
 
 
 def _of_answer(value: object) -> Hashable:

@@ -4,26 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 
-class Happening(NamedTuple):
-    """One step for a reader: who acts, what happens, as a sentence, and to whom (as names, "" nobody)."""
+class ActionKind(Enum):
+    """Kinds of steps in the world of a Kafka partition, for programs that act on a story."""
+
+    OTHER = "no step of that world"
+    SEND = "a producer sends a record"
+    RESEND = "a producer sends a record again"
+    TIME_OUT = "a leader gives up waiting for replicas and answers a producer with an error"
+    FETCH = "a follower sends a fetch or asks for the end of an epoch"
+    ABANDON_FETCH = "a follower drops its request, for it has moved on since"
+    FIND_LEADER_DOWN = "a request finds its leader down"
+    ANSWER_FETCH = "a leader answers a follower"
+    TAKE_ANSWER = "a follower takes an answer"
+    LOSE_ANSWER = "an answer never arrives"
+    PROPOSE_SHRINK = "a leader proposes an ISR without a slow follower"
+    DECIDE_PROPOSAL = "the controller takes or refuses a proposed ISR"
+    TAKE_DECISION = "a leader hears the decision about its proposal"
+    LEARN = "a broker applies the newest metadata image"
+    KILL = "a broker is killed"
+    LOSE_POWER = "a broker loses power"
+    REGISTER = "a broker starts and registers"
+    UNFENCE = "a broker has caught up and is unfenced"
+    FENCE = "the controller fences a broker"
+    ASK_TO_STOP = "a broker asks to stop"
+    STOP = "a broker stops cleanly"
+    FAIL_OVER = "the controller fails with half of a decision written"
+    MOVE_LEADER = "the controller moves the leadership"
+    ELECT_PREFERRED = "an administrator asks for a preferred election"
+    ELECT_UNCLEAN = "an administrator asks for an unclean election"
+    REASSIGN = "an administrator asks for a reassignment"
+
+
+class Action(NamedTuple):
+    """One step: names of its actor and its target ("" nobody) and a sentence for readers, the rest for programs."""
 
     actor: str
     text: str
     target: str = ""
+    kind: ActionKind = ActionKind.OTHER
+    broker: int = 0
+    """The broker that fetches, proposes, lives or dies in this step, or that is sent a record; 0: none."""
+    refuses: bool = False
+    """A producer is told an error."""
 
 
 Row = tuple[Hashable, ...]
 """A state: a value for each cell."""
-Move = tuple[Happening, Row]
+Move = tuple[Action, Row]
 
 
-class Told(NamedTuple):
+class StoryLine(NamedTuple):
     """One line of a counterexample: the step, and the cells that it changed (name, before, after)."""
 
-    happening: Happening
+    action: Action
     changed: tuple[tuple[str, Hashable, Hashable], ...]
 
 
@@ -100,7 +137,7 @@ class Model:
     """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
     widths: Sequence[int] = ()
     """Bits to number the values of each cell with at first (a cell of counters has its own)."""
-    retold: Callable[[Sequence[Row]], list[Told]] | None = None
+    retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
     """How a way through its states is told, where its steps are not those that a reader is to be told."""
     epochs: Epochs | None = None
     """States that are alike with ranks in the place of epochs are one."""

@@ -19,7 +19,7 @@ from ackproof_reference.broker import (
 from ackproof_reference.election import Election
 from ackproof_reference.explore.fetching import asking, connection, fused, one_by_one
 from ackproof_reference.explore.invariants import witness
-from ackproof_reference.explore.model import Group, Happening, Move
+from ackproof_reference.explore.model import Action, ActionKind, Group, Move
 from ackproof_reference.explore.scope import (
     BUDGET,
     CLIENT,
@@ -32,7 +32,7 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.story import answered, decided, effects, listed
+from ackproof_reference.explore.story import answered, decided, effects, listed, refuses
 from ackproof_reference.leader import may_shrink, propose_shrink, time_out
 from ackproof_reference.log import Log
 from ackproof_reference.messages import (
@@ -93,22 +93,24 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
         changed = controller.hand_over(metadata, broker, rules)
         if changed != metadata:
             spent = budget._replace(hand_overs=budget.hand_overs - 1)
-            yield Happening("controller", f"moves the leadership: {decided(changed)}"), (spent, changed)
-    for kind, left in ((Election.PREFERRED, budget.preferred), (Election.UNCLEAN, budget.unclean)):
+            text = f"moves the leadership: {decided(changed)}"
+            yield Action("controller", text, kind=ActionKind.MOVE_LEADER), (spent, changed)
+    for election, left, name, kind in (
+        (Election.PREFERRED, budget.preferred, "a preferred", ActionKind.ELECT_PREFERRED),
+        (Election.UNCLEAN, budget.unclean, "an unclean", ActionKind.ELECT_UNCLEAN),
+    ):
         if left:
-            changed = controller.elect(metadata, kind, rules)
+            changed = controller.elect(metadata, election, rules)
             if changed != metadata:
-                spent = budget._replace(**{kind.name.lower(): left - 1})
-                text = (
-                    f"is asked for {'a preferred' if kind is Election.PREFERRED else 'an unclean'} election"
-                )
-                yield Happening("controller", f"{text}: {decided(changed)}"), (spent, changed)
+                spent = budget._replace(**{election.name.lower(): left - 1})
+                text = f"is asked for {name} election: {decided(changed)}"
+                yield Action("controller", text, kind=kind), (spent, changed)
     for target in scope.targets if budget.reassignments else ():
         changed = controller.reassign(metadata, target, rules)
         if changed != metadata:
             spent = budget._replace(reassignments=budget.reassignments - 1)
             text = f"is asked to move the partition to {listed(target)}: {decided(changed)}"
-            yield Happening("controller", text), (spent, changed)
+            yield Action("controller", text, kind=ActionKind.REASSIGN), (spent, changed)
 
 
 def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
@@ -116,7 +118,7 @@ def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) ->
     broker = Broker(own, log, process)
     if process.up and budget.kills:
         less = budget._replace(kills=budget.kills - 1)
-        yield from _dead(scope, kill(broker), "is killed", less)
+        yield from _dead(scope, kill(broker), ActionKind.KILL, "is killed", less)
     if budget.power_losses and scope.strikes(own):
         less = budget._replace(power_losses=budget.power_losses - 1)
         places = [log.flushed, *(batch.base for batch in log.batches if batch.base > log.flushed)]
@@ -124,18 +126,18 @@ def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) ->
             if kept < log.end:
                 dead = power_off(broker, kept)
                 text = f"loses power, and with it what was not flushed from offset {dead.log.end} on"
-                yield from _dead(scope, dead, text, less)
+                yield from _dead(scope, dead, ActionKind.LOSE_POWER, text, less)
 
 
-def _dead(scope: Scope, dead: Broker, text: str, less: Budget) -> Iterator[Move]:
+def _dead(scope: Scope, dead: Broker, kind: ActionKind, text: str, less: Budget) -> Iterator[Move]:
     name = f"broker {dead.id}"
     log = dead.log
-    yield Happening(name, text), (less, log, dead.process)
+    yield Action(name, text, "", kind, dead.id), (less, log, dead.process)
     if not scope.rules.checkpointed_at_once:
         for mark in (batch.base for batch in log.batches if batch.base < log.high_watermark):
             older = with_checkpoint(dead, mark)
             told = f"{text}; its checkpoint is of high watermark {mark}"
-            yield Happening(name, told), (less, older.log, older.process)
+            yield Action(name, told, "", kind, dead.id), (less, older.log, older.process)
 
 
 def _session(
@@ -148,10 +150,12 @@ def _session(
         if not registered.fenced:
             fenced = controller.fence(metadata, own, rules)
             yield (
-                Happening(
+                Action(
                     "controller",
                     f"fences {name}, whose session ended: {decided(fenced)}",
                     name,
+                    ActionKind.FENCE,
+                    own,
                 ),
                 (budget, fenced, log, process),
             )
@@ -162,28 +166,30 @@ def _session(
         changed, new = controller.register(metadata, own, clean, rules)
         started = start(Broker(own, log, process), new)
         text = f"starts and registers as incarnation {new.epoch}: {decided(changed)}"
-        yield Happening(name, text, "controller"), (budget, changed, started.log, started.process)
+        action = Action(name, text, "controller", ActionKind.REGISTER, own)
+        yield action, (budget, changed, started.log, started.process)
         return
     known = process.metadata
     caught_up = known is not None and known.registration(own).epoch == process.epoch
     if registered.fenced and caught_up and registered.epoch == process.epoch:
         free = controller.unfence(metadata, own, rules)
         text = f"has caught up and is unfenced: {decided(free)}"
-        yield Happening(name, text, "controller"), (budget, free, log, process)
+        yield Action(name, text, "controller", ActionKind.UNFENCE, own), (budget, free, log, process)
     if not registered.fenced and budget.cuts and scope.strikes(own):
         fenced = controller.fence(metadata, own, rules)
         text = f"fences {name}, which lives but cannot reach it: {decided(fenced)}"
         less = budget._replace(cuts=budget.cuts - 1)
-        yield Happening("controller", text, name), (less, fenced, log, process)
+        yield Action("controller", text, name, ActionKind.FENCE, own), (less, fenced, log, process)
     if not registered.fenced and not registered.stopping and budget.clean_stops:
         leaving = controller.begin_shutdown(metadata, own, rules)
         text = f"asks to stop: {decided(leaving)}"
         less = budget._replace(clean_stops=budget.clean_stops - 1)
-        yield Happening(name, text, "controller"), (less, leaving, log, process)
+        yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (less, leaving, log, process)
     if registered.stopping and metadata.partition.leader != own:
         stopped = stop_cleanly(Broker(own, log, process))
         gone = controller.fence(metadata, own, rules)
-        yield Happening(name, "stops in good order"), (budget, gone, stopped.log, stopped.process)
+        action = Action(name, "stops in good order", "", ActionKind.STOP, own)
+        yield action, (budget, gone, stopped.log, stopped.process)
 
 
 def _starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
@@ -208,7 +214,7 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
     clean = process.epoch if process.clean else -1
     changed, new = controller.register(metadata, own, clean, scope.rules)
     learned = step(start(Broker(own, log, process), new), changed, scope.rules)[0]
-    yield Happening(f"broker {own}", "starts, and learns what is"), (changed, learned.log, learned.process)
+    yield Action(f"broker {own}", "starts, and learns what is"), (changed, learned.log, learned.process)
 
 
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
@@ -228,21 +234,19 @@ def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: P
         if half != metadata:
             text = f"fails while it fences {name}: {decided(half)}, and it is not fenced"
             left = less._replace(cuts=less.cuts - 1) if cut else less
-            yield Happening("controller", text, name), (left, half, process)
+            yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (left, half, process)
     if not process.up or registered.fenced:
         return
     if budget.failovers and budget.clean_stops and not registered.stopping:
         half = controller.half_stopping(metadata, own)
         text = f"fails while {name} stops: {decided(half)}"
         stopping = less._replace(clean_stops=less.clean_stops - 1)
-        yield Happening("controller", text, name), (stopping, half, process)
+        yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (stopping, half, process)
     if registered.stopping:
         leaving = controller.begin_shutdown(metadata, own, scope.rules)
         if leaving != metadata:
-            yield (
-                Happening(name, f"asks to stop again: {decided(leaving)}", "controller"),
-                (budget, leaving, process),
-            )
+            text = f"asks to stop again: {decided(leaving)}"
+            yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (budget, leaving, process)
 
 
 def _learn(
@@ -260,7 +264,7 @@ def _learn(
     if after != before:
         text = f"learns that {decided(metadata)}{answered(messages)}{effects(before, after)}"
         yield (
-            Happening(f"broker {own}", text),
+            Action(f"broker {own}", text, "", ActionKind.LEARN, own, refuses(messages)),
             (witness(client, before, after, messages, scope), metadata, after.log, after.process),
         )
 
@@ -273,22 +277,26 @@ def _producing(
         return
     before = Broker(own, log, process)
     if client.sent < scope.records:
-        yield _send(scope, budget, client._replace(sent=client.sent + 1), before, client.sent, "sends")
+        yield _send(scope, budget, client._replace(sent=client.sent + 1), before, client.sent)
     if budget.retries:
         less = budget._replace(retries=budget.retries - 1)
         for sequence in range(client.sent):
             if sequence not in client.acked:
-                yield _send(scope, less, client, before, sequence, "sends once more")
+                yield _send(scope, less, client, before, sequence, again=True)
 
 
-def _send(scope: Scope, budget: Budget, client: Client, before: Broker, sequence: int, how: str) -> Move:
+def _send(
+    scope: Scope, budget: Budget, client: Client, before: Broker, sequence: int, *, again: bool = False
+) -> Move:
     request = Produce(0, sequence, scope.acks, producer_epoch=0 if scope.idempotent else -1)
     after, messages = step(before, request, scope.rules)
-    text = f"{how} record {sequence}{answered(messages)}"
+    text = f"sends{' once more' if again else ''} record {sequence}{answered(messages)}"
     if scope.acks == 0 and sequence not in client.acked:
         client = client._replace(acked=(*client.acked, sequence))
     seen = witness(client, before, after, messages, scope)
-    return Happening("client", text, f"broker {before.id}"), (budget, seen, after.log, after.process)
+    kind = ActionKind.RESEND if again else ActionKind.SEND
+    action = Action("client", text, f"broker {before.id}", kind, before.id, refuses(messages))
+    return action, (budget, seen, after.log, after.process)
 
 
 def _lagging(own: int, budget: Budget, log: Log, process: Process, proposal: Proposal) -> Iterator[Move]:
@@ -301,12 +309,14 @@ def _lagging(own: int, budget: Budget, log: Log, process: Process, proposal: Pro
         late, told = time_out(broker, waiting)
         less = budget._replace(time_outs=budget.time_outs - 1)
         text = f"gives up waiting{answered(told)}"
-        yield Happening(name, text, "client"), (less, log, late.process, proposal)
+        action = Action(name, text, "client", ActionKind.TIME_OUT, own, refuses(told))
+        yield action, (less, log, late.process, proposal)
     for slow in may_shrink(broker) if budget.shrinks else ():
         after, messages = propose_shrink(broker, (slow,))
         less = budget._replace(shrinks=budget.shrinks - 1)
         text = f"proposes to drop broker {slow}, which lags, from the ISR"
-        yield Happening(name, text, "controller"), (less, after.log, after.process, messages[0])
+        action = Action(name, text, "controller", ActionKind.PROPOSE_SHRINK, own)
+        yield action, (less, after.log, after.process, messages[0])
 
 
 def _proposals(scope: Scope, own: int, metadata: Metadata, proposal: Proposal) -> Iterator[Move]:
@@ -319,7 +329,7 @@ def _proposals(scope: Scope, own: int, metadata: Metadata, proposal: Proposal) -
             text = f"takes {isr} as the ISR: {decided(changed)}"
         else:
             text = f"refuses {isr} as the ISR: {answer.error.name}"
-        yield Happening("controller", text, name), (changed, answer)
+        yield Action("controller", text, name, ActionKind.DECIDE_PROPOSAL, own), (changed, answer)
 
 
 def _answers(
@@ -332,4 +342,5 @@ def _answers(
     after, messages = step(before, proposal, scope.rules)
     text = f"hears what became of its proposal{answered(messages)}{effects(before, after)}"
     seen = witness(client, before, after, messages, scope)
-    yield Happening(f"broker {own}", text), (seen, after.log, after.process, None)
+    action = Action(f"broker {own}", text, "", ActionKind.TAKE_DECISION, own, refuses(messages))
+    yield action, (seen, after.log, after.process, None)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ackproof_reference.explore.invariants import records
-from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.model import Action, Group, Model, Move
 from ackproof_reference.log import Log
 from ackproof_reference.pacifica import (
     Configuration,
@@ -104,14 +104,14 @@ def _own_server_moves(
     if bounds.elections and not server.leads:
         stands = stand(server, number)
         less = bounds._replace(elections=bounds.elections - 1)
-        yield Happening(name, f"stands for epoch {stands.epoch}"), (less, stands)
+        yield Action(name, f"stands for epoch {stands.epoch}"), (less, stands)
     if bounds.crashes:
         less = bounds._replace(crashes=bounds.crashes - 1)
-        yield Happening(name, "crashes and comes back"), (less, crash(server, rules))
+        yield Action(name, "crashes and comes back"), (less, crash(server, rules))
     if bounds.entries and server.leads:
         less = bounds._replace(entries=bounds.entries - 1)
         yield (
-            Happening(name, f"writes entry {bounds.entries}"),
+            Action(name, f"writes entry {bounds.entries}"),
             (less, write_entry(server, bounds.entries, rules)),
         )
 
@@ -128,10 +128,10 @@ def _server_pair_moves(
             text = f"gets its vote for epoch {one.epoch}" + (" and leads" if counted.leads else "")
             who = f"{name} leads in epoch {counted.epoch}"
             seen = observed.leads(who, counted.log) if counted.leads else observed
-            yield Happening(name, text, to), (seen, counted, voter)
+            yield Action(name, text, to), (seen, counted, voter)
         elif voter != other:
             yield (
-                Happening(name, f"is refused, but makes epoch {one.epoch} known", to),
+                Action(name, f"is refused, but makes epoch {one.epoch} known", to),
                 (observed, one, voter),
             )
     if other.leads:
@@ -139,7 +139,7 @@ def _server_pair_moves(
         text = (
             f"fetches: its log ends at {follower.log.end}, the high watermark is {leader.log.high_watermark}"
         )
-        yield Happening(name, text, to), (observed.commits(to, leader.log), follower, leader)
+        yield Action(name, text, to), (observed.commits(to, leader.log), follower, leader)
 
 
 class PacificaBounds(NamedTuple):
@@ -175,17 +175,17 @@ def _own_replica_moves(
         wrote = write(replica, number, bounds.entries)
         less = bounds._replace(entries=bounds.entries - 1)
         done = seen.commits(name, wrote.log)
-        yield Happening(name, f"prepares entry {bounds.entries}"), (less, done, manager, wrote)
+        yield Action(name, f"prepares entry {bounds.entries}"), (less, done, manager, wrote)
     if replica.config.version < manager.version:
         learnt = learn(replica, manager, number)
         text = f"learns configuration {manager.version}: primary {manager.primary} of {manager.members}"
         done = seen
         if learnt.config.primary == number:
             done = seen.leads(f"{name} takes over", learnt.log).commits(name, learnt.log)
-        yield Happening(name, text), (bounds, done, manager, learnt)
+        yield Action(name, text), (bounds, done, manager, learnt)
     if replica.config.primary == number and replica.leased and len(replica.config.members) > 1:
         stopped = replica._replace(leased=False)
-        yield Happening(name, "loses a lease and stops"), (bounds, seen, manager, stopped)
+        yield Action(name, "loses a lease and stops"), (bounds, seen, manager, stopped)
 
 
 def _replica_pair_moves(
@@ -205,7 +205,7 @@ def _replica_pair_moves(
         backup, primary = replicate(one, other, own, its, rules)
         text = f"backs it up to {backup.log.end}; committed up to {primary.log.high_watermark}"
         done = seen.commits(to, primary.log)
-        yield Happening(name, text, to), (bounds, done, manager, backup, primary)
+        yield Action(name, text, to), (bounds, done, manager, backup, primary)
     if not bounds.suspicions or own not in one.config.members:
         return
     less = bounds._replace(suspicions=bounds.suspicions - 1)
@@ -214,12 +214,12 @@ def _replica_pair_moves(
         decided, taken = reconfigure(manager, in_its_place(one, own), rules)
         if taken:
             text = f"suspects its primary and takes its place in configuration {decided.version}"
-            yield Happening(name, text, to), (less, seen, decided, one, other)
+            yield Action(name, text, to), (less, seen, decided, one, other)
     if one.config.primary == own and its in one.config.members:
         decided, taken = reconfigure(manager, without_backup(one, its), rules)
         if taken:
             text = f"suspects a backup and goes on without it in configuration {decided.version}"
-            yield Happening(name, text, to), (less, seen, decided, one, other)
+            yield Action(name, text, to), (less, seen, decided, one, other)
 
 
 def _reads(
@@ -256,7 +256,7 @@ def _expiries(left: tuple[int, int], ensemble: Ensemble, *members: Member) -> It
             after = [m._replace(fired=True) if n in told else m for n, m in enumerate(members)]
             after[broker] = after[broker]._replace(expired=True)
             text = f"ends the session of broker {broker}" + (f" and tells {told}" if told else "")
-            yield Happening("ensemble", text, f"broker {broker}"), ((left[0] - 1, left[1]), gone, *after)
+            yield Action("ensemble", text, f"broker {broker}"), ((left[0] - 1, left[1]), gone, *after)
 
 
 def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
@@ -282,7 +282,7 @@ def _broker(
     if member.expired:
         fresh, anew = reconnect(ensemble, own)
         yield (
-            Happening(name, "reaches it again, with a new session", "ensemble"),
+            Action(name, "reaches it again, with a new session", "ensemble"),
             (left, fresh, wrong, anew),
         )
     elif member.fired and connected:
@@ -292,10 +292,10 @@ def _broker(
             text = f"becomes controller with epoch {after.acts}"
         else:
             text = f"finds broker {after.believes} to be controller"
-        yield Happening(name, text, "ensemble"), (left, raced, wrong, after)
+        yield Action(name, text, "ensemble"), (left, raced, wrong, after)
     elif not rules.watch_before_reading and connected and own not in ensemble.watches:
         watched = watch(ensemble, own)
-        yield Happening(name, "sets its watch", "ensemble"), (left, watched, wrong, member)
+        yield Action(name, "sets its watch", "ensemble"), (left, watched, wrong, member)
     if member.acts and left[1]:
         written, taken = write_state(ensemble, member, own, rules)
         if taken:
@@ -304,4 +304,4 @@ def _broker(
                     f"controller epoch {member.acts} overwrote what epoch {ensemble.state_epoch} had decided"
                 )
             text = f"decides, as controller of epoch {member.acts}, who leads"
-            yield Happening(name, text, "ensemble"), ((left[0], left[1] - 1), written, wrong, member)
+            yield Action(name, text, "ensemble"), ((left[0], left[1] - 1), written, wrong, member)

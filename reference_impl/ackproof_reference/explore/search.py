@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ackproof_reference.explore.model import Happening, Model, Told
+from ackproof_reference.explore.model import Action, Model, StoryLine
 from ackproof_reference.explore.ranking import Admission
 from ackproof_reference.explore.tables import (
     AtOnce,
@@ -289,7 +289,7 @@ class Search:
         self.next_level = states[len(states) - following :]
         self.renew()
 
-    def way_to(self, state: int) -> list[Told]:
+    def way_to(self, state: int) -> list[StoryLine]:
         """The shortest way from the first state to one that was seen."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
@@ -299,38 +299,38 @@ class Search:
             return self.model.retold([self.cells.row(one) for one in way])
         return [self._between(parent, child) for parent, child in pairwise(way)]
 
-    def follow(self, way: Sequence[Happening]) -> list[Told]:
-        """These steps from the first state on, whether the search has come that way or not. Raises ValueError for one
-        that is not possible."""
-        told: list[Told] = []
-        state = self.cells.pack(self.model.initial)
-        for number, happening in enumerate(way, 1):
-            try:
-                after = next(there for found, there in self._steps_from(state) if found == happening)
-            except StopIteration:
-                why = f"step {number} is not possible: {happening.actor}: {happening.text}"
-                raise ValueError(why) from None
-            told.append(self._told(happening, state, after))
-            state = after
-        return told
+    def follow(self, way: Sequence[tuple[str, str, str]]) -> list[StoryLine]:
+        """Return the story of these steps (actor, text, target) from the first state on.
 
-    def _steps_from(self, state: int) -> Iterator[tuple[Happening, int]]:
+        The search need not have come that way. Raises ValueError for a step that is not possible.
+        """
+        lines: list[StoryLine] = []
+        state = self.cells.pack(self.model.initial)
+        for number, words in enumerate(way, 1):
+            found = (step for step in self._steps_from(state) if step[0][:3] == words)
+            if (step := next(found, None)) is None:
+                raise ValueError(f"step {number} is not possible: {words[0]}: {words[1]}")
+            lines.append(self._story_line(step[0], state, step[1]))
+            state = step[1]
+        return lines
+
+    def _steps_from(self, state: int) -> Iterator[tuple[Action, int]]:
         """Each step that is possible in a state, and where it leads."""
         row, tables = self.cells.row(state), self._tables
         for group in self.model.groups:
             values = [row[cell] for cell in group.cells]
-            for happening, new in group.moves(*values) if group.moves and not group.at_once else ():
+            for action, new in group.moves(*values) if group.moves and not group.at_once else ():
                 step = state + tables.difference(group, values, new)
-                yield happening, tables.settled(step, tables.concerned(group, values, new))
+                yield action, tables.settled(step, tables.concerned(group, values, new))
 
-    def _told(self, happening: Happening, before: int, after: int) -> Told:
+    def _story_line(self, action: Action, before: int, after: int) -> StoryLine:
         changes = zip(self.model.names, self.cells.row(before), self.cells.row(after), strict=True)
-        return Told(happening, tuple(change for change in changes if change[1] != change[2]))
+        return StoryLine(action, tuple(change for change in changes if change[1] != change[2]))
 
-    def _between(self, parent: int, state: int) -> Told:
-        for happening, after in self._steps_from(parent):
+    def _between(self, parent: int, state: int) -> StoryLine:
+        for action, after in self._steps_from(parent):
             if after == state:
-                return self._told(happening, parent, state)
+                return self._story_line(action, parent, state)
         raise AssertionError("a state has no step that leads to it")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ackproof_reference.broker import Broker, Follower, Leader, Message, Process
-from ackproof_reference.explore.model import Told
+from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Client
 from ackproof_reference.log import Log
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched, Produced
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ackproof_reference.explore.search import Finding
 
 
-def tell(finding: Finding, way: Sequence[Told], *, details: bool = False) -> Iterator[str]:
+def tell(finding: Finding, way: Sequence[StoryLine], *, details: bool = False) -> Iterator[str]:
     """The lines of a story; with `details` every changed cell under its step."""
     for number, line in enumerate(way, 1):
-        to = f" → {line.happening.target}" if line.happening.target else ""
-        yield f"{number:3}. {line.happening.actor}{to}: {line.happening.text}"
+        to = f" → {line.action.target}" if line.action.target else ""
+        yield f"{number:3}. {line.action.actor}{to}: {line.action.text}"
         if details:
             for name, _, after in line.changed:
                 if not isinstance(after, Budget):
@@ -111,6 +111,11 @@ def replied(reply: Fetched | EpochEnd) -> str:
 def taken(reply: Fetched | EpochEnd) -> str:
     """A reply that has arrived."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
+
+
+def refuses(messages: tuple[Message, ...]) -> bool:
+    """Return True if one of these answers tells a producer an error."""
+    return any(isinstance(one, Produced) and one.error is not Error.NONE for one in messages)
 
 
 def answered(messages: tuple[Message, ...]) -> str:

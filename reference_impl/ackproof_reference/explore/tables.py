@@ -154,7 +154,7 @@ Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
 and the same for what counts as several steps, with how many. Empty: no step at all."""
 
 Broken = Callable[[str, str, int], None]
-"""Told of a broken invariant: its class, a sentence, the state."""
+"""StoryLine of a broken invariant: its class, a sentence, the state."""
 
 
 class _Sorted(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.model import Action, Group, Model, Move
 from ackproof_reference.log import Batch, Log, append
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.producers import check_sequence
@@ -132,7 +132,7 @@ def _client(number: int, in_turn: int, coordinator: Transaction, old: Old, app: 
         begun, error = init_producer(coordinator)
         after = app._replace(epoch=begun.epoch, sequences=App().sequences) if error is Error.NONE else app
         text = f"asks for a producer epoch: {error.name}, {begun.epoch}"
-        yield Happening(f"client {number}", text, "coordinator"), (begun, old, after)
+        yield Action(f"client {number}", text, "coordinator"), (begun, old, after)
         return
     for partition in PARTITIONS:
         if partition not in app.sent:
@@ -159,12 +159,12 @@ def _asks(
     name = f"client {number}"
     after, error = ask(coordinator)
     if error is Error.NONE:
-        yield Happening(name, text, "coordinator"), (after, old, then(after))
+        yield Action(name, text, "coordinator"), (after, old, then(after))
     elif error is Error.PRODUCER_FENCED:
         fenced = _ended(app, "fenced")
-        yield Happening(name, f"{text}: is fenced", "coordinator"), (coordinator, old, fenced)
+        yield Action(name, f"{text}: is fenced", "coordinator"), (coordinator, old, fenced)
     if old is not None and ask(old) == (old, Error.NONE):
-        yield Happening(name, f"{text}, as it may already", "old coordinator"), (coordinator, old, then(old))
+        yield Action(name, f"{text}, as it may already", "old coordinator"), (coordinator, old, then(old))
 
 
 def _sends(app: App, partition: int, coordinator: Transaction) -> App:
@@ -203,8 +203,8 @@ def _arrival(
         after = log if held is not None or error is not Error.NONE else _written(log, number, record)
         text = f"the record of client {number} arrives: {error.name}{by}"
         arrived = _arrived(app, record, acked=error is Error.NONE)
-        happening = Happening(f"partition {partition}", text, f"client {number}")
-        yield happening, (coordinator, old, after, arrived)
+        action = Action(f"partition {partition}", text, f"client {number}")
+        yield action, (coordinator, old, after, arrived)
 
 
 def _key(number: int, place: int) -> int:
@@ -233,7 +233,7 @@ def _moves(bounds: Bounds, coordinator: Transaction, old: Old) -> Iterator[Move]
     if bounds.moves:
         new, less = taken_over(coordinator), bounds._replace(moves=bounds.moves - 1)
         text = "is another broker now, and the old one does not know"
-        yield Happening("coordinator", text), (less, new, coordinator)
+        yield Action("coordinator", text), (less, new, coordinator)
 
 
 def _marker(
@@ -244,12 +244,12 @@ def _marker(
         return
     where, ended = f"partition {partition}", _with_marker(log, marker)
     done = marker_written(coordinator, partition)
-    yield Happening("coordinator", _says(marker), where), (bounds, done, late, ended)
+    yield Action("coordinator", _says(marker), where), (bounds, done, late, ended)
     if bounds.repeats:
         less = bounds._replace(repeats=bounds.repeats - 1)
         twice = (*late, (partition, marker))
         text = f"{_says(marker)}, which it had sent before"
-        yield Happening("coordinator", text, where), (less, done, twice, ended)
+        yield Action("coordinator", text, where), (less, done, twice, ended)
 
 
 def _old_marker(rules: Rules, partition: int, old: Old, log: Log) -> Iterator[Move]:
@@ -260,10 +260,10 @@ def _old_marker(rules: Rules, partition: int, old: Old, log: Log) -> Iterator[Mo
     error = check_marker(log, marker, rules)
     if error is not Error.NONE:
         text = f"{text}: {error.name}, so it knows now"
-        yield Happening("old coordinator", text, where), (None, log)
+        yield Action("old coordinator", text, where), (None, log)
     else:
         after = (marker_written(old, partition), _with_marker(log, marker))
-        yield Happening("old coordinator", text, where), after
+        yield Action("old coordinator", text, where), after
 
 
 def _late_marker(rules: Rules, partition: int, late: Late, log: Log) -> Iterator[Move]:
@@ -274,7 +274,7 @@ def _late_marker(rules: Rules, partition: int, late: Late, log: Log) -> Iterator
             error = check_marker(log, marker, rules)
             after = _with_marker(log, marker) if error is Error.NONE else log
             text = f"the {_named(marker)} arrives that waited: {error.name}"
-            yield Happening(f"partition {partition}", text), (tuple(left), after)
+            yield Action(f"partition {partition}", text), (tuple(left), after)
 
 
 def _named(marker: WriteMarker) -> str:

@@ -18,7 +18,7 @@ from ackproof_reference.explore.ending import ends
 from ackproof_reference.explore.fetching import Late, left
 from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
-from ackproof_reference.explore.model import Epochs, Group, Model, Row, Told
+from ackproof_reference.explore.model import Epochs, Group, Model, Row, StoryLine
 from ackproof_reference.explore.moves import moves
 from ackproof_reference.explore.ranking import WorldsEpochs
 from ackproof_reference.explore.scope import (
@@ -99,13 +99,13 @@ class Retelling:
         """The model in which it is told."""
         return self._full()
 
-    def __call__(self, way: Sequence[Row]) -> list[Told]:
+    def __call__(self, way: Sequence[Row]) -> list[StoryLine]:
         """The steps of a way, given as the reduced model's states from the first one on.
 
         Where its last one breaks an invariant, so does the last one of the steps. Raises AssertionError if the told
         model does not go that way.
         """
-        told: list[Told] = []
+        told: list[StoryLine] = []
         here = tuple(self.full.initial)
         for before, after in pairwise(way):
             here = self._walk(told, here, before, after, set())
@@ -114,11 +114,11 @@ class Retelling:
             self._walk(told, here, way[-1], way[-1], broken)
         return told
 
-    def _walk(self, told: list[Told], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
+    def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
         """Go on to the nearest state that is `after` (and breaks what it breaks); the steps are told."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
-        known: dict[Row, list[Told]] = {here: []}
+        known: dict[Row, list[StoryLine]] = {here: []}
         level = [here]
         for _ in range(_MOST_BETWEEN):
             following = []
@@ -137,15 +137,15 @@ class Retelling:
         changes = zip(self.full.names, before, after, strict=True)
         raise AssertionError(f"the told model has no way to {[one for one in changes if one[1] != one[2]]}")
 
-    def _steps(self, row: Row) -> Iterator[tuple[Told, Row]]:
+    def _steps(self, row: Row) -> Iterator[tuple[StoryLine, Row]]:
         for group in self.full.groups:
             if group.moves is None or group.at_once is not None:
                 continue
-            for happening, new in group.moves(*(row[cell] for cell in group.cells)):
+            for action, new in group.moves(*(row[cell] for cell in group.cells)):
                 after = settled(self.full, _replaced(row, group, new))
                 changed = zip(self.full.names, row, after, strict=True)
                 if after != row:
-                    yield Told(happening, tuple(one for one in changed if one[1] != one[2])), after
+                    yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
         """The reduced states that a state of the told model may be: each answer as it is under way, or taken."""
