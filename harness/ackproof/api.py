@@ -291,8 +291,9 @@ def run(
     not allow it; a KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
-    from ackproof.run.batch import Silent, run_batch
+    from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
+    from ackproof.run.phases import SilentWatcher
 
     attached = attachment(bootstrap, None if client_config is None else Path(client_config), (), backend)
     options = BatchOptions(
@@ -308,7 +309,7 @@ def run(
         simulate=simulate,
         at_most=at_most,
     )
-    return Batch(run_batch(plan_batch(options), Silent(progress)).kept.path)
+    return Batch(run_batch(plan_batch(options), SilentWatcher(progress)).kept.path)
 
 
 def audit(

@@ -349,7 +349,7 @@ class BatchView:
         seconds = (time.monotonic() - self._first) / self._done * left
         return f"; {left} more: about {rough_duration(seconds)}"
 
-    def further(self, cases: int) -> None:
+    def add_cases(self, cases: int) -> None:
         """So many cases more will run."""
         with self._lock:
             self._cases += cases

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ackproof.experiment.kafka import NEWEST
-from ackproof.run.batch import Silent, run_batch
+from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, plan_batch
+from ackproof.run.phases import SilentWatcher
 from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
 from ackproof_model.force.translate import NotForceable, translated
 from forced import ROWS, Row
@@ -62,7 +63,7 @@ def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
     file = out / f"{row.named.replace(' ', '-').replace(',', '')}-{kafka}.yaml"
     file.write_text(file_text(story, steps, Ground(kafka, kafka), repeat=repeat))
     planned = plan_batch(BatchOptions((file,), out=out / "runs"), lambda text: print(text, file=sys.stderr))
-    batch = run_batch(planned, Silent(lambda text: print(text, file=sys.stderr)))
+    batch = run_batch(planned, SilentWatcher(lambda text: print(text, file=sys.stderr)))
     found = [outcome_of(story, steps, one.run) for one in batch.planned]
     said = Counter(_word(one) for one in found)
     if said.total() == said[str(Word.HAPPENED)]:

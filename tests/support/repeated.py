@@ -9,8 +9,10 @@ import pytest
 
 from ackproof.audit.results import AuditResult
 from ackproof.run import conclude as concluding
-from ackproof.run.batch import Batch, Silent, run_batch
+from ackproof.run.batch import run_batch
+from ackproof.run.batch_state import Batch
 from ackproof.run.options import BatchOptions, plan_batch
+from ackproof.run.phases import SilentWatcher
 from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -69,6 +71,6 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
         expected = "\n".join(f"  - {one}" for one in expect)
         file.write_text(TEXT.format(expect=expected, timeout=timeout, repeat=repeat, seed=seed))
         options = BatchOptions((file,), only=only, out=tmp_path / "runs", at_most=at_most)
-        return run_batch(plan_batch(options), Silent())
+        return run_batch(plan_batch(options), SilentWatcher())
 
     return run

@@ -15,9 +15,8 @@ from ackproof.faults.script.spec import Gate, StepSpec
 from ackproof.network.requests.rules import FrameSide
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.run.batch import Silent
 from ackproof.run.case import CaseRun
-from ackproof.run.phases import CaseOptions
+from ackproof.run.phases import CaseOptions, SilentWatcher
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import (
     FaultConfirmed,
@@ -58,7 +57,7 @@ def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[Scr
     """The steps that were told, and why the script failed; '' where it did not."""
     (case,) = cases(load(file, backend=backend))
     run = CaseDir(folder)
-    with CaseRun(case, run, CaseOptions(batch=str(folder), replay=""), Silent()) as one:
+    with CaseRun(case, run, CaseOptions(batch=str(folder), replay=""), SilentWatcher()) as one:
         one.prepare()
         one.go()
     events, whole = read_timeline(run.timeline)

@@ -12,7 +12,8 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
-from ackproof.run.batch import run_batch, same_names
+from ackproof.run.batch import run_batch
+from ackproof.run.batch_state import warn_of_same_names
 from ackproof.run.conclude import conclude_again
 from ackproof.run.options import BatchOptions, command_of, plan_batch, plan_cases
 from ackproof.rundir.batch import BatchFile
@@ -39,7 +40,7 @@ class Watcher:
     def step(self, text: str) -> None:
         self.told.append(text)
 
-    def further(self, cases: int) -> None:
+    def add_cases(self, cases: int) -> None:
         self.told.append(f"{cases} more")
 
     def event(self, event: Event) -> None:
@@ -296,7 +297,7 @@ def test_cases_of_several_files_do_not_share_folders(file: Path, tmp_path: Path,
     assert len({case.run for case in done.document().cases}) == 6
     assert {case.experiment for case in done.document().cases} == {"t", "u"}
     assert done.document().cases[0].title == f"t: {done.document().cases[0].case}"
-    assert list(same_names(plan_cases(options))) == []
+    assert list(warn_of_same_names(plan_cases(options))) == []
 
 
 def test_experiments_of_one_name_are_told_apart_by_their_files(
@@ -306,8 +307,8 @@ def test_experiments_of_one_name_are_told_apart_by_their_files(
     other.write_text(YAML)
     options = BatchOptions((file, other), out=tmp_path / "runs")
     planned = plan_batch(options)
-    assert list(same_names(planned.cases)) == [
-        f"{file} and {other} are both called t: the report tells them apart by their files"
+    assert list(warn_of_same_names(planned.cases)) == [
+        f"{file} and {other} have the same experiment name, t: the report adds the file names"
     ]
     done = run_batch(planned, Watcher())
     assert {case.experiment for case in done.document().cases} == {f"t ({file.name})", "t (other.yaml)"}

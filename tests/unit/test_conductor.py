@@ -15,9 +15,9 @@ from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
 from ackproof.run import case as conductor
+from ackproof.run.batch import EventBuffer
 from ackproof.run.case import CaseRun, run_case
 from ackproof.run.phases import CaseOptions, Phase
-from ackproof.run.prepared import HeldBack
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
@@ -342,7 +342,7 @@ def test_a_load_ends_with_who_died_by_itself(who: str, allowed: bool, ends: bool
 def test_what_a_case_tells_before_its_turn_is_kept_until_then() -> None:
     told: list[object] = []
     watcher = SimpleNamespace(event=told.append, live=lambda *look: told.append(look))
-    held = HeldBack(watcher)  # type: ignore[arg-type]
+    held = EventBuffer(watcher)  # type: ignore[arg-type]
     events = [Event(t_ns=n, wall_ns=0, kind=EventKind.NOTE, detail={"note": str(n)}) for n in range(4)]
     held.event(events[0])
     held.event(events[1])

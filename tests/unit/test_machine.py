@@ -11,8 +11,9 @@ from ackproof.experiment.backends import Need
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
 from ackproof.plan.schedule import describe
 from ackproof.run import machine
-from ackproof.run.batch import Silent, run_batch
+from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, plan_batch
+from ackproof.run.phases import SilentWatcher
 
 HEAD = "name: m\ncluster: {controllers: 3}\ntopics: {orders: {}}\nworkload: {producers: {rate: 500/s}}\nfaults:\n"
 LACKS = {Need.DISKS: "only root can mount", Need.CLOCKS: "cc is missing"}
@@ -58,7 +59,7 @@ def test_a_run_is_refused_with_every_fault_that_this_machine_cannot_do(file: Pat
     ]
     file.write_text(HEAD + "".join(faults))
     with pytest.raises(BadInput) as raised:
-        run_batch(plan_batch(BatchOptions((file,), out=tmp_path / "runs")), Silent())
+        run_batch(plan_batch(BatchOptions((file,), out=tmp_path / "runs")), SilentWatcher())
     lines = str(raised.value).splitlines()
     assert [line for line in lines if line.startswith(str(file))] == [
         f"{file}:{line}:5: faults[{number}]: fault {named} is not possible on this machine: {why}"

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.judge import judge_over_repeats
 from ackproof.plan import load
-from ackproof.run.batch import Batch
+from ackproof.run.batch_state import Batch
 from ackproof.run.conclude import conclude_again
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.lab import ClaimJudged, ClaimVerdict

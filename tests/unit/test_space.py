@@ -12,7 +12,7 @@ import pytest
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
-from ackproof.run.space import RESERVE, check_room, needed, require_room
+from ackproof.run.machine import RESERVE, check_room, needed, require_room
 
 MB = 1_000_000
 YAML = """\

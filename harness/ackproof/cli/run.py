@@ -104,7 +104,7 @@ def run(
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.console import Console
     from ackproof.judge.demands import demands
-    from ackproof.run.batch import same_names
+    from ackproof.run.batch_state import warn_of_same_names
     from ackproof.run.options import BatchOptions, plan_batch
 
     console = Console(machine=machine)
@@ -125,7 +125,7 @@ def run(
         at_most=at_most if until_decided else None,
     )
     planned = plan_batch(options, console.warning)
-    for text in same_names(planned.cases):
+    for text in warn_of_same_names(planned.cases):
         console.warning(text)
     for text in demands(case for _, case in planned.cases).impossible:
         console.warning(text)

@@ -46,10 +46,9 @@ from ackproof.observe.watcher import Watcher as Observer
 from ackproof.plan.cases import case_to_json, on_foreign_ground
 from ackproof.run.client_recovery import ClientWatch, await_clients
 from ackproof.run.extensions import find_soak
-from ackproof.run.gauges import Gauges
-from ackproof.run.phases import CaseOptions, Phase, Watcher, trace_of
+from ackproof.run.machine import check_room
+from ackproof.run.phases import CaseOptions, Gauges, Phase, Watcher, trace_of
 from ackproof.run.recovery import recover
-from ackproof.run.space import check_room
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir

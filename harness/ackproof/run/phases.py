@@ -1,4 +1,4 @@
-"""The phases of a run, who follows it, and what may be laid on it from outside: options and hooks."""
+"""The phases of a run, its watchers, and what is set from outside: options, hooks, gauges of triggers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from ackproof.base.errors import AckproofError
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.install import Installation
+from ackproof.observe.sampler import Sampler
+from ackproof.observe.scraper import Scraper
+from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.timeline import Event
 
 if TYPE_CHECKING:
@@ -29,39 +32,106 @@ class Phase(StrEnum):
 
 
 class Watcher(Protocol):
-    """Who wants to know how a run goes (the console)."""
+    """Follower of a run (the console)."""
 
     def event(self, event: Event) -> None:
         """An event was written to the timeline."""
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """A look at the running case, a few times a second."""
+        """Numbers of the running case, a few times a second."""
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback of a crash; '' for what is raised on purpose."""
+    """Return the traceback of a crash; '' for errors that are raised on purpose."""
     if isinstance(error, (AckproofError, KeyboardInterrupt)):
         return ""
     return "".join(traceback.format_exception(error))
 
 
 Hook: TypeAlias = "Callable[[CaseRun], None]"
-"""May lay hands on the run. It has no cluster before `start` is over, no workload before `load` is."""
+"""Called with the run before a phase. The run has no cluster before `start` is over, no workload before `load` is."""
 
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """How a case is to be run, beside what it says itself."""
+    """Options of a run that the case itself does not hold."""
 
     batch: str
     replay: str
     keep_data: bool = False
     installed: Installation | None = None
-    """What provisioning has ready for the case's version; found or made when it is not given."""
+    """Installation of the case's Kafka version; found or made if it is not given."""
     jars: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of each Kafka that nodes run, by its label: the SHA-256 of its jars by file name."""
+    """SHA-256 of each jar by file name, for each Kafka that nodes run, by its label."""
     attachment: Attachment | None = None
-    """Where the cluster is that someone else runs (backend `attach`)."""
+    """Address and credentials of a cluster that someone else runs (backend `attach`)."""
     healed: Callable[[], None] = lambda: None
     """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
+
+
+class Counting(Protocol):
+    """Counters of all clients: in all, of a topic, of a partition."""
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        """Records acknowledged."""
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        """Records handed to live readers."""
+
+
+class Gauges:
+    """Gauges that triggers of faults compare: clients' counters, samples, and metrics if they are scraped."""
+
+    def __init__(self, clients: Counting, sampler: Sampler, scraper: Scraper | None = None) -> None:
+        self.acked = clients.acked
+        self.read = clients.read
+        self.look = sampler.fresh
+        self._scraper = scraper
+
+    def metric(self, name: str, node: int | None) -> float | None:
+        """Return the value of the newest scrape; None without one."""
+        return None if self._scraper is None else self._scraper.fresh(METRICS[name], node)
+
+
+class BatchWatcher(Watcher, Protocol):
+    """Follower of a batch (the console's view)."""
+
+    def case_begins(self, case: str, racks: str = "") -> None:
+        """A case starts. `racks`: its nodes by rack, in words."""
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        """A case has ended; `error` if the harness could not complete it."""
+
+    def step(self, text: str) -> None:
+        """A step that takes long begins."""
+
+    def add_cases(self, cases: int) -> None:
+        """Further cases will run: their number."""
+
+
+class SilentWatcher:
+    """Watcher without output. `progress` is called with each step that takes long."""
+
+    def __init__(self, progress: Callable[[str], None] | None = None) -> None:
+        self._progress = progress
+
+    def case_begins(self, case: str, racks: str = "") -> None:
+        self.step(f"{case}  racks {racks}" if racks else case)
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        if error is not None:
+            self.step(f"{case}: {error}")
+
+    def step(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress(text)
+
+    def add_cases(self, cases: int) -> None:
+        pass
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        pass

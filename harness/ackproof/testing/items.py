@@ -16,7 +16,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases
-from ackproof.run.batch import PlannedCase
+from ackproof.run.batch_state import PlannedCase
 from ackproof.run.options import plan_here
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Verdict

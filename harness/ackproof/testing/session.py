@@ -13,11 +13,11 @@ from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.judge import work_out_removals
-from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
+from ackproof.run.batch_state import Batch, PlannedCase, new_batch
 from ackproof.run.case import run_case
 from ackproof.run.machine import fit_to_machine
 from ackproof.run.options import BatchOptions, command_of
-from ackproof.run.phases import CaseOptions
+from ackproof.run.phases import CaseOptions, SilentWatcher
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.spark.session import SparkTarget, spark_context
 from ackproof.testing.current import own_warnings
@@ -63,7 +63,7 @@ class PluginSession:
             jars=jars_by_label(case.builds, {build: self.installed(build) for build in case.builds}),
         )
         with own_warnings(), sigterm_as_interrupt():
-            one.bring(lambda: run_case(case, one.run, options, Silent()))
+            one.attempt(lambda: run_case(case, one.run, options, SilentWatcher()))
             if one.run.ledger.exists():
                 self.with_spark()
             batch.conclude([one], lambda _: None)

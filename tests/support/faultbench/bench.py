@@ -27,7 +27,7 @@ from ackproof.faults.injection import Clients, FaultContext, find_holders
 from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
-from ackproof.run.gauges import Gauges
+from ackproof.run.phases import Gauges
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, Timeline

@@ -14,8 +14,8 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json, pairs_of
 from ackproof.plan.schedule import describe, describe_pairs
+from ackproof.run.conclude import write_pairs
 from ackproof.run.options import BatchOptions, plan_batch
-from ackproof.run.pairs import write_pairs
 from ackproof.rundir.batch import BatchCase, BatchFile, PairOutcome, PairsFile, merge_pairs
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile

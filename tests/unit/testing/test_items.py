@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ackproof.base.errors import MissingTool, NodeDied
-from ackproof.run import batch as room
+from ackproof.run import batch_state as room
 from ackproof.run.conclude import CaseResult
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import AuditFile, FinalReadFile, PartitionRead, RecordCounts, VerdictFile
