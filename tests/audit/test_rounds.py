@@ -14,7 +14,7 @@ from ackproof.audit.outputs import Outputs
 from ackproof.audit.pipeline import _conclude, _DirectoryJob, _PlannedDirectory, audit_all
 from ackproof.audit.planning import plan_units
 from ackproof.audit.series import _latencies
-from ackproof.audit.stages import Counted
+from ackproof.audit.stages import Tally
 from ackproof.audit.units import AuditTarget, Limits, Trouble
 from ackproof.base.processes import here
 from ackproof.ledgers.directory import Ledger
@@ -126,7 +126,7 @@ def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     job = _DirectoryJob(0, directory, Outputs.new(directory), existed=True)
     ledger, target = Ledger(directory), AuditTarget(0, job.outputs, frozenset(), 1)
     ready = _PlannedDirectory(
-        job, ledger, target, plan_units(ledger, target, Limits(), frozenset()), Counted(0)
+        job, ledger, target, plan_units(ledger, target, Limits(), frozenset()), Tally(0)
     )
     ready.troubles.append(Trouble(0, OSError("the disk is full")))
     if gone:
