@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import ackproof
 from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import (
@@ -25,7 +26,7 @@ from ackproof.rundir.ledger import (
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import mark_end
+from ackproof.rundir.parts import ClientLibrary, mark_end
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof_reference.log import DATA
@@ -36,6 +37,7 @@ from ackproof_simulator.run import Simulation
 from ackproof_simulator.transactional import TransactionalProducer
 
 Ints = npt.NDArray[np.int64]
+_LIBRARY = ClientLibrary("ackproof_simulator", ackproof.__version__)
 LOOK_NS = SECOND // 5
 """How often partitions are sampled, as on real brokers."""
 
@@ -86,7 +88,9 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
         if producer.host.id not in world.killed:
             mark_end(folder)
         if isinstance(producer, TransactionalProducer) and producer.txns:
-            write_transactions(run.transactions / client_folder(f"p{producer.number}"), producer.rows())
+            write_transactions(
+                run.transactions / client_folder(f"p{producer.number}"), producer.rows(), _LIBRARY
+            )
     for reader in world.readers:
         phase = ReadPhase.LIVE_COMMITTED if reader.committed else ReadPhase.LIVE
         _write_reads(simulation, run, f"r{reader.number}", reader.number, phase, reader.handed)
@@ -138,6 +142,7 @@ def _produced(producer: Producer, places: Sequence[TopicPartition]) -> ProducedR
         sent_ns=producer.sent_times(seq[order]),
         done_ns=done[order],
         txn=_spread(batches, [batch.txn for batch in batches])[order],
+        library=_LIBRARY,
     )
 
 
@@ -188,6 +193,7 @@ def _write_reads(
             intact=np.ones(len(seq), np.bool_),
             read_ns=spread([read_ns for _, _, _, read_ns in reads]),
             timestamp_ms=made // MS,
+            library=_LIBRARY,
         ),
     )
 

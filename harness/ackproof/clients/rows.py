@@ -14,7 +14,7 @@ import numpy.typing as npt
 from confluent_kafka import Message
 
 from ackproof.clients.memory import FreeMemory
-from ackproof.clients.settings import ReaderSettings
+from ackproof.clients.settings import ReaderSettings, installed_library
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import ArrayPool, Column
 from ackproof.rundir.partition import TopicPartition
@@ -131,6 +131,7 @@ class RowBuffer:
             places=settings.places,
             origins=origins,
             read_seq=np.arange(self.first_read_seq, self.first_read_seq + self.used, dtype=np.int64),
+            library=installed_library(),
             **{name: column[: self.used] for name, column in self._columns.items()},
         )
 

@@ -18,7 +18,7 @@ from ackproof.clients.journal import (
     chunk_files,
     read_chunk,
 )
-from ackproof.clients.settings import SETTINGS, TRANSACTIONS_LOG, ProducerSettings
+from ackproof.clients.settings import SETTINGS, TRANSACTIONS_LOG, ProducerSettings, installed_library
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import (
     ProducedRows,
@@ -67,6 +67,7 @@ def produced_rows(
         sent_ns=rows[:, SENT] - whose.origin_ns,
         done_ns=np.where(done, rows[:, DONE] - whose.origin_ns, -1),
         txn=None if starts is None else numbers_of(starts, first_seq + used),
+        library=installed_library(),
     )
 
 
@@ -121,7 +122,7 @@ def write_transaction_table(run: CaseDir, whose: ProducerSettings) -> list[int] 
     rows = read_log(run.clients / whose.client / TRANSACTIONS_LOG, whose.producer)
     if not rows:
         return None
-    write_transactions(run.transactions / client_folder(whose.client), rows)
+    write_transactions(run.transactions / client_folder(whose.client), rows, installed_library())
     return [row.first_seq for row in rows]
 
 

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import SHARE
+from ackproof.rundir.parts import SHARE, ClientLibrary
 
 ConfigValue: TypeAlias = str | int | float | bool
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -34,11 +35,19 @@ CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 """Names the descriptor from which a client reads settings that are written nowhere: those that let it in."""
 
+
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
 _SOCKET_TIMEOUT_MS: Final = 60_000
 _JITTER: Final = 0.2
 """librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
+
+
+def installed_library() -> ClientLibrary:
+    """Return the client library of this process and its version."""
+    from confluent_kafka import libversion
+
+    return ClientLibrary(LIBRDKAFKA, libversion()[0])
 
 
 class Rotation(NamedTuple):

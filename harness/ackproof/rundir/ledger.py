@@ -27,7 +27,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import ArrayPool, Column, find_order
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import Footer
+from ackproof.rundir.parts import ClientLibrary, Footer
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class ProducedRows:
     done_ns: Ints
     txn: Ints | None = None
     """Transaction of each row; None: there are none."""
+    library: ClientLibrary | None = None
+    """The library that sent them, which the footer names."""
 
 
 class TxnRow(NamedTuple):
@@ -86,13 +88,13 @@ class TxnRow(NamedTuple):
     ended_ns: int
 
 
-def write_transactions(folder: Path, rows: Sequence[TxnRow]) -> Path:
-    """Write the one part of a producer's table of transactions; its path."""
+def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
+    """Write the one part of a producer's table of transactions. Return its path."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
     ]
-    return _write(folder, 0, pa.Table.from_arrays(columns, schema=TRANSACTIONS), [0])
+    return _write(folder, 0, pa.Table.from_arrays(columns, schema=TRANSACTIONS), [0], library)
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class ConsumedRows:
     intact: npt.NDArray[np.bool_]
     read_ns: Ints
     timestamp_ms: Ints
+    library: ClientLibrary | None = None
+    """The library that read them, which the footer names."""
 
 
 def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPool | None = None) -> Path:
@@ -132,7 +136,7 @@ def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPo
         part.constant("txn", -1)
     else:
         part.column("txn", rows.txn)
-    return part.write(folder, number)
+    return part.write(folder, number, rows.library)
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPool | None = None) -> Path:
@@ -152,7 +156,7 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPo
     part.column("intact", rows.intact)
     part.column("read_ns", rows.read_ns)
     part.column("timestamp_ms", rows.timestamp_ms)
-    return part.write(folder, number)
+    return part.write(folder, number, rows.library)
 
 
 def part_path(folder: Path, number: int) -> Path:
@@ -273,11 +277,11 @@ class _Part:
         self._columns["topic"] = _coded(spread(topics, self._room("topic", np.int32)), names)
         self._columns["partition"] = to_arrow(spread(partitions, self._room("partition", np.int32)))
 
-    def write(self, folder: Path, number: int) -> Path:
-        """Write them; the part's path."""
+    def write(self, folder: Path, number: int, library: ClientLibrary | None) -> Path:
+        """Write the columns as a part. Return its path."""
         columns = [self._columns[name] for name in self._schema.names]
         smallest = max(_SMALLEST_GROUP, -(-self._order.count // _GROUPS))
-        return _write(folder, number, _table(columns, self._schema), self._order.bounds(smallest))
+        return _write(folder, number, _table(columns, self._schema), self._order.bounds(smallest), library)
 
     def _room(self, name: str, dtype: npt.DTypeLike) -> Column:
         return self._shelf.array(name, dtype, self._order.count)
@@ -296,7 +300,9 @@ def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Path:
+def _write(
+    folder: Path, number: int, table: pa.Table, bounds: list[int], library: ClientLibrary | None
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = part_path(folder, number)
     temporary = folder / f".{path.name}.{os.getpid()}.tmp"
@@ -312,5 +318,7 @@ def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Pat
     with writer:
         for begin, stop in zip(bounds, [*bounds[1:], len(table)], strict=True):
             writer.write_table(table.slice(begin, stop - begin), row_group_size=max(1, stop - begin))
+        if library is not None:
+            writer.add_key_value_metadata(library.metadata())
     temporary.replace(path)
     return path

@@ -32,6 +32,27 @@ ORDER: Final = ("read_seq", "seq", "txn")
 of the producer."""
 
 
+class ClientLibrary(NamedTuple):
+    """The client library whose calls sent or read the rows of a part. Its fields are in the part's Parquet footer."""
+
+    name: str
+    """`librdkafka`; `ackproof_simulator` for runs of the model."""
+    version: str
+
+    def metadata(self) -> dict[str, str]:
+        """Return the key-value pairs of the footer."""
+        return {_LIBRARY: self.name, _LIBRARY_VERSION: self.version}
+
+    @classmethod
+    def read(cls, metadata: pq.FileMetaData) -> ClientLibrary | None:
+        """Return the library that a footer names; None for parts of earlier versions and of other tools."""
+        pairs = metadata.metadata or {}
+        name, version = pairs.get(_LIBRARY.encode()), pairs.get(_LIBRARY_VERSION.encode())
+        return None if name is None or version is None else cls(name.decode(), version.decode())
+
+
+_LIBRARY: Final = "ackproof.client_library"
+_LIBRARY_VERSION: Final = "ackproof.client_library_version"
 SHARE: Final = 1 << 40
 """Processes that are one final reader together number their reads from 0, SHARE, 2 * SHARE, …"""
 

@@ -20,6 +20,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.config import reader_config
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
+from ackproof.clients.settings import installed_library
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase
@@ -222,6 +223,7 @@ def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> Prod
         offset=np.array([-1 if producer.offsets_lie else row.offset for row in rows], np.int64),
         sent_ns=np.array([row.sent_ns for row in rows], np.int64),
         done_ns=np.array([row.done_ns for row in rows], np.int64),
+        library=installed_library(),
     )
 
 
@@ -245,6 +247,7 @@ def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRo
         intact=np.array([row.identity.intact for row in rows], np.bool_),
         read_ns=np.array([row.read_ns for row in rows], np.int64),
         timestamp_ms=np.array([row.timestamp_ms for row in rows], np.int64),
+        library=installed_library(),
     )
 
 

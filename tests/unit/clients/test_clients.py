@@ -11,15 +11,18 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import libversion
 
 from ackproof.base.errors import BadInput, ClientDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.clients.salvage import salvage
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.payload import decode
 from ackproof.rundir.schema import PRODUCED
 
@@ -45,6 +48,12 @@ def test_rate_round_robin_counts_and_a_ledger_that_agrees_with_the_log(kafka, lo
         assert sorted(places[:4]) == [("a", 0), ("a", 1), ("a", 2), ("b", 0)]
         assert places == (places[:4] * len(own))[: len(own)]
         assert len(list((load.run.produced / f"client=p{producer}").glob("part-*"))) > 2
+    footers = [
+        pq.read_metadata(path) for ledger in (load.run.produced, load.run.consumed) for path in parts(ledger)
+    ]
+    assert {ClientLibrary.read(footer) for footer in footers} == {
+        ClientLibrary("librdkafka", libversion()[0])
+    }
     assert all(row["outcome"] == Outcome.ACKED and row["error"] == 0 for row in rows)
     assert all(0 < row["sent_ns"] < row["done_ns"] for row in rows)
     log = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from ackproof.rundir.ledger import (
     write_consumed,
     write_produced,
 )
-from ackproof.rundir.parts import has_end, mark_end, read_end
+from ackproof.rundir.parts import ClientLibrary, has_end, mark_end, read_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 PLACES = (("b", 1), ("a", 10), ("b", 0), ("a", 9))
@@ -121,6 +122,15 @@ def test_parts_add_up(tmp_path_factory: pytest.TempPathFactory, counts: list[int
         write_produced(folder / "client=p0", number, produced(count))
     assert read_parts(folder, PRODUCED).num_rows == sum(counts)
     assert len(parts(folder)) == len(counts)
+
+
+def test_a_footer_names_the_client_library_where_the_writer_said_it(tmp_path: Path) -> None:
+    library = ClientLibrary("librdkafka", "2.16.0")
+    named = write_produced(tmp_path, 0, replace(produced(10), library=library))
+    unnamed = write_produced(tmp_path, 1, produced(10))
+    assert ClientLibrary.read(pq.read_metadata(named)) == library
+    assert ClientLibrary.read(pq.read_metadata(unnamed)) is None
+    assert read_parts(tmp_path, PRODUCED).num_rows == 20
 
 
 def test_an_unfinished_part_is_no_part(tmp_path: Path) -> None:
