@@ -1,4 +1,4 @@
-"""One good experiment, and how a test makes a bad one of it."""
+"""Good experiments, and how a test loads one from its text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from ackproof.plan import Plan, load
 
-CARET = "‸"
-"""Stands in a test's text where a problem is expected to be reported; taken out before the text is read."""
+collect_ignore_glob = ["golden/*"]
+"""They are no experiments to be run by the plugin."""
 
 GOOD = """\
 # every group of fields once
@@ -74,36 +74,6 @@ repeat: 2
 seed: 7
 """
 
-DOCUMENTED = """\
-# yaml-language-server: $schema=./experiment.schema.json
-name: leader-kill-under-lagging-followers
-claims: {C09: {says: acks are enough, fails: [{vanished: "> 0"}]}}
-cluster:  {kafka: "4.3.1", mode: kraft, brokers: 3, controllers: 1, config: {broker.session.timeout.ms: 6000}}
-topics:
-  orders: {partitions: 3, replication_factor: 3, config: {min.insync.replicas: 2}}
-workload:
-  producers: {count: 2, acks: all, idempotence: false, rate: 5000/s, value_size: 100B}
-  consumers: {live: 1}
-  duration: 15s
-matrix:
-  workload.producers.acks: [0, 1, all]
-  topics.orders.config[min.insync.replicas]: [1, 2]
-faults:
-  - pause: {target: followers(orders/0)}
-    when: acked >= 2000
-    at_latest: 8s
-    for: 2s
-  - kill: {target: leader(orders/0)}
-    after: {fault: 1, by: 1s}
-    restart_after: 5s
-expect:
-  - {given: {acks: all}, lost: 0}
-  - {given: {acks: 1},   lost: "> 0"}
-repeat: 1
-seed: 7
-"""
-"""The example of docs/experiments.md, with a wider matrix."""
-
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
 Load = Callable[[str], Plan]
@@ -122,7 +92,7 @@ def good_files() -> dict[str, str]:
         path.name: path.read_text("utf-8").replace("patch: patches", f"patch: {EXPERIMENTS}/patches")
         for path in sorted(EXPERIMENTS.glob("*.yaml"))
     }
-    return {"good": GOOD, "documented": DOCUMENTED, **catalogue}
+    return {"good": GOOD, **catalogue}
 
 
 @pytest.fixture
@@ -135,17 +105,3 @@ def load_text(tmp_path: Path) -> Load:
         return load(path)
 
     return load_it
-
-
-@pytest.fixture
-def changed() -> Callable[[str, str], tuple[str, int, int]]:
-    """The good text with `old` replaced by `new`; and the line and column of the caret in `new`."""
-
-    def change(old: str, new: str) -> tuple[str, int, int]:
-        assert GOOD.count(old) == 1, f"{old!r} occurs {GOOD.count(old)} times"
-        assert new.count(CARET) == 1
-        text = GOOD.replace(old, new)
-        before = text[: text.index(CARET)]
-        return text.replace(CARET, ""), before.count("\n") + 1, len(before) - before.rfind("\n")
-
-    return change

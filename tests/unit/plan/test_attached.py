@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 
@@ -93,50 +92,6 @@ faults:
   - {fault}
     at: 1s
 """
-GOOD = "command: {inject: [a], check: [b], heal: [c]}"
-
-
-@pytest.mark.parametrize("backend", ["process", "attach"])
-def test_commands_go_everywhere(load_text: Load, backend: str) -> None:
-    fault = cast(CommandFault, load_text(FAULT.format(backend=backend, fault=GOOD)).spec.faults[0])
-    assert (fault.inject, fault.looks, fault.heal, fault.heal_check) == (("a",), ("b",), ("c",), None)
-    assert fault.targets == ()
-
-
-@pytest.mark.parametrize(
-    ("fault", "where", "said"),
-    [
-        ("kill: {target: broker}", "faults[1].kill", "out of reach"),
-        ("pause: {target: leader(t/0)}", "faults[1].pause", "use `command`"),
-        ("cut: {link: brokers -> leader(t/0)}", "faults[1].cut", "not ours to break"),
-        ("expire_session: {target: broker}", "faults[1].expire_session", "not ours to touch"),
-        ("command: {inject: [a], heal: [c]}", "faults[1].command.check", "missing"),
-        ("command: {inject: [], check: [b], heal: [c]}", "faults[1].command.inject", "at least 1"),
-        ("command: {inject: a, check: [b], heal: [c]}", "faults[1].command.inject", "a list"),
-        (
-            "command: {inject: [a], check: [b], heal: [c], timeout: 0s}",
-            "faults[1].command.timeout",
-            "more than",
-        ),
-        (
-            "command: {inject: [a], check: [b], heal: [c], target: leader(u/0)}",
-            "faults[1].command.target",
-            "topic",
-        ),
-        ("command: {inject: [a], chek: [b], heal: [c]}", "faults[1].command.chek", "unknown field"),
-        (
-            'command: {inject: [ssh, "kafka-{nodes}"], check: [b], heal: [c]}',
-            "faults[1].command.inject[2]",
-            "{nodes} stands for nobody; say who that is",
-        ),
-    ],
-)
-def test_what_cannot_be_is_said_with_its_place(load_text: Load, fault: str, where: str, said: str) -> None:
-    with pytest.raises(InvalidExperiment) as caught:
-        load_text(FAULT.format(backend="attach", fault=fault))
-    assert (where, True) in [(p.path, said in p.message) for p in caught.value.problems], (
-        caught.value.problems
-    )
 
 
 @pytest.mark.parametrize(
@@ -176,11 +131,3 @@ def test_a_plan_claims_nothing_of_a_cluster_that_it_has_not_asked(load_text: Loa
     assert "controller(s)" not in told
     assert "1. command leader(orders/1): when acked(orders.eu/0) >= 10" in told
     assert "    inject: move --topic orders orders.eu/0\n    check: looks myorders/0\n    heal: back" in told
-
-
-@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "security.protocol"])
-@pytest.mark.parametrize("who", ["producers", "consumers"])
-def test_credentials_have_no_place_in_a_file(load_text: Load, name: str, who: str) -> None:
-    text = f"name: x\ntopics: {{t: {{}}}}\nworkload: {{{who}: {{config: {{{name}: secret}}}}}}\n"
-    with pytest.raises(InvalidExperiment, match="--client-config"):
-        load_text(text)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.roles import Role
+from ackproof.experiment.backends import Need
 from ackproof.experiment.timing import recovery_bounds
-from ackproof.experiment.triggers import After, At, Condition, When
-from ackproof.faults.processes import Kill, Pause
-from ackproof.plan import InvalidExperiment, Plan, cases, describe, load, timeline
+from ackproof.plan import InvalidExperiment, Plan, cases, describe, timeline
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.layout import safe_name
@@ -21,31 +18,6 @@ from ackproof.rundir.layout import safe_name
 Load = Callable[[str], Plan]
 
 SMALL = "name: small\ntopics: {t: {}}\n"
-
-
-def test_documented_example(load_text: Load, good_files: dict[str, str]) -> None:
-    plan = load_text(good_files["documented"])
-    spec = plan.spec
-    assert spec.cluster.config == {"broker.session.timeout.ms": "6000"}
-    assert spec.topics["orders"].partitions == 3
-    assert spec.workload.producers.rate == 5000.0
-    assert spec.faults == (
-        Pause(
-            number=1,
-            target=Role.parse("followers(orders/0)"),
-            trigger=When(Condition.parse("acked >= 2000"), 8.0),
-            hold=2.0,
-        ),
-        Kill(number=2, target=Role.parse("leader(orders/0)"), trigger=After(1, 1.0), hold=5.0),
-    )
-    assert [case.id for case in cases(plan)] == [
-        "acks=0,min.insync.replicas=1#1",
-        "acks=0,min.insync.replicas=2#1",
-        "acks=1,min.insync.replicas=1#1",
-        "acks=1,min.insync.replicas=2#1",
-        "acks=all,min.insync.replicas=1#1",
-        "acks=all,min.insync.replicas=2#1",
-    ]
 
 
 def test_a_case_is_a_whole_experiment(load_text: Load, good: str) -> None:
@@ -67,68 +39,11 @@ def test_a_case_is_a_whole_experiment(load_text: Load, good: str) -> None:
     assert every[0].experiment.expect == ()
 
 
-def test_names_are_longer_where_they_would_be_ambiguous(load_text: Load) -> None:
-    text = """\
-name: n
-topics: {a: {}, b.c: {}}
-matrix:
-  topics.a.config[retention.ms]: [1]
-  topics[b.c].config[retention.ms]: [2]
-  topics.a.partitions: [3]
-  workload.producers.config[socket.nagle.disable]: [true]
-"""
-    (case,) = cases(load_text(text))
-    assert case.id == (
-        "a.config[retention.ms]=1,[b.c].config[retention.ms]=2,partitions=3,socket.nagle.disable=true#1"
-    )
-
-
-def test_without_a_matrix(load_text: Load) -> None:
-    (case,) = cases(load_text(SMALL))
-    assert case.id == "case#1"
-    assert case.settings == {}
-
-
 def test_folders_differ(load_text: Load) -> None:
     with pytest.raises(InvalidExperiment, match="same name"):
         load_text(SMALL + "matrix:\n  workload.producers.config[client.id]: ['a b', a/b]\n")
     every = cases(load_text(SMALL + "repeat: 11\nmatrix: {topics.t.partitions: [1, 11]}\n"))
     assert len({safe_name(case.id) for case in every}) == 22
-
-
-def test_a_case_name_that_is_too_long(load_text: Load) -> None:
-    with pytest.raises(InvalidExperiment, match="longer than 180 characters"):
-        load_text(SMALL + f"matrix:\n  workload.producers.config[client.id]: [{'x' * 200}]\n")
-
-
-def test_faults_can_be_varied(load_text: Load) -> None:
-    text = SMALL + "faults: [{kill: {target: leader(t/0)}, at: 1s}]\nmatrix: {'faults[1].at': [1s, 2s]}\n"
-    every = cases(load_text(text))
-    assert [case.id for case in every] == ["at=1s#1", "at=2s#1"]
-    assert [case.experiment.faults[0].trigger for case in every] == [At(1.0), At(2.0)]
-
-
-def test_expectations_understand_values(load_text: Load) -> None:
-    """-1 is all, 2 is "2", 5ms is 0.005s; a setting that does not vary can be named too."""
-    text = """\
-name: n
-topics: {t: {config: {min.insync.replicas: 2}}}
-workload: {producers: {linger: 5ms}}
-matrix: {workload.producers.acks: [1, -1]}
-expect:
-  - {given: {acks: all, min.insync.replicas: "2", linger: 5000us}, lost: 0}
-  - {given: {workload.producers.acks: "1"}, lost: ">= 1"}
-  - {phantom: 0}
-"""
-    one, every = cases(load_text(text))
-    assert [[str(e) for e in case.experiment.expect] for case in (one, every)] == [
-        ["workload.producers.acks=1: lost >= 1", "every case: phantom 0"],
-        [
-            "workload.producers.acks=all, topics.t.config[min.insync.replicas]=2, "
-            "workload.producers.linger=5000us: lost 0",
-            "every case: phantom 0",
-        ],
-    ]
 
 
 def test_seeds_follow_from_seed_and_id_alone(load_text: Load, good: str) -> None:
@@ -272,39 +187,25 @@ def test_not_a_resolved_case(load_text: Load, change: dict[str, object]) -> None
         case_from_json([])
 
 
-def test_feature_levels_and_versions_are_axes(load_text: Load) -> None:
-    text = (
-        "name: n\ntopics: {t: {}}\nmatrix:\n"
-        '  cluster.kafka: ["4.0.2", "4.3.1"]\n'
-        "  cluster.features[eligible.leader.replicas.version]: [0, 1]\n"
+@pytest.mark.parametrize(("observe", "needs"), [("{metrics: true}", {Need.METRICS}), ("{}", set())])
+def test_a_case_that_observes_metrics_needs_exporters(
+    load_text: Load, observe: str, needs: set[Need]
+) -> None:
+    (case,) = cases(load_text(SMALL + f"observe: {observe}\n"))
+    assert case.needs == needs
+
+
+def test_a_setting_that_an_item_of_the_matrix_leaves_out(load_text: Load) -> None:
+    matrix = (
+        "matrix:\n  modes:\n    - {workload.producers.acks: 1, topics.t.config.min.insync.replicas: 1}\n"
+        "    - {workload.producers.acks: all}\n"
     )
-    found = cases(load_text(text))
-    assert [case.id for case in found][:2] == [
-        "kafka=4.0.2,eligible.leader.replicas.version=0#1",
-        "kafka=4.0.2,eligible.leader.replicas.version=1#1",
-    ]
-    assert [case.experiment.cluster.features for case in found][:2] == [
-        {"eligible.leader.replicas.version": 0},
-        {"eligible.leader.replicas.version": 1},
-    ]
-    dotted = text.replace("[eligible.leader.replicas.version]", ".eligible.leader.replicas.version")
-    assert [case.id for case in cases(load_text(dotted))] == [case.id for case in found]
+    first, second = cases(load_text(SMALL + matrix))
+    assert first.settings.keys() == second.settings.keys()
+    assert second.cell == "acks=all"
+    assert "  topics.t.config[min.insync.replicas] = not set" in describe(second)
 
 
-def test_a_release_without_a_feature_is_refused_where_the_axis_names_it(load_text: Load) -> None:
-    text = (
-        "name: n\ncluster: {features: {eligible.leader.replicas.version: 0}}\ntopics: {t: {}}\n"
-        'matrix:\n  cluster.kafka: ["3.9.2", "4.3.1"]\n'
-    )
-    with pytest.raises(InvalidExperiment) as raised:
-        load_text(text)
-    (problem,) = raised.value.problems
-    assert (problem.line, "it came with 4.0" in problem.message) == (5, True)
-
-
-def test_the_backend_of_the_command_is_checked_as_the_files(tmp_path: Path) -> None:
-    file = tmp_path / "small.yaml"
-    file.write_text(SMALL, encoding="utf-8")
-    assert load(file, backend="process").spec.backend == "process"
-    with pytest.raises(InvalidExperiment, match="moon"):
-        load(file, backend="moon")
+def test_a_rack_of_readers_needs_no_brackets(load_text: Load) -> None:
+    (case,) = cases(load_text(SMALL + "workload: {consumers: {live: 2, racks: b}}\n"))
+    assert case.experiment.workload.consumers.config_of(1) == {"client.rack": "b"}

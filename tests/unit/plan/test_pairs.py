@@ -11,7 +11,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan import InvalidExperiment, Plan, cases, load
+from ackproof.plan import Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json, pairs_of
 from ackproof.plan.schedule import describe, describe_pairs
 from ackproof.run.conclude import write_pairs
@@ -79,20 +79,6 @@ def test_a_pair_is_together_and_the_one_that_lasts_is_first(tmp_path: Path) -> N
         "case: 9 pairs of fault kinds in 5 runs, about 0.1 h; 3 of the runs here; 1 pairs refused",
         f"  1 of them: {why}",
     ]
-
-
-@pytest.mark.parametrize(
-    ("storm", "more", "message"),
-    [
-        ("{pairs: all, count: 3}", "", "3 faults are not whole pairs"),
-        ("{pairs: all}", "repeat: 2\n", "as many cases as it takes"),
-        ("{pairs: some}", "", "expected 'all'"),
-        ("{pairs: all}", "backend: model\n", "its faults do not wait for one another"),
-    ],
-)
-def test_what_is_wrong(tmp_path: Path, storm: str, more: str, message: str) -> None:
-    with pytest.raises(InvalidExperiment, match=message):
-        read(tmp_path, storm, more + HEAD)
 
 
 def test_shards_have_all_cases_once(tmp_path: Path) -> None:

@@ -115,3 +115,31 @@ def test_check_jsonschema(tmp_path: Path, good: str) -> None:
     bad.write_text(good.replace("value_size", "valuesize"), encoding="utf-8")
     assert check(*EXPERIMENTS.glob("*.yaml")) == 0
     assert check(bad) == 1
+
+
+FRAME = """\
+name: x
+cluster: {{brokers: 5}}
+topics: {{t: {{}}}}
+faults:
+  - at: 1s
+    {fault}
+"""
+VALIDATOR = Draft202012Validator(experiment_schema())
+
+LINK = "followers(t/0) -> leader(t/0)"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "isolate: {target: leader(t/0)}\n    from: clients",
+        "isolate: leader(t/0)\n    from: friends",
+        "isolate: leader(t/0)\n    share: 0.1",
+        f"throttle: {LINK}",
+        "bridge: [[1, 2], [3]]",
+        "lose_quorum: kill",
+    ],
+)
+def test_the_schema_refuses_them_too(fault: str) -> None:
+    assert not VALIDATOR.is_valid(plain(parse(FRAME.format(fault=fault).encode(), "e.yaml")))

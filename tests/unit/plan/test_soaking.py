@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
 from ackproof.clients.settings import Rotation
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import At
-from ackproof.plan import InvalidExperiment, cases, load
+from ackproof.plan import cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak
 from ackproof_lab.soak.load import shorten
@@ -63,35 +62,6 @@ def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
     assert {fault.number for fault in short.faults} < {fault.number for fault in case.faults}
     assert shorten(case, 3) is case
     assert case_from_json(case_to_json(short)) == short
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (("rate: 100/s", "rate: full"), "a soak needs a rate"),
-        (
-            ("rate: 100/s", "rate: 100/s, transaction_size: 10, acks: all, idempotence: true"),
-            "a soak has none",
-        ),
-        (("rate: 100/s", "rate: 100/s, keys: 5"), "a soak has no keys"),
-        (("live: 1", "live: 0"), "a reader that follows the load"),
-        (("at: 2s", "when: acked >= 3"), "begins in a state"),
-        (("at: 2s", "at: 20s"), "when its window of 20s is over"),
-        (("name: s", "name: s\nbackend: model"), "the model has neither"),
-        (("name: s", "name: s\nbackend: attach"), "not on a cluster that someone else runs"),
-        (("name: s", "name: s\nmatrix: {workload.duration: [5s, 9s]}"), "the matrix of"),
-        (("duration: 20s", "duration: 3s"), "at least 5"),
-    ],
-)
-def test_what_cannot_be_soaked(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        soaked(tmp_path, FILE.replace(*change))
-
-
-def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path) -> None:
-    with pytest.raises(InvalidExperiment) as wrong:
-        soaked(tmp_path, FILE.replace("kill: 1", "kil: 1"))
-    assert len(wrong.value.problems) == 1
 
 
 @pytest.mark.parametrize(

@@ -33,54 +33,17 @@ def only(text: str | bytes) -> tuple[int, int, str]:
 @pytest.mark.parametrize(
     ("text", "line", "column", "message"),
     [
-        ("", 1, 1, "the file is empty"),
-        ("# nothing\n", 1, 1, "the file is empty"),
-        ("- a\n", 1, 1, "not a mapping"),
-        ("just text\n", 1, 1, "not a mapping"),
-        ("a: 1\nb: 2\n  c: 3\n", 3, 3, "indented deeper"),
-        ("a: 1\nb: [1, 2\n", 2, 4, "is not closed"),
-        ("a: 1\nb: 'x\n", 2, 4, "never closed"),
-        ("a: 1\n\tb: 2\n", 2, 1, "a tab"),
-        ("a: 1\nb: }\n", 2, 4, "a value is missing"),
-        ("a: 1\nb: 2\na: 3\n", 3, 1, "the key 'a' was already given in line 1"),
-        ("a: 1\nb: {c: 1, d: 2, c: 3}\n", 2, 17, "the key 'c' was already given in line 2"),
-        ("a: 1\n? [x, y]\n: 2\n", 2, 3, "a key must be a single word"),
-        ("a: 1\n--- \nb: 2\n", 2, 1, "a second document"),
-        ("a: 1\nb: !!python/object/apply:os.system [id]\n", 2, 4, "the tag tag:yaml.org,2002:python"),
-        ("a: 1\nb: !env HOME\n", 2, 4, "the tag !env is refused"),
-        ("a: 1\nb: !!set {x}\n", 2, 4, "is refused"),
-        ("a: 1\nb: !!binary aGk=\n", 2, 4, "is refused"),
-        ("a: 1\nb: !!timestamp 2020-01-01\n", 2, 4, "is refused"),
-        ("a: 1\nb: !!int x\n", 2, 4, "not what its tag !!int says"),
-        ("a: &x {b: 1}\nc:\n  <<: *x\n", 3, 3, "merge keys"),
-        ("a: 1\nb: *x\n", 2, 4, "the alias *x has no anchor"),
-        ("a: 1\nb: &x [*x]\n", 2, 8, "stands inside its own anchor"),
-        (f"a: 1\nb: {'9' * 50}\n", 2, 4, "longer than 40 characters"),
-        ("a: 1\nb: 1e999\n", 2, 4, "too large"),
-        ('a: 1\nb: "\\ud800x"\n', 2, 4, "half a character"),
-        ('a: 1\n"\\udc00": 1\n', 2, 1, "half a character"),
-        ('a: 1\nb: "\\q"\n', 2, 5, "a backslash"),
         ("a: 1\nb: \x07\n", 2, 4, "the character U+0007 is not allowed"),
         ("a: 1\nb: x\x00y\n", 2, 5, "the character U+0000 is not allowed"),
         (b"a: 1\nb: \xff\n", 2, 4, "not UTF-8"),
         ("a: 1\nb: \xe4\n".encode("latin-1"), 2, 4, "not UTF-8"),
         ("a: 1\n".encode("utf-16"), 1, 1, "not UTF-8"),
-        ("%YAML 9.0\n---\na: 1\n", 1, 1, "no such version of YAML"),
     ],
 )
 def test_refused(text: str | bytes, line: int, column: int, message: str) -> None:
     seen = only(text)
     assert seen[:2] == (line, column), seen
     assert message in seen[2]
-
-
-def test_several_at_once() -> None:
-    found = problems("a: 1\na: 2\nb: !x 1\nc: {<<: 1}\n")
-    assert [(p.line, p.column) for p in found] == [(2, 1), (3, 4), (4, 5)]
-
-
-def test_problems_before_a_syntax_error_are_kept() -> None:
-    assert [p.line for p in problems("a: 1\na: 2\nb: [1\n")] == [2, 3]
 
 
 def test_larger_than_a_mebibyte(tmp_path: Path) -> None:
@@ -186,3 +149,34 @@ def _never_another_exception(raw: bytes) -> None:
             assert "\n" not in str(problem)
     else:
         assert isinstance(root, MapNode)
+
+
+def test_too_many_combinations(load_text: Load) -> None:
+    values = list(range(1, 41))
+    text = (
+        f"name: n\ntopics: {{t: {{}}}}\nmatrix:\n  topics.t.partitions: {values}\n  cluster.heap: {values}\n"
+    )
+    with pytest.raises(InvalidExperiment, match="1600 combinations are too many"):
+        load_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("".join(f"k{i}: 1\n" for i in range(5000)), "and more; only 100 problems are shown"),
+        ("a: 1\n" * 5000, "and more; only 100 problems are shown"),
+        ("expect:\n" + "  - {lost: 0}\n" * 201, "expect: expected a list of at most 200, not one of 201"),
+        ("faults:\n" + "  - {kill: {target: broker}, at: 1s}\n" * 201, "201 faults are too many"),
+        (
+            "matrix:\n" + "".join(f"  topics.t.config[a{i}]: [1]\n" for i in range(21)),
+            "21 settings are too many",
+        ),
+    ],
+    ids=["unknown fields", "keys twice", "expectations", "faults", "axes"],
+)
+def test_bounds(load_text: Load, text: str, message: str) -> None:
+    """A file that is wrong in thousands of places, or enormous, is refused in a moment."""
+    begin = time.process_time()
+    with pytest.raises(InvalidExperiment, match=message):
+        load_text("name: n\ntopics: {t: {}}\n" + text)
+    assert time.process_time() - begin < 5

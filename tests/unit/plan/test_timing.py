@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.units import rough_duration
 from ackproof.experiment.setting_effects import kafka_settings
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.timing import configured, markdown, timing_of
 from ackproof.plan import Plan
 from ackproof.plan.cases import cases
+from ackproof.plan.doubts import estimate, load_s
 from ackproof.plan.schedule import describe, describe_timing
 
 DOCS = Path(__file__).parents[3] / "docs" / "timing.md"
@@ -91,3 +93,44 @@ def test_a_default_is_that_of_the_release(load_text: Load) -> None:
         text = TEXT % f'kafka: "{release}", config: {{num.recovery.threads.per.data.dir: {value}}}'
         told = {one.name: one.default for one in timing_of(load_text(text).spec).changed}
         assert told.get("num.recovery.threads.per.data.dir") == (str(3 - value) if listed else None)
+
+
+WITH_LOAD = """\
+name: t
+topics: {orders: {}}
+workload: {duration: 10s}
+"""
+FAULTS = """\
+faults:
+  - {pause: broker, at: 8s, for: 4s}
+  - {kill: broker, after: {fault: 1, by: 3s}, restart_after: 9s}
+"""
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(WITH_LOAD, 10), (WITH_LOAD + FAULTS, 20)])
+def test_the_load_lasts_until_all_has_healed(load_text: Load, text: str, seconds: float) -> None:
+    (case,) = cases(load_text(text))
+    assert load_s(case.planned) == seconds
+
+
+def test_a_storm_lasts_as_long_as_what_it_drew(load_text: Load) -> None:
+    storm = "faults:\n  - {storm: {count: 20, gap: 2s..2s, lasting: 1s..1s}, at: 1s}\n"
+    (case,) = cases(load_text(WITH_LOAD + storm))
+    assert load_s(case.planned) >= 1 + 19 * 2
+
+
+def test_each_repeat_of_each_cell_counts(load_text: Load) -> None:
+    text = WITH_LOAD + "matrix:\n  workload.producers.acks: [1, all]\nrepeat: 30\n"
+    (told,) = estimate(cases(load_text(text)))
+    assert told == (
+        "estimate: about 22 min for 60 run(s): 10 min of load, 12 min of start-up, final read and audit; longer on a "
+        "busy machine"
+    )
+    (one,) = estimate(cases(load_text(WITH_LOAD)))
+    assert one.startswith("estimate: about 42 s for 1 run(s): 10 s of load, ")
+    assert list(estimate(cases(load_text(WITH_LOAD + "backend: model\n")))) == []
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (99.4, "99 s"), (180, "3 min"), (9000, "2.5 h")])
+def test_a_duration_in_words(seconds: float, text: str) -> None:
+    assert rough_duration(seconds) == text

@@ -14,10 +14,12 @@ from ackproof.base.units import (
     rate_text,
     size_text,
 )
+from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.problems import nearest, path_text
 from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition
+from ackproof.faults.clients import ClientSelector
 from ackproof.plan.paths import parse_path, short_names
 from ackproof.rundir.bounds import Bound
 
@@ -283,3 +285,20 @@ def test_ids_of_nodes() -> None:
     combined = racks.model_copy(update={"combined": True})
     assert combined.members.nodes_by_rack == {"a": (1, 3), "b": (2,)}
     assert ClusterSpec().rack_of(1) == ""
+
+
+def test_whom_they_mean() -> None:
+    running = ["r0", "p0", "p1", "r1", "p3"]
+    assert ClientSelector.parse("producer(1)").among(running, 0) == ("p1",)
+    assert ClientSelector.parse("producer(2)").among(running, 0) == ()
+    assert ClientSelector.parse("producers").among(running, 5) == ("p0", "p1", "p3")
+    assert [ClientSelector.parse("producer").among(running, draw) for draw in (0, 1, 5)] == [("p0",), ("p1",), ("p3",)]
+    assert ClientSelector.parse("readers").among(["p0"], 3) == ()
+    for text in ("producer(1)", "producer", "producers", "reader"):
+        assert str(ClientSelector.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["a(t/0) -> b", "-> leader(t/0)", "leader(t/0) ->", "x"])
+def test_links_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unknown role|expected"):
+        LinkEnds.parse(text)

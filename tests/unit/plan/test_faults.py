@@ -1,0 +1,124 @@
+"""Faults of a plan beyond golden files: gates and steps of scripts, predicted incidents, what every kind must say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ackproof.faults.registry import fault_kinds
+from ackproof.faults.script.spec import Script
+from ackproof.faults.script.spec import Gate, StateSpec
+from ackproof.plan import Plan, describe
+from ackproof.plan.cases import case_from_json, case_to_json, cases
+from ackproof.rundir.timeline import ScriptState
+from ackproof_model.predict.incidents import planned
+
+Load = Callable[[str], Plan]
+FRAME = """\
+name: script
+cluster: {{controllers: {controllers}, timing: {timing}}}
+topics: {{t: {{partitions: {partitions}}}}}
+workload: {{duration: 1s, producers: {{acks: 1, count: 2}}}}
+backend: {backend}
+faults:
+  - script:
+      steps:
+        - {step}
+    at: 0s
+"""
+
+
+def text(step: str, **more: object) -> str:
+    usual: dict[str, object] = {"controllers": 1, "timing": "script", "partitions": 1, "backend": "process"}
+    return FRAME.format(step=step, **{**usual, **more})
+
+
+def script(plan: Plan) -> Script:
+    (fault,) = cases(plan)[0].faults
+    assert isinstance(fault, Script)
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("step", "gates", "did"),
+    [
+        ("send: 1", (), "send 1"),
+        ("{fetch: 2, times: 3}", (Gate.FETCHES,), "fetch 2 3 times"),
+        ("{fetch: 2, side: request}", (Gate.FETCHES,), "fetch 2 request"),
+        ("proposal: 1", (Gate.PROPOSALS,), "proposal 1"),
+        ("learn: 3", (Gate.METADATA,), "learn 3"),
+        ("heartbeat: 3", (Gate.HEARTBEATS,), "heartbeat 3"),
+        ("{power_loss: 1, keep: 2}", (), "power_loss 1 keep 2"),
+        (
+            "{shut: [metadata, fetches], of: [2, 3]}",
+            (Gate.FETCHES, Gate.METADATA),
+            "shut metadata, fetches of 2, 3",
+        ),
+        ("set: {min.insync.replicas: 1}", (), "set min.insync.replicas=1"),
+        ("{then: {leader: 2}}", (), "wait"),
+    ],
+)
+def test_what_a_step_lets_through_is_held(
+    load_text: Load, step: str, gates: tuple[Gate, ...], did: str
+) -> None:
+    plan = load_text(text(step))
+    assert script(plan).gates == gates
+    assert script(plan).steps[0].did == did
+    assert any(f"1. {did}" in line for line in describe(cases(plan)[0]))
+    case = cases(plan)[0]
+    assert case_from_json(case_to_json(case)) == case
+
+
+def test_its_steps_are_what_goes_wrong_in_it(load_text: Load) -> None:
+    plan = load_text(text("kill: 1\n        - end_session: 1\n        - lead: 3\n        - {elect: unclean}"))
+    (counted,) = [count for _, count in planned(cases(plan)[0], "t")]
+    assert (counted.kills, counted.cuts, counted.hand_overs, counted.unclean) == (1, 1, 1, 1)
+    assert script(plan).may_set(plan.spec, "t") == {"unclean.leader.election.enable": "true"}
+
+
+def test_a_state_says_what_is_otherwise() -> None:
+    seen = ScriptState(leader=2, epoch=1, isr=(2, 3), ends={1: 3, 2: 1}, acked=3)
+    assert StateSpec(leader=2, isr=(3, 2), ends={1: 3}, acked=3).unmet(seen) == []
+    assert StateSpec(leader=1, ends={2: 3, 3: 1}, fenced=(1,)).unmet(seen) == [
+        "leader 1, not 2",
+        "fenced [1], not []",
+        "end of broker 2 3, not 1",
+        "end of broker 3 1, not unknown",
+    ]
+
+
+REQUESTS = """\
+name: requests
+cluster: {{config: {{broker.session.timeout.ms: 2000, replica.lag.time.max.ms: 3000}}}}
+topics: {{t: {{}}}}
+workload: {{duration: 5s}}
+faults:
+  - {fault}
+    at: 1s
+    for: {hold}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "hold", "comes_to"),
+    [
+        ("hold_request: {link: follower(t/0) -> controllers, api: BrokerHeartbeat}", "2500ms", "cuts=1"),
+        ("hold_request: {link: follower(t/0) -> controllers, api: BrokerHeartbeat}", "1s", "nothing"),
+        ("hold_request: {link: leader(t/0) -> controllers, api: AlterPartition}", "9s", "nothing"),
+        ("lose_request: {link: followers(t/0) -> leader(t/0), api: Fetch}", "3s", "shrinks=2"),
+        ("lose_request: {link: followers(t/0) -> leader(t/0), api: Fetch}", "2s", "nothing"),
+        ("lose_request: {link: clients -> leader(t/0), api: Produce}", "9s", "nothing"),
+    ],
+)
+def test_what_it_comes_to(load_text: Load, fault: str, hold: str, comes_to: str) -> None:
+    (case,) = cases(load_text(REQUESTS.format(fault=fault, hold=hold)))
+    assert [str(count) for _, count in planned(case, "t")] == [comes_to]
+
+
+def test_every_fault_that_holds_nodes_says_when_it_lets_go() -> None:
+    """One that keeps its nodes in a state ends at some time, or what comes after it would be refused for nothing."""
+    for kind in fault_kinds().values():
+        assert kind.GRIP is None or kind.GRIP not in kind.OVER or kind.KIND in ("starve", "flip_bits"), (
+            kind.KIND
+        )

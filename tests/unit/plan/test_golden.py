@@ -1,0 +1,117 @@
+"""Experiment files and what reading them says: each document of `golden/NAME.yaml` has its answer in `NAME.expected`.
+
+A document begins with `--- # title`, which may end with options of the call as JSON. The answer to a refused file is
+what a user sees; to a valid one its cells, with all that is not a default. `UPDATE_GOLDEN=1 pytest -n 0 FILE` rewrites
+the answers: read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ackproof.base.errors import BadInput
+from ackproof.experiment.problems import plain
+from ackproof.plan.cases import case_from_json, case_to_json, cases, load
+from ackproof.plan.matrix import Cell, Plan
+from ackproof.plan.schema import experiment_schema
+from ackproof.plan.soaking import Soak
+from ackproof.plan.source import parse
+
+GOLDEN = Path(__file__).with_name("golden")
+GROUPS = {"backend", "cluster", "topics", "workload", "observe", "evidence"}
+BEGIN = re.compile(r"^--- # (.*)\n", re.MULTILINE)
+VALIDATOR = Draft202012Validator(experiment_schema())
+
+
+def read_documents(file: Path) -> list[tuple[str, str]]:
+    """The title and the text of each document of a file."""
+    parts = BEGIN.split(file.read_text("utf-8") if file.exists() else "")[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+@cache
+def read_answers(file: Path) -> list[tuple[str, str]]:
+    return read_documents(file)
+
+
+def answer(text: str, title: str, folder: Path) -> str:
+    """What reading this text says, with the options that its title ends with."""
+    path = folder / "e.yaml"
+    path.write_bytes(text.encode())
+    options = json.loads(title[title.index(" {") :]) if title.endswith("}") else {}
+    soak = Soak(*options["soak"]) if "soak" in options else None
+    try:
+        plan = load(
+            path,
+            options.get("settings", ()),
+            backend=options.get("backend"),
+            repeat=options.get("repeat"),
+            soak=soak,
+        )
+    except BadInput as error:
+        return str(error).replace(f"{folder}/", "") + "\n"
+    if not options:
+        VALIDATOR.validate(plain(parse(text.encode(), "e.yaml")))
+    for case in cases(plan):
+        assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case
+    return "\n".join(describe_plan(plan)).replace(f"{folder}/", "") + "\n"
+
+
+def describe_plan(plan: Plan) -> Iterator[str]:
+    """The warnings; each cell, with what differs from the one before it; what is expected over repeats."""
+    yield from (f"warning: {warning}" for warning in plan.warnings)
+    before: set[str] = set()
+    for cell in plan.cells:
+        lines = list(describe_cell(cell))
+        label = f" [{cell.label}]" if cell.label else ""
+        yield f"{cell.name}{label}" + (f" {json.dumps(cell.settings)}" if cell.settings else "")
+        yield from (f"  {line}" for line in lines if line not in before)
+        yield from (
+            f"  no longer {line}" for line in sorted(before.difference(lines)) if line.startswith("exp")
+        )
+        before = set(lines)
+    for one in (*plan.over_repeats, *plan.claimed):
+        yield f"over repeats: {one.title}: {' beside '.join(one.cells)}"
+
+
+def describe_cell(cell: Cell) -> Iterator[str]:
+    spec = cell.experiment
+    for name, value in spec.model_dump(mode="json", exclude_defaults=True, include=GROUPS).items():
+        yield f"{name}: {json.dumps(value, ensure_ascii=False)}"
+    for fault in spec.faults:
+        needs = f"; needs {', '.join(sorted(fault.needs))}" if fault.needs else ""
+        yield f"fault {fault.number}: {fault}: {json.dumps(fault.entry())}{needs}"
+        yield from (f"  {line}" for line in fault.course)
+    yield from (f"expected: {expectation}" for expectation in spec.expect)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(file.stem, number, id=f"{file.stem}-{number}")
+        for file in sorted(GOLDEN.glob("*.yaml"))
+        for number, _ in enumerate(read_documents(file))
+    ],
+)
+def test_the_answer_is_as_ever(name: str, number: int, tmp_path: Path) -> None:
+    title, text = read_documents(GOLDEN / f"{name}.yaml")[number]
+    said = answer(text, title, tmp_path)
+    if os.environ.get("UPDATE_GOLDEN"):
+        with (GOLDEN / f"{name}.expected").open("a" if number else "w", encoding="utf-8") as file:
+            file.write(f"--- # {title}\n{said}")
+        return
+    assert read_answers(GOLDEN / f"{name}.expected")[number] == (title, said)
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_answer_has_its_document(file: Path) -> None:
+    asked, answered = read_documents(file), read_documents(file.with_suffix(".expected"))
+    assert [title for title, _ in asked] == [title for title, _ in answered]
