@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.script.spec import Script
-from ackproof.faults.script.spec import Gate, StateSpec
+from ackproof.faults.script.spec import Gate, Script, StateSpec
 from ackproof.plan import Plan, describe
 from ackproof.plan.cases import case_from_json, case_to_json, cases
 from ackproof.rundir.timeline import ScriptState

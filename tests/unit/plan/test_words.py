@@ -292,7 +292,11 @@ def test_whom_they_mean() -> None:
     assert ClientSelector.parse("producer(1)").among(running, 0) == ("p1",)
     assert ClientSelector.parse("producer(2)").among(running, 0) == ()
     assert ClientSelector.parse("producers").among(running, 5) == ("p0", "p1", "p3")
-    assert [ClientSelector.parse("producer").among(running, draw) for draw in (0, 1, 5)] == [("p0",), ("p1",), ("p3",)]
+    assert [ClientSelector.parse("producer").among(running, draw) for draw in (0, 1, 5)] == [
+        ("p0",),
+        ("p1",),
+        ("p3",),
+    ]
     assert ClientSelector.parse("readers").among(["p0"], 3) == ()
     for text in ("producer(1)", "producer", "producers", "reader"):
         assert str(ClientSelector.parse(text)) == text
