@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ackproof.faults.requests.on_link import RequestFault
+from ackproof.faults.requests.spec import RequestFault
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
