@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ackproof.faults.requests.spec import RequestFault
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
 from ackproof.faults.disks.log_dirs import FullDisk
 from ackproof.faults.processes import Kill, Pause
 from ackproof.faults.registry import fault_kinds
+from ackproof.faults.requests.spec import RequestFault
 from ackproof.plan import Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe
