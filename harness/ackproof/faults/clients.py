@@ -37,7 +37,7 @@ from ackproof.network.wire import WireError
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
-"""For so long nothing of a stopped process may be scheduled."""
+"""Nothing of a stopped process may be scheduled for this long."""
 READY_WITHIN_S: Final = 60.0
 ClientKind: TypeAlias = Literal["producer", "reader"]
 _epoch = attrgetter("producer_id", "producer_epoch")
@@ -65,11 +65,11 @@ class ClientSelector:
 
     @property
     def prefix(self) -> str:
-        """How the ids of such clients begin."""
+        """Prefix of the ids of such clients."""
         return "p" if self.kind == "producer" else "r"
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Which of these client ids (in order of their start) are meant; `draw` chooses where one is to be drawn."""
+        """Return the ids that are meant, of clients in the order of their start; `draw` picks one if one is drawn."""
         own = [name for name in running if name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
@@ -98,7 +98,7 @@ ClientField: TypeAlias = Annotated[
 
 
 class ClientFault(FaultSpec):
-    """A fault of clients, which touches no replica."""
+    """Base of faults of clients, which touch no replica."""
 
     PER_NODE = NOTHING
     IN_FORCE_S = 1.0
@@ -106,22 +106,21 @@ class ClientFault(FaultSpec):
     client: ClientField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """There must be such a client; one that takes another's place comes later and may be named too."""
+        """Report a client that does not exist. A successor may be named although it starts later."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
             say.report(("client",), f"{self.client} is nobody: set workload.consumers.live to 1 or more")
 
     def disturbs(self, producer: int) -> bool:
-        """Only its own."""
         return self.client.kind == "producer" and self.client.number in {None, producer}
 
     @property
     def lasts(self) -> float:
-        """Who is killed or fenced is gone for good: who takes its place has another number."""
+        """A killed or fenced client is gone for good: its successor has another number."""
         return super().lasts if isinstance(self, PauseClient) else inf
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Who is gone is hit by nothing, and who stands still is not stopped again."""
+        """A client that is gone cannot be hit, and one that is stopped cannot be stopped again."""
         same = (
             isinstance(first, ClientFault) and first.client == self.client and self.client.number is not None
         )
@@ -130,7 +129,7 @@ class ClientFault(FaultSpec):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A producer: every workload has some."""
+        """Draw a producer: every workload has one."""
         return {"client": "producer"}
 
     def __str__(self) -> str:
@@ -138,8 +137,8 @@ class ClientFault(FaultSpec):
 
 
 class KillClient(ClientFault):
-    """SIGKILL of clients in mid-flight. What they had sent without an outcome is indeterminate. Another client, with
-    the next free number, takes the place of each."""
+    """SIGKILL of clients in mid-flight. Sends without an outcome are indeterminate. A new client, with the next free
+    number, takes the place of each."""
 
     KIND = "kill_client"
     DONE = "killed"
@@ -149,7 +148,7 @@ class KillClient(ClientFault):
 
 
 class PauseClient(ClientFault):
-    """SIGSTOP of clients: what they hold in their queues and sockets goes out when they return (a zombie)."""
+    """SIGSTOP of clients. What is in their queues and sockets goes out when they resume (a zombie)."""
 
     KIND = "pause_client"
     DONE = "paused"
@@ -159,9 +158,9 @@ class PauseClient(ClientFault):
 
 
 class FenceProducer(ClientFault):
-    """A second producer with the transactional id of one that goes on: the broker gives it a higher epoch, and fences
-    the older one (a zombie) at its next request. What the older one's last transaction came to is not known, but for
-    one thing: it is there as a whole or not at all."""
+    """A second producer starts with the transactional id of one that still runs: the broker raises the epoch, and
+    fences the older one (a zombie) at its next request. Whether the older one's last transaction was committed is
+    unknown, but it is atomic."""
 
     KIND = "fence_producer"
     DONE = "fenced"
@@ -170,7 +169,7 @@ class FenceProducer(ClientFault):
     HEALING = "the older one ends, the newer one goes on"
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """It takes producers that write in transactions."""
+        """Report producers that write without transactions."""
         if self.client.kind == "reader":
             say.report(("client",), f"{self.client} has no transactional id; name a producer")
         elif spec.workload.producers.transaction_size is None:
@@ -180,7 +179,7 @@ class FenceProducer(ClientFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Where producers write in transactions."""
+        """Draw only if producers write in transactions."""
         return {"client": "producer"} if draw.experiment.workload.producers.transaction_size else None
 
 
@@ -188,7 +187,7 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class ClientInjection(Injection[ClientT]):
-    """What they have in common."""
+    """Base injection of client faults."""
 
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -196,13 +195,13 @@ class ClientInjection(Injection[ClientT]):
 
     @property
     def clients(self) -> Clients:
-        """The workload. Raises `FaultNotConfirmed` where there is none."""
+        """Clients of the workload. Raises `FaultNotConfirmed` if there are none."""
         if self.context.clients is None:
             raise self.unseen("no workload of ours runs here")
         return self.context.clients
 
     def choose(self) -> list[ClientProcess]:
-        """Whom it hits. Raises `FaultNotConfirmed` when there is nobody."""
+        """Return the clients to hit. Raises `FaultNotConfirmed` if none runs."""
         running = self.clients.running()
         seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
@@ -211,7 +210,7 @@ class ClientInjection(Injection[ClientT]):
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Until this holds for each that was hit. Raises `FaultNotConfirmed`."""
+        """Wait until this holds for each client that was hit. Raises `FaultNotConfirmed`."""
         for one in self.hit:
             self.seen(
                 partial(state, one),
@@ -221,9 +220,9 @@ class ClientInjection(Injection[ClientT]):
             )
 
     def await_work(self, name: str) -> str:
-        """Until this client, or who came after it because another fault struck it too, is at work; its id.
+        """Wait until this client, or its successor if another fault hit it too, is at work; return its id.
 
-        The time in which another fault keeps the place empty does not count. Raises `FaultNotConfirmed`.
+        Time in which another fault keeps the place empty does not count. Raises `FaultNotConfirmed`.
         """
         clients = self.clients
         while True:
@@ -247,7 +246,7 @@ def _is_gone(one: ClientProcess) -> bool:
 
 @injects(KillClient)
 class KillClientInjection(ClientInjection[KillClient]):
-    """SIGKILL where they stand, and others in their place."""
+    """SIGKILL, and a new client for each."""
 
     def __init__(self, fault: KillClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -272,7 +271,7 @@ class KillClientInjection(ClientInjection[KillClient]):
         return "started " + (", ".join(self._others) or "nobody")
 
     def confirm_healed(self) -> str:
-        """The new ones are connected to the client library and at work."""
+        """See that each new client is at work."""
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
         return f"counters in shared memory: {', '.join(seen)}"
 
@@ -290,7 +289,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
         return "SIGSTOP to " + ", ".join(f"{one.id} (pid {one.pid})" for one in self.hit)
 
     def confirm(self) -> str:
-        """All threads are stopped, and none of them is scheduled for a while."""
+        """See that all threads are stopped, and none is scheduled for a while."""
         self.await_all("to be stopped", self._stands_still, SEEN_WITHIN_S)
         return "/proc: " + ", ".join(
             f"all threads of pid {one.pid} are stopped and none ran for {STILL_S:g} s" for one in self.hit
@@ -302,7 +301,8 @@ class PauseClientInjection(ClientInjection[PauseClient]):
         return "SIGCONT to " + (", ".join(one.id for one in self.hit) or "nobody")
 
     def confirm_healed(self) -> str:
-        """They are scheduled again; one that ended meanwhile (it was fenced, say) is not frozen any more either."""
+        """See that each client is scheduled again. A client that has ended since (for example fenced) is not frozen
+        either."""
         seen = []
         for one in self.hit:
             what = f"client {one.id} (pid {one.pid}) to run again"
@@ -328,7 +328,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
 
 @injects(FenceProducer)
 class FenceProducerInjection(ClientInjection[FenceProducer]):
-    """Another producer with the transactional id of one that goes on."""
+    """Another producer with the transactional id of one that still runs."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -349,7 +349,7 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return "started " + ", ".join(told)
 
     def confirm(self) -> str:
-        """The coordinator names a higher epoch, and the older producer was told that it is fenced."""
+        """See that the coordinator has a higher epoch, and that the older producer was told it is fenced."""
         seen = []
         for one in self.hit:
             before = self._before[one.id]
@@ -371,7 +371,7 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return "nothing to undo: the older one ends by itself, the newer one goes on"
 
     def confirm_healed(self) -> str:
-        """The older process is gone, and the newer one is at work."""
+        """See that the older process is gone, and the newer one at work."""
         self.await_all("to end", _is_gone, READY_WITHIN_S)
         seen = {old: self.await_work(new) for old, new in self._others.items()}
         told = (f"{old} is gone and {new} is at work" for old, new in seen.items())
@@ -382,7 +382,7 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:
-        """What its coordinator says of an id; every broker is asked, one of them coordinates."""
+        """Return the coordinator's state of an id. Every broker is asked; one of them coordinates."""
         for connection in self.context.cluster.running_links().values():
             try:
                 found = admin.transaction(connection, name)

@@ -45,14 +45,13 @@ class CrashLoop(ProcessFault):
 
 @injects(CrashLoop)
 class CrashLoopInjection(ProcessInjection[CrashLoop]):
-    """The first crash is the injection; the others are its way to the end."""
+    """The first crash is the injection; the others are part of the healing."""
 
     def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._crashed: list[int | None] = []
 
     def inject(self) -> str:
-        """Crash for the first time."""
         return self._crash()
 
     def _crash(self) -> str:
@@ -63,7 +62,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return did
 
     def heal(self) -> str:
-        """Start, and crash again; the last start stays."""
+        """Start and crash again; the last start stays."""
         crashes = 1
         while self._crashed and crashes < self.fault.times:
             self._start_the_dead()
@@ -73,7 +72,8 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
 
     def _crash_again(self) -> bool:
-        """Whether it could: a node that another fault has, or that this one is to start yet, crashes later."""
+        """Return True if all nodes could be crashed. A node that another fault holds, or that is still down, crashes
+        later."""
         for node in self.nodes:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             if node.state() is NodeState.GONE:
@@ -82,7 +82,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return True
 
     def confirm_healed(self) -> str:
-        """As many processes as were asked for are gone, and another serves."""
+        """See that as many processes as asked for are gone, and another runs."""
         if self.refused:
             return self._until_ready()
         lived = {pid for pid in self._crashed if pid is not None}
@@ -92,7 +92,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
 
 
 STARTED: Final = "Kafka startTimeMs"
-"""What Kafka logs when a start is through (AppInfoParser), of every release and role."""
+"""Line that Kafka logs when a start is complete (AppInfoParser), in every release and role."""
 LOGS_WITHIN_S: Final = 30.0
 _TAIL_LINES: Final = 300
 
@@ -113,7 +113,7 @@ class KillStarting(ProcessFault):
 
 @injects(KillStarting)
 class KillStartingInjection(ProcessInjection[KillStarting]):
-    """Killed, started, and killed while it starts."""
+    """SIGKILL, start, and SIGKILL before the start is complete."""
 
     def __init__(self, fault: KillStarting, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -136,7 +136,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         return f"SIGKILL to {self._names()}, and again {self.fault.up:g} s after the first line of its start"
 
     def confirm(self) -> str:
-        """It is gone, and its log begins a start which it does not end."""
+        """See that the process is gone, and that its log begins a start without completing it."""
         gone = super().confirm()
         for node in self.nodes:
             if any(STARTED in line for line in self._since(node)):
@@ -145,11 +145,11 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
     @staticmethod
     def _log(node: LocalNode) -> list[str]:
-        """Lines of its log, not of what its JVM printed, which stand at the end however old they are."""
+        """Return the node's log lines, without the JVM's own output, which stands at the end whatever its age."""
         return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
 
     def _since(self, node: LocalNode) -> list[str]:
-        """What it logged since its death."""
+        """Return the lines that the node logged since its death."""
         lines = self._log(node)
         last = self._last_line[node.id]
         if last not in lines:
@@ -159,13 +159,13 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
 OOM: Final = "java.lang.OutOfMemoryError"
 REQUEST_BYTES: Final = 100 << 20
-"""socket.request.max.bytes: more is refused."""
+"""socket.request.max.bytes: Kafka refuses more."""
 OUT_WITHIN_S: Final = 20.0
 LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 class OutOfMemory(ProcessFault):
-    """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
+    """Requests that claim to be large use up a broker's heap; its JVM ends by OutOfMemoryError.
 
     Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
     """
@@ -186,7 +186,7 @@ class OutOfMemory(ProcessFault):
 
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
-    """Requests are announced whose sizes add up to more than the heap; the broker allocates each at once."""
+    """Announce requests whose sizes add up to more than the heap."""
 
     def __init__(self, fault: OutOfMemory, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -218,7 +218,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                 )
 
     def confirm(self) -> str:
-        """The process is gone, and said why."""
+        """See that the process is gone, and that it logged OutOfMemoryError."""
         gone = super().confirm()
         for node in self.nodes:
             try:
@@ -235,15 +235,16 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
 
 PERIOD_S: Final = 0.1
 LOOK_S: Final = 1.5
-"""How long the witness looks."""
+"""Length of the witness's observation."""
 LOOK_EVERY_S: Final = 0.003
 MUCH: Final = 0.6
-"""The part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
+"""Part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Starve(ProcessFault):
-    """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
+    """The process runs for a share of the time only: it is stopped and continued ten times a second (SIGSTOP,
+    SIGCONT)."""
 
     KIND = "starve"
     DONE = "starved of processor time"
@@ -260,7 +261,7 @@ class Starve(ProcessFault):
 
 @injects(Starve)
 class StarveInjection(ProcessInjection[Starve]):
-    """One thread stops and continues the nodes; healed by its end, with all nodes running."""
+    """A thread stops and continues the nodes; healing ends the thread and leaves all nodes running."""
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -288,14 +289,14 @@ class StarveInjection(ProcessInjection[Starve]):
             self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Continue them, but those that another fault wants to stand still."""
+        """Continue the nodes, except those that another fault wants stopped."""
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 if not self.holds.others(node.id, self.fault.number, Grip.STILL):
                     node.resume()
 
     def confirm(self) -> str:
-        """It stands still for most of the rest of the time, and takes no more CPU time than its share."""
+        """See that each node is stopped for most of the remaining time."""
         stopped, cpu = self._look()
         wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
@@ -326,7 +327,7 @@ class StarveInjection(ProcessInjection[Starve]):
         return f"SIGCONT to {self._names()}{ended}"
 
     def confirm_healed(self) -> str:
-        """It never stands still, and answers."""
+        """See that no node is ever stopped, and that each answers."""
         if self.refused:
             return self._until_ready()
         stopped, _ = self._look()
@@ -336,7 +337,7 @@ class StarveInjection(ProcessInjection[Starve]):
         return f"/proc: {self._names()} never stands still; {self._until_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:
-        """By node: the share of looks that found it stopped, and the seconds of CPU time that it took."""
+        """Return for each node the share of looks that found it stopped, and the CPU seconds that it used."""
         before = {node.id: _cpu_s(node.pid) for node in self.nodes}
         still = dict.fromkeys(before, 0)
         looks = 0
@@ -350,7 +351,7 @@ class StarveInjection(ProcessInjection[Starve]):
 
 
 def _cpu_s(pid: int | None) -> float:
-    """CPU seconds that a process has taken so far, of itself and the kernel for it; 0 when it is gone."""
+    """Return the user and system CPU seconds of a process; 0 if it is gone."""
     try:
         fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()

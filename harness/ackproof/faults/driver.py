@@ -38,34 +38,34 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
-"""How often a trigger looks: well within the 50 ms in which an ack must reach it."""
+"""Interval of a trigger's looks: well within the 50 ms in which an acknowledgement must reach it."""
 SOON_S: Final = 1.0
-"""A fault has a thread from so long before its time on."""
+"""A fault gets a thread this long before its time."""
 T = TypeVar("T")
 
 
 class Gauges(Protocol):
-    """The gauges that triggers look at. None: not known at this moment."""
+    """Quantities that triggers look at. None: unknown at this moment."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
-        """Records acknowledged so far."""
+        """Return the number of records acknowledged so far."""
 
     def read(self, topic: str | None, partition: int | None) -> int:
-        """Records handed to live readers so far."""
+        """Return the number of records that live readers got so far."""
 
     def look(self, topic: str, partition: int) -> Sample | None:
-        """What was seen of a partition just now."""
+        """Return the last sample of a partition."""
 
     def metric(self, name: str, node: int | None) -> float | None:
-        """What a scrape told just now, of all nodes together or of one."""
+        """Return the last scraped value, of one node or of all together."""
 
 
 class _Forgotten(Exception):
-    """The load ends before a fault."""
+    """The load ends before this fault begins."""
 
 
 class FaultDriver:
-    """All faults of one run. `resolve` gives the nodes that hold a role now; `start` begins the clock of `at:`."""
+    """Driver of all faults of one run, one thread each. `resolve` returns the nodes that hold a role now."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class FaultDriver:
         self._timeline = timeline
         self._resolve = resolve
         self._lives = {fault.number: Life(fault) for fault in case.faults}
-        """Each is written by its own thread alone."""
+        """Each life is written by its own thread alone."""
         self._load = LoadPhase.RUNS
         self._threads: list[threading.Thread] = []
         self._later: list[int] = []
-        """Faults that have no thread yet, the next at the end."""
+        """Faults without a thread yet, the next at the end."""
         self._later_lock = threading.Lock()
         self._clock = threading.Thread(target=self._tick, name="faults", daemon=True)
         self._start_ns = 0
@@ -94,14 +94,14 @@ class FaultDriver:
         """Faults whose healing failed."""
 
     def start(self) -> None:
-        """The workload runs: begin to look at triggers."""
+        """Begin to look at triggers, and start the clock of `at:`."""
         self._start_ns = self._timeline.clock.now()
         self._later = sorted(self._lives, key=self._not_before, reverse=True)
         self._begin(self._due)
         self._clock.start()
 
     def _not_before(self, number: int) -> float:
-        """Before this second of the load nothing becomes of a fault."""
+        """Return the second of the load before which nothing happens to a fault."""
         trigger = self._lives[number].fault.trigger
         if isinstance(trigger, After):
             return self._not_before(trigger.fault)
@@ -112,7 +112,7 @@ class FaultDriver:
         return self._load is LoadPhase.OVER or self._not_before(number) <= passed + SOON_S
 
     def _begin(self, due: Callable[[int], bool]) -> None:
-        """Let those of the later faults live that are due."""
+        """Start threads for the later faults that are due."""
         with self._later_lock:
             while self._later and due(self._later[-1]):
                 number = self._later.pop()
@@ -122,7 +122,8 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """A soak has thousands of faults, and only few of them at a time: each that looks costs something."""
+        """Start threads in time: a soak has thousands of faults, few of them at once, and each thread that looks
+        costs something."""
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -131,7 +132,7 @@ class FaultDriver:
         self._await(all_live, "the last fault", interval_s=SOON_S / 10)
 
     def forget(self, numbers: Collection[int]) -> None:
-        """The load ends before these faults. One that has begun all the same stays."""
+        """Drop faults that the load ends before. A fault that has begun stays."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # what waits for another one goes before it
@@ -139,30 +140,30 @@ class FaultDriver:
                     del self._lives[number]
 
     def stages(self) -> dict[int, Stage]:
-        """The stage of each fault by its number."""
+        """Return the stage of each fault by number."""
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
-        """Whether it bit, or is over without: one that failed is undone first, and is neither until then."""
+        """Return True if the fault took effect, or is over without. A fault that failed is neither until it is
+        undone."""
         return self._lives[number].bit or self._lives[number].over
 
     @property
     def pending(self) -> bool:
-        """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
+        """True if a trigger will surely fire, or a fault with an end is still in force."""
         return pending(self._lives)
 
     @property
     def awaits_a_count(self) -> bool:
-        """Whether a fault has not begun that load alone will let begin."""
+        """True if a fault waits for a count that only load can reach."""
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
-        """The time of the load is over: a state that has not come by now never will."""
+        """Stop waiting for states: the time of the load is over."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
-        """Heal what is still broken, and wait until each fault's life has ended. Raises OSError when the timeline could
-        not be written."""
+        """Heal every fault, and wait for the end of each life. Raises OSError if the timeline could not be written."""
         self._load = LoadPhase.OVER
         if self._clock.is_alive():
             self._clock.join()
@@ -174,11 +175,11 @@ class FaultDriver:
             raise self._unwritten
 
     def failures(self) -> list[str]:
-        """What did not bite or did not heal, in words."""
+        """Return the failures of faults, in words."""
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Into the timeline first: whoever sees the next stage finds its events there."""
+        """Write events first: a reader of the next stage finds them in the timeline."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
@@ -278,7 +279,7 @@ class FaultDriver:
                 self._field.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
-        """What a fault set must not outlive it: no other fault stands in the way any more."""
+        """Undo changes of metadata that must not outlive the fault. No other fault is in the way any more."""
         try:
             said = injection.put_back()
         except Exception as error:  # noqa: BLE001 — as above
@@ -287,7 +288,7 @@ class FaultDriver:
             self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
-        """Begin it, which lets the faults that it drew begin."""
+        """Begin a storm, which lets the faults that it drew begin."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()
         self._go(self._lives[storm.number].asked(now, trigger, [], left_out=drawn.left_out))

@@ -31,51 +31,51 @@ _MAKERS: Final[dict[type[FaultSpec], InjectionFactory[Any]]] = {}
 
 
 class Clients(Protocol):
-    """The producers and readers of the workload, for faults that are aimed at them. KeyError for an unknown id."""
+    """Producers and readers of the workload, for faults that hit them. Methods raise KeyError for an unknown id."""
 
     def running(self) -> Mapping[str, ClientProcess]:
-        """Those that run, by id, in order of their start."""
+        """Return the clients that run, by id, in the order of their start."""
 
     def kill(self, client_id: str) -> int | None:
-        """SIGKILL; how many sends it left without an outcome (None for a reader)."""
+        """Send SIGKILL; return how many sends it left without an outcome (None for a reader)."""
 
     def signal(self, client_id: str, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal, unless the client has ended."""
 
     def replace(self, client_id: str) -> str:
-        """Start another in the place of one that is gone; its id."""
+        """Start another client in the place of one that is gone; return its id."""
 
     def take_over(self, client_id: str) -> str:
-        """Start another producer with the transactional id of one that goes on, which then may end; its id."""
+        """Start another producer with the transactional id of one that still runs; return the new client's id."""
 
     def transactional_id(self, client_id: str) -> str:
-        """The transactional id of a producer, '' if it has none."""
+        """Return the transactional id of a producer, '' if it has none."""
 
     def fenced(self, client_id: str) -> str:
-        """With which words a producer said that its broker had fenced it; '' as long as it did not."""
+        """Return the producer's own words that it was fenced, '' as long as it was not."""
 
     def successor(self, client_id: str) -> str | None:
-        """Who is in its place now, it or the last that took it; None while nobody has come for one that was killed."""
+        """Return the id of the client that has this one's place now; None while a killed client has no successor."""
 
     def ask_for_record(self, client_id: str) -> None:
-        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
 
     def free(self) -> None:
         """Let all producers send without being asked."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Records acknowledged so far; at most 50 ms behind."""
+        """Return how many records were acknowledged so far; at most 50 ms behind."""
 
     def sent(self) -> int:
-        """Records handed to the producers' libraries so far, as far behind."""
+        """Return how many records the producers' libraries were given so far; at most 50 ms behind."""
 
     def at_work(self, client_id: str) -> bool:
-        """Whether it has sent or read something, or has come to its good end."""
+        """Return True if the client has sent or read something, or has finished without error."""
 
 
 @dataclass(frozen=True)
 class FaultContext:
-    """Where a fault is done: the cluster, the clients, and the flag that ends every wait."""
+    """Surroundings of a fault: the cluster, the clients, and the flag that ends every wait."""
 
     cluster: Cluster
     stop: Flag
@@ -84,39 +84,39 @@ class FaultContext:
     clients: Clients | None = None
     """None where no workload of ours runs."""
     holds: Holds | None = None
-    """None where each fault stands alone, and is undone by whoever made it."""
+    """None where each fault stands alone, and its caller undoes it."""
     tag: RunTag | None = None
-    """How processes that a fault starts are marked, and where its run keeps what they say."""
+    """Marks the processes that a fault starts, and names the folder for their output."""
     timeline: Timeline | None = None
-    """Where a fault of several steps says which it is at."""
+    """Receives the progress of a fault of several steps."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """The nodes that held each role at the moment when the fault was due; nobody may hold one."""
+    """Nodes that held each role at the moment when the fault was due; a role may have no holder."""
 
     roles: Mapping[Role, tuple[Node, ...]] = field(default_factory=dict)
 
     def of(self, role: Role) -> tuple[Node, ...]:
-        """Who held this role, one of the fault's `targets`."""
+        """Return the nodes that held one of the fault's `targets`."""
         return self.roles[role]
 
     @property
     def numbers(self) -> dict[Role, tuple[int, ...]]:
-        """The same by their numbers."""
+        """Numbers of the nodes by role."""
         return {role: tuple(node.id for node in nodes) for role, nodes in self.roles.items()}
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All of them, once each, in the order of the roles."""
+        """All nodes, once each, in the order of the roles."""
         return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault against resolved nodes. Each step raises `FaultNotConfirmed` when it cannot vouch for itself.
+    """One fault against resolved nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
 
-    `inject` and `heal` return the word for what they did; `confirm` and `confirm_healed` return what an
-    independent witness saw. `heal` may be called when `inject` failed half way: it mends whatever is broken.
+    `inject` and `heal` return what they did, in words; `confirm` and `confirm_healed` return what an independent
+    witness saw. `heal` may be called after `inject` failed half way: it mends whatever is broken.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
@@ -126,25 +126,25 @@ class Injection(ABC, Generic[SpecT]):
 
     @abstractmethod
     def inject(self) -> str:
-        """Do it."""
+        """Break something."""
 
     @abstractmethod
     def confirm(self) -> str:
-        """See that it bit."""
+        """See that the fault is in effect."""
 
     def check(self) -> None:
-        """Asked often, while it is in force. Raises `FaultNotConfirmed` when it is known that it does not last."""
+        """Look, often, whether the fault still lasts. Raises `FaultNotConfirmed` if it is known not to."""
 
     def heal(self) -> str:
-        """Undo it."""
+        """Undo the fault."""
         return "nothing to undo"
 
     @abstractmethod
     def confirm_healed(self) -> str:
-        """See that it is undone."""
+        """See that the fault is undone."""
 
     def put_back(self) -> str:
-        """Undo what it set in the cluster's metadata: called when healing has failed and all faults are over."""
+        """Undo changes of the cluster's metadata. Called after healing has failed, when all faults are over."""
         return ""
 
     def seen(
@@ -158,9 +158,10 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.02,
         to_the_end: bool = False,
     ) -> T:
-        """What `look` sees once it sees something (`wait_until`). `to_the_end`: also when the run is to stop.
+        """Wait until `look` returns something, and return it (`wait_until`). `to_the_end`: also while the run is
+        stopped.
 
-        Raises `FaultNotConfirmed` when it sees nothing in that time, `Interrupted`.
+        Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted`.
         """
         stop = None if to_the_end else self.context.stop
         try:
@@ -171,7 +172,7 @@ class Injection(ABC, Generic[SpecT]):
             raise self.unseen(error) from error
 
     def unseen(self, why: object) -> FaultNotConfirmed:
-        """The error that says why this fault cannot vouch for itself."""
+        """Return the error that says why this fault lacks evidence."""
         return FaultNotConfirmed(f"{self.fault.kind}: {why}")
 
 
@@ -179,7 +180,7 @@ InjectionFactory: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any
 
 
 def injects(kind: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
-    """Class decorator: this does faults of `kind`, and of its subclasses that have no injection of their own."""
+    """Class decorator: the class injects faults of `kind`, and of its subclasses without an injection of their own."""
 
     def note(maker: InjectionFactory[SpecT]) -> InjectionFactory[SpecT]:
         _MAKERS[kind] = maker
@@ -189,13 +190,13 @@ def injects(kind: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionF
 
 
 def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
-    """What does faults of this kind; None for one that the driver itself plays (a storm)."""
+    """Return the class that injects faults of this kind; None for a storm, which the driver plays."""
     import_all()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """The injection of `fault` against those that it is aimed at."""
+    """Return the injection of `fault` at the nodes of `aim`."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")
@@ -203,15 +204,15 @@ def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injecti
 
 
 RESOLVE_WITHIN_S: Final = 5.0
-"""How long a role may wait for a broker that answers."""
+"""Longest wait for a broker that says who holds a role."""
 CREATED_WITHIN_S: Final = 30.0
-"""How long it may wait for a topic of Kafka's own, which the brokers create when clients first need it."""
+"""Longest wait for an internal topic, which brokers create when clients first need it."""
 
 
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """The nodes that hold this role now; empty when nobody does. `order` is the draw of `Role.resolve`.
+    """Return the nodes that hold this role now, none if nobody does. `order`: the draw of `Role.resolve`.
 
-    Raises `WaitTimeout` when no broker can tell who holds a partition, `Interrupted` when `stop` is set.
+    Raises `WaitTimeout` if no broker says who holds a partition, `Interrupted` when `stop` is set.
     """
     return role.find_nodes(lambda one: _holders(cluster, one, order, stop), cluster.spec.members.racks)
 
@@ -238,7 +239,7 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:
-    """The active controller, -1 none. With ZooKeeper there is none for a moment after it, or ZooKeeper, was gone."""
+    """Return the active controller, or -1. With ZooKeeper there is none for a moment after a controller was lost."""
 
     def told() -> tuple[int] | None:
         found = cluster.controller()
@@ -254,7 +255,7 @@ def _controller(cluster: Cluster, stop: Flag) -> int:
 
 
 def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
-    """The draw, in ids that there are: those of a cluster that someone else runs need not count from 1."""
+    """Map drawn positions to broker ids: those of a cluster that somebody else runs need not count from 1."""
     if set(order) <= set(brokers):
         return order
     ids = sorted(brokers)
@@ -262,14 +263,19 @@ def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
 
 
 FREE_WITHIN_S: Final = 3600.0
-"""The other fault has a time of its own to heal; this is beyond any."""
+"""Beyond any time that another fault takes to heal."""
 LOOK_EVERY_S: Final = 0.01
 BACK_WITHIN_S: Final = 60.0
-"""So long after it was let go a node may still be on its way back: it starts, registers, is unfenced."""
+"""A node that was released may need this long to start, register and be unfenced."""
 
 
 class Holds:
-    """Who holds what, over all faults of one run. Safe to use from several threads."""
+    """Claims of the faults of one run on nodes and partitions. Thread-safe.
+
+    Faults that overlap on a node heal as if each were alone: if a kill meets a shutdown, the last of the two to heal
+    starts the node, and the other waits for that. A fault that ends or freezes a process takes hold of its node
+    first, and releases it when it heals. Of two reassignments of one partition Kafka carries out the later.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -283,33 +289,33 @@ class Holds:
 
     @contextmanager
     def acting_on(self, node: int) -> Iterator[None]:
-        """One fault at a time looks at this node and acts on what it saw."""
+        """Lock this node for one fault that looks at it and acts on what it saw."""
         with self._lock:
             lock = self._nodes.setdefault(node, threading.RLock())
         with lock:
             yield
 
     def take(self, node: int, fault: int, grip: Grip) -> None:
-        """This fault wants the node like that from now on."""
+        """Claim the node for this fault."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
             self._note_change(node)
 
     def release(self, node: int, fault: int) -> None:
-        """This fault has no wish any more."""
+        """Give up this fault's claim on the node."""
         with self._lock:
             if self._grips.get(node, {}).pop(fault, None) is not None:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """This fault's life has ended, well or badly: it wants no node any more."""
+        """Give up all claims of a fault whose life has ended."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:
             self._over.add(fault)
 
     def is_over(self, fault: int) -> bool:
-        """Whether this fault's life has ended, well or badly."""
+        """Return True if this fault's life has ended."""
         with self._lock:
             return fault in self._over
 
@@ -318,7 +324,7 @@ class Holds:
         self._changed_at[node] = time.monotonic()
 
     def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
-        """The numbers of the other faults that hold this node (in one of these ways; in any by default)."""
+        """Return the numbers of the other faults that hold this node, in one of these ways (default: any)."""
         with self._lock:
             held = self._grips.get(node, {})
             return tuple(
@@ -326,33 +332,33 @@ class Holds:
             )
 
     def changes(self, node: int) -> int:
-        """How often a hold on this node was taken or released: equal numbers, nobody touched it in between."""
+        """Return how often a claim on this node changed. Equal numbers mean that nobody touched it in between."""
         with self._lock:
             return self._changes.get(node, 0)
 
     def returns(self, node: int) -> bool:
-        """Whether a fault let this node go a moment ago, so that it need not answer yet."""
+        """Return True if a fault released this node a moment ago, so that it may not answer yet."""
         with self._lock:
             at = self._changed_at.get(node)
             return at is not None and time.monotonic() - at < BACK_WITHIN_S
 
     def jump(self, node: int, fault: int, by: float) -> None:
-        """This fault wants the node's clock so many seconds ahead of where the others have it; 0: no more."""
+        """Set by how many seconds this fault shifts the node's clock; 0 ends the shift."""
         with self._lock:
             self._jumps.setdefault(node, {})[fault] = by
 
     def jumped(self, node: int) -> float:
-        """How far all faults together have set the node's clock off, in seconds."""
+        """Return the sum of all shifts of the node's clock, in seconds."""
         with self._lock:
             return sum(self._jumps.get(node, {}).values())
 
     def assign(self, place: TopicPartition, fault: int, replicas: tuple[int, ...]) -> None:
-        """This fault has asked for these replicas of the partition."""
+        """Note that this fault asked for these replicas of the partition."""
         with self._lock:
             self._assigned[place] = fault, replicas
 
     def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
-        """Which fault was the last to ask for replicas of the partition, and which; None: nobody has."""
+        """Return the last fault that asked for replicas of the partition, and the replicas; None if nobody did."""
         with self._lock:
             return self._assigned.get(place)
 

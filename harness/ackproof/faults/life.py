@@ -33,50 +33,50 @@ from ackproof.rundir.timeline import (
 )
 
 FIRST_ACKS_BOUND_S: Final = 30.0
-"""How long the clock of `at:` waits for a first acknowledgement on every partition. On an overloaded machine an
-idempotent producer was given its producer id after 18 s."""
+"""Longest wait of the clock of `at:` for a first acknowledgement on every partition. On an overloaded machine an
+idempotent producer got its producer id after 18 s."""
 AFTER_HEALING_S: Final = 0.5
-"""How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
+"""Load goes on this long after the last healing, so that acknowledgements of the healed cluster are seen."""
 AFTER_HEALING_BOUND_S: Final = 30.0
-"""How long it goes on at most when nothing is acknowledged."""
+"""Longest such time if nothing is acknowledged."""
 PARTNER_S: Final = 15.0
-"""So long the first of a pair waits at most for the second to bite."""
+"""The first fault of a pair waits at most this long for the second to take effect."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
 UNABLE: Final = "not possible on this machine"
 Look: TypeAlias = Callable[[Condition], float | None]
-"""The quantity of a condition now; None: not known at this moment."""
+"""Present quantity of a condition; None: unknown at this moment."""
 
 
 class Stage(Enum):
-    """Where a fault is in its life."""
+    """Stage in the life of a fault."""
 
     WAITING = auto()
     ASKED = auto()
     CONFIRMED = auto()
     HEALED = auto()
-    """Its healing was asked for."""
+    """Healing was begun."""
     RECOVERED = auto()
     FAILED = auto()
     MISSED = auto()
-    """A fault that a storm drew did not bite, which is the storm's to judge."""
+    """A fault that a storm drew did not take effect, which the storm judges."""
 
 
 OVER: Final = frozenset({Stage.RECOVERED, Stage.FAILED, Stage.MISSED})
 
 
 class LoadPhase(Enum):
-    """What of the load is over."""
+    """Load phase, as faults see it."""
 
     RUNS = auto()
     ENDS = auto()
-    """A state that has not come by now never will; times that are sure to come are awaited."""
+    """States that have not come by now never will; times that are sure to come are awaited."""
     OVER = auto()
-    """What is broken is healed, and no storm begins anything any more."""
+    """Every fault is healed, and no storm begins another."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time, in nanoseconds of the run's clock. `began_ns`: when the clock of `at:` began."""
+    """Point in time, in nanoseconds of the run's clock. `began_ns`: the start of the clock of `at:`."""
 
     now_ns: int
     began_ns: int
@@ -85,14 +85,14 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """One fault's. A fault that failed while it was done keeps its stage until it is undone: `reason` says why."""
+    """Life of one fault. A fault that failed during injection keeps its stage until it is undone: `reason` says why."""
 
     fault: FaultSpec
     stage: Stage = Stage.WAITING
     asked_ns: int | None = None
     confirmed_ns: int | None = None
     reason: str = ""
-    """Why it failed or was missed; '' as long as it did not."""
+    """Cause of failing or missing; '' as long as it did neither."""
     unhealed: bool = False
 
     @property
@@ -101,7 +101,7 @@ class Life:
 
     @property
     def drawn(self) -> bool:
-        """Whether a storm drew it."""
+        """True if a storm drew the fault."""
         return self.fault.is_drawn
 
     @property
@@ -114,7 +114,7 @@ class Life:
 
     @property
     def failure(self) -> str:
-        """What went wrong, in words."""
+        """Failure, in words."""
         return f"fault {fault_name(self.number)} ({self.fault}): {self.reason}"
 
     # -- what happens to it -------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """It is due, and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
+        """The fault is due and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
@@ -141,26 +141,26 @@ class Life:
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
     def confirmed(self, now_ns: int, did: str, witness: str) -> Step:
-        """It bit, and an independent witness saw it."""
+        """The fault took effect, and an independent witness saw it."""
         said = FaultConfirmed(did=did, witness=witness)
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def healed(self, did: str, begun_ns: int = 0) -> Step:
-        """It was undone, which began at `begun_ns` (0: now)."""
+        """The fault was undone, which began at `begun_ns` (0: now)."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recovered(self, witness: str) -> Step:
-        """A witness saw that it is undone, which does not make good that it had failed before."""
+        """A witness saw that the fault is undone. A fault that failed before stays failed."""
         life = self._given_up() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
     def failed(self, reason: str, *, to_undo: bool = False) -> Step:
-        """It did not begin, did not bite, or did not hold. `to_undo`: something was done that is to be undone yet."""
+        """The fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
         step = self._went_wrong(reason)
         return step if to_undo else replace(step, life=step.life._given_up())
 
     def not_healed(self, reason: str) -> Step:
-        """What was done could not be undone, or nobody saw that it was."""
+        """The fault could not be undone, or nobody saw that it was."""
         return replace(self, unhealed=True).failed(reason)
 
     def _went_wrong(self, reason: str) -> Step:
@@ -168,7 +168,7 @@ class Life:
         return Step(replace(self, reason=self.reason or reason), (said,))
 
     def _given_up(self) -> Life:
-        """Nothing more is done about it."""
+        """Return the life at its end, without further steps."""
         return replace(self, stage=Stage.MISSED if self._missed else Stage.FAILED)
 
     @property
@@ -178,7 +178,7 @@ class Life:
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def to_heal(self, moment: Moment) -> bool:
-        """Whether it has been held for its time, or the load is over."""
+        """Return True if the fault was held for its time, or the load is over."""
         if self.fault.HOLD_KEY is None or moment.load is LoadPhase.OVER:
             return True
         held = moment.now_ns - (self.confirmed_ns or 0)
@@ -187,18 +187,18 @@ class Life:
 
 @dataclass(frozen=True)
 class Step:
-    """What becomes of a life, and what the timeline is told of it."""
+    """Next state of a life, and the events for the timeline."""
 
     life: Life
     events: tuple[EventDetail, ...] = ()
 
 
 Lives: TypeAlias = Mapping[int, Life]
-"""All faults of a run by their numbers."""
+"""All faults of a run by number."""
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """With what words a fault that waits is to begin now; None: not yet. Raises `AckproofError` when it never will."""
+    """Return the trigger's words if a waiting fault begins now, else None. Raises `AckproofError` if it never will."""
     if moment.load is LoadPhase.OVER and life.drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
@@ -208,7 +208,7 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def _pairs_before(life: Life, lives: Lives) -> list[Life]:
-    """The faults of the pairs that a storm of pairs has before this one's."""
+    """Return the faults of the earlier pairs in a storm of pairs."""
     storm = lives[life.number // DRAWN_FROM].fault
     if not isinstance(storm, Storm) or storm.pairs is None:
         return []
@@ -217,8 +217,8 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Whether the first fault of a pair goes on for its second, until both were in force as long as the second's hold,
-    or the second has not bitten for `PARTNER_S`."""
+    """Return True while the first fault of a pair goes on for its second: until both were in force for the second's
+    hold, or the second had no effect within `PARTNER_S`."""
     second = lives.get(life.number + 1)
     trigger = None if second is None else second.fault.trigger
     if second is None or not isinstance(trigger, After) or trigger.fault != life.number or not life.drawn:
@@ -260,7 +260,7 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def state_came(trigger: When, number: float | None, moment: Moment) -> str | None:
-    """With what words a fault begins whose condition's quantity is this number now; None: not yet."""
+    """Return the words of a condition that this number meets now, or whose `at_latest` has passed; else None."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
@@ -269,7 +269,7 @@ def state_came(trigger: When, number: float | None, moment: Moment) -> str | Non
 
 
 def will_fire(life: Life, lives: Lives) -> bool:
-    """Whether a fault that waits begins in any case."""
+    """Return True if a waiting fault begins in any case."""
 
     def fate(number: int) -> bool | Trigger:
         first = lives[number]
@@ -279,9 +279,10 @@ def will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force.
+    """Return True if a trigger will surely fire, or a fault with an end is still in force.
 
-    One that was healed may wait to be looked at until another ends; if that one lasts as long as the load, so do both.
+    A healed fault may wait for another to end before it can be looked at; if that one lasts as long as the load, so
+    do both.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
@@ -297,7 +298,7 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 
 
 def awaits_a_count(lives: Lives) -> bool:
-    """Whether a fault has not begun that load alone will let begin."""
+    """Return True if a fault waits for a count that only load can reach."""
     return any(
         life.stage is Stage.WAITING and isinstance(life.fault.trigger, When) and life.fault.trigger.awaited
         for life in lives.values()
@@ -305,7 +306,7 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def followers(lives: Lives, first: Life) -> list[Life]:
-    """The faults that count from a moment that has just come for this one: it was asked for, or confirmed."""
+    """Return the faults whose time counts from what just happened to this one: it was asked for, or confirmed."""
     return [
         life
         for life in lives.values()
@@ -316,7 +317,8 @@ def followers(lives: Lives, first: Life) -> list[Life]:
 
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
-    """A storm after a look at the faults that it drew: it bites when enough of them have, and ends with the last."""
+    """Return a storm's next step, given the faults that it drew. It takes effect with enough of them, and ends with
+    the last."""
     steps: list[Step] = []
     bit = sum(one.bit for one in own)
     if not life.bit and bit >= storm.least:

@@ -32,22 +32,22 @@ from ackproof.faults.storm import (
 from ackproof.rundir.timeline import DRAWN_FROM
 
 Pair: TypeAlias = tuple[str, str]
-"""Two kinds, in the order of their names."""
+"""Two kinds, sorted by name."""
 BESIDE_S: Final = 0.3
-"""So long after the first of a pair the second begins."""
+"""The second fault of a pair begins this long after the first."""
 
 
 @dataclass(frozen=True)
 class Deal:
-    """All pairs of an experiment. `shares`: those of each run."""
+    """All pairs of an experiment. `shares`: the pairs of each run."""
 
     shares: tuple[tuple[Pair, ...], ...]
     refused: Mapping[Pair, str]
-    """Pairs that no run has, and why."""
+    """Pairs that no run has, and the reason."""
 
 
 def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
-    """The storm of pairs of an experiment, which has at most one."""
+    """Return the storm of pairs of an experiment, which has at most one."""
     return next((one for one in experiment.faults if isinstance(one, Storm) and one.pairs), None)
 
 
@@ -73,7 +73,7 @@ def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
 def draw_pairs(
     storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
 ) -> Drawn:
-    """The faults of one share, two and two."""
+    """Return the faults of one share, two for each pair."""
     dealer = _Dealer(storm, experiment, able)
     faults: list[FaultSpec] = []
     for index, pair in enumerate(share):
@@ -93,12 +93,12 @@ class _Dealer:
     experiment: ExperimentSpec
     able: Able
     roles: dict[str, list[str]] = field(default_factory=dict)
-    """Whom a kind can be aimed at, as far as it was asked: that takes longer than all else."""
+    """Roles that a kind can be aimed at, cached: to find them takes longer than all else."""
 
     def draw_pair(
         self, pair: Pair, generator: random.Random, number: int
     ) -> tuple[FaultSpec, FaultSpec] | str:
-        """Two that can be in force together, the one that lasts first; else why not."""
+        """Return two faults that can be in force together, the longer one first, or the reason why there are none."""
         why = ""
         for _ in range(TRIES):
             one, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))

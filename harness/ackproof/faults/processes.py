@@ -20,17 +20,17 @@ from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, SpecT
 from ackproof.rundir.timeline import fault_name
 
 GONE_WITHIN_S = 10.0
-"""A SIGKILLed process is gone long before; more means that something holds it."""
+"""A killed process is gone long before; a longer time means that something holds it."""
 STOPPED_WITHIN_S = 30.0
-"""A controlled shutdown: hand over leaderships, flush, leave."""
+"""A controlled shutdown hands over leaderships, flushes, leaves."""
 SHUTDOWN_WITHIN_S = 90.0
-"""One of a broker that finds no controller, until all faults are healed."""
+"""A broker that finds no controller shuts down this slowly, until all faults are healed."""
 READY_WITHIN_S = 60.0
 """A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
 class ProcessFault(NodeFault):
-    """A fault of whole processes."""
+    """Base of faults of whole processes."""
 
     ASKS = frozenset({Ability.PROCESSES})
     GRIP = Grip.DOWN
@@ -79,7 +79,7 @@ class Pause(ProcessFault):
 
 
 class Restart(ProcessFault):
-    """A graceful bounce: controlled shutdown, then started again at once."""
+    """A controlled shutdown and an immediate start."""
 
     KIND = "restart"
     DONE = "restarted"
@@ -89,9 +89,9 @@ class Restart(ProcessFault):
 
 
 class ProcessInjection(Injection[SpecT]):
-    """What the four have in common: several nodes, aimed at only if they run.
+    """Base injection of process faults: several nodes, hit only if all of them run.
 
-    Where other faults may be at the same nodes, `holds` says who wants what of them.
+    `holds` says what other faults want of the same nodes.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
@@ -99,16 +99,16 @@ class ProcessInjection(Injection[SpecT]):
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.holds = context.holds or Holds()
         self.refused = False
-        """Whether there was nothing to break, and so nothing to heal: what is dead then is another fault's."""
+        """True if there was nothing to break, and so nothing to heal: a dead node is another fault's doing."""
         self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
-        """The nodes that were sent a SIGTERM, and the process that each was."""
+        """Nodes that got a SIGTERM, and the pid of each at that time."""
 
     def _terminate(self, node: LocalNode) -> None:
         self._terminated[node.id] = node, node.pid
         node.terminate()
 
     def _await_shutdowns(self) -> None:
-        """Ask again, and wait for what still shuts down, which takes long without a controller."""
+        """Send SIGTERM again to nodes that still shut down, and wait; without a controller that takes long."""
         for node, pid in self._terminated.values():
             if _has_ended(node, pid):
                 continue  # and nobody waits for a fault that has the node by now
@@ -124,7 +124,7 @@ class ProcessInjection(Injection[SpecT]):
             )
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Take hold of the nodes and do it to each, if there is something to break at all of them; else to none."""
+        """Take hold of all nodes and act on each, or on none if one of them cannot be broken."""
         with self._alone():
             self._must_live()
             for node in self.nodes:
@@ -135,14 +135,14 @@ class ProcessInjection(Injection[SpecT]):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else acts on the nodes meanwhile."""
+        """Keep other faults from acting on the nodes."""
         with ExitStack() as stack:
             for node in sorted(self.nodes, key=lambda node: node.id):
                 stack.enter_context(self.holds.acting_on(node.id))
             yield
 
     def _must_live(self) -> None:
-        """Whether each node is as the fault's `OVER` says. Raises `FaultNotConfirmed`."""
+        """Raise `FaultNotConfirmed` if a node is not in a state that the fault's `OVER` allows."""
         for node in self.nodes:
             state = node.state()
             breakable = state is NodeState.STOPPED and (
@@ -155,7 +155,7 @@ class ProcessInjection(Injection[SpecT]):
                 )
 
     def _runs_in_turns(self, node: LocalNode) -> bool:
-        """Whether a starved node was only met while it was stopped."""
+        """Return True if the node is starved, and was only met while it was stopped."""
         number = self.fault.number
         return bool(self.holds.others(node.id, number, Grip.SLOW)) and not self.holds.others(
             node.id, number, Grip.STILL
@@ -181,7 +181,7 @@ class ProcessInjection(Injection[SpecT]):
         within_s: float,
         state: Callable[[], str],
     ) -> None:
-        """Wait until `look` sees it. The time in which another fault has the node does not count."""
+        """Wait until `look` sees it. Time in which another fault holds the node does not count."""
         while True:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             before = self.holds.changes(node.id)
@@ -193,19 +193,19 @@ class ProcessInjection(Injection[SpecT]):
                     raise
 
     def _let_run(self, seconds: float) -> None:
-        """So long nothing is done."""
+        """Wait without doing anything."""
         with suppress(WaitTimeout):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
     def _answers(self, node: LocalNode) -> None:
-        """Until it answers, registered and unfenced. Raises `FaultNotConfirmed`."""
+        """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
             raise self.unseen(error) from error
 
     def _start_the_dead(self) -> str:
-        """Let go, and start what is dead and nobody else wants dead."""
+        """Release the nodes, and start those that are dead and that no other fault wants dead."""
         did: list[str] = []
         if self.refused:
             return "nothing to undo"
@@ -222,7 +222,7 @@ class ProcessInjection(Injection[SpecT]):
         return ", ".join(did) or "started nothing"
 
     def _until_ready(self) -> str:
-        """Each node answers; the time in which another fault has it, or takes it, does not count."""
+        """Wait until each node answers. Time in which another fault holds the node does not count."""
         if self.refused:
             return f"nothing was done to {self._names()}"
         for node in self.nodes:
@@ -275,7 +275,6 @@ class StopInjection(ProcessInjection[Stop]):
         return self._strike(self._terminate, "SIGTERM")
 
     def confirm(self) -> str:
-        """The process is gone."""
         return self._until(NodeState.GONE, STOPPED_WITHIN_S)
 
 
@@ -291,13 +290,13 @@ class PauseInjection(ProcessInjection[Pause]):
         return self._strike(lambda node: node.pause(), "SIGSTOP")
 
     def confirm(self) -> str:
-        """All threads stand still."""
+        """See that all threads are stopped."""
         witness = self._until(NodeState.STOPPED, GONE_WITHIN_S)
         self._standing = {node.id: node.pid for node in self.nodes}
         return witness
 
     def heal(self) -> str:
-        """Send SIGCONT to what still stands. A process that runs again already was not paused for its time."""
+        """Send SIGCONT to nodes that are still stopped. A process that already runs was not paused for its time."""
         woken, resumed, other = [], [], []
         for node in self.nodes:
             with self.holds.acting_on(node.id):
@@ -323,7 +322,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class RestartInjection(ProcessInjection[Restart]):
-    """A graceful bounce. Its effect is that another process serves the node afterwards."""
+    """Controlled shutdown and start. Its effect is that another process runs the node afterwards."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}
@@ -335,7 +334,7 @@ class RestartInjection(ProcessInjection[Restart]):
         return f"SIGTERM and start of {self._names()}"
 
     def _start(self, node: LocalNode) -> None:
-        """Start it, once no other fault wants it dead; one that did may have started it first."""
+        """Start the node once no other fault wants it dead; another fault may have started it first."""
         self.holds.release(node.id, self.fault.number)
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         with self.holds.acting_on(node.id):
@@ -354,7 +353,7 @@ class RestartInjection(ProcessInjection[Restart]):
         )
 
     def confirm(self) -> str:
-        """Another process runs."""
+        """See that another process runs each node."""
         for node in self.nodes:
             held = self.holds.others(node.id, self.fault.number)
             runs = node.state() is NodeState.RUNNING or held

@@ -34,7 +34,7 @@ ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
-    """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
+    """More than half of the controllers go, the active one among them: no metadata can change until they return."""
 
     KIND = "lose_quorum"
     SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
@@ -50,7 +50,7 @@ class LoseQuorum(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """All controllers; which of them go follows from who is active."""
+        """All controllers; the active one decides which of them go."""
         return (Role(RoleKind.CONTROLLERS),)
 
     @property
@@ -58,12 +58,12 @@ class LoseQuorum(FaultSpec):
         return Grip.DOWN if self.by == "kill" else Grip.STILL
 
     def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
-        """As many as leave no majority."""
+        """Number of controllers whose loss leaves no majority."""
         nodes, every = super().reach(spec)
         return nodes, (every + 1) // 2
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Combined nodes would take their partitions with them, which is another fault."""
+        """Refuse combined nodes, which would take their partitions with them."""
         if spec.cluster.combined and say.sound(("by",), cluster=True):
             say.report(
                 (),
@@ -75,14 +75,14 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
-        active controller next gives each broker a whole session."""
+        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; the next active
+        controller gives each broker a whole session."""
         return NOTHING
 
 
 @injects(LoseQuorum)
 class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
-    """Controllers are killed or paused until they are no majority."""
+    """Kill or pause controllers until they have no majority."""
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -100,7 +100,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         return f"{did}, of {len(self.voters)} controllers"
 
     def confirm(self) -> str:
-        """They are gone, and those that are left have no leader."""
+        """See that they are gone or stopped, and that the others have no leader."""
         state = NodeState.GONE if self.fault.by == "kill" else NodeState.STOPPED
         witness = self._until(state, GONE_WITHIN_S)
         looks = 0
@@ -131,7 +131,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         return f"SIGCONT to {self._names()}"
 
     def confirm_healed(self) -> str:
-        """They answer, and one of the quorum leads it."""
+        """See that they answer, and that a controller leads the quorum."""
         ready = self._until_ready()
         leader = self.seen(
             self.context.cluster.controller,
@@ -144,13 +144,13 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
 
 CHANGED_WITHIN_S: Final = 40.0
-"""A controller that is taken in must have fetched all of the log first."""
+"""A controller that is added must have fetched all of the log first."""
 
 
 class RemoveController(NodeFault):
-    """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
+    """A controller is removed from the quorum while it runs, and added again (KIP-853).
 
-    The quorum is made a dynamic one first (kraft.version 1), which Kafka can do with a running one since 4.1.
+    The quorum is first made dynamic (kraft.version 1), which a running one can be since Kafka 4.1.
     """
 
     KIND = "remove_controller"
@@ -168,7 +168,7 @@ class RemoveController(NodeFault):
         return value
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Two are left, and the release can."""
+        """Report too few controllers, or a release that cannot do it."""
         if not say.sound(("target",), cluster=True):
             return
         if len(spec.cluster.controller_ids) < 3:
@@ -180,26 +180,25 @@ class RemoveController(NodeFault):
             )
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Who is no voter cannot be removed."""
+        """A controller that is no voter cannot be removed."""
         met = self.meets(first, spec) if isinstance(first, RemoveController) else ""
         return f"keeps {met} out of the quorum" if met else ""
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """A quorum is left, and no broker is touched; whoever is the active controller next gives each broker a whole
-        session."""
+        """A quorum is left, and no broker is touched; the next active controller gives each broker a whole session."""
         return NOTHING
 
 
 @injects(RemoveController)
 class ControllerRemoval(Injection[RemoveController]):
-    """RemoveRaftVoter; healed by AddRaftVoter."""
+    """RemoveRaftVoter; AddRaftVoter heals."""
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._removed: list[Voter] = []
 
     def inject(self) -> str:
-        """Make the quorum a dynamic one if it is not, and take the controllers out."""
+        """Make the quorum dynamic if it is not, and remove the controllers."""
         self._await("the quorum to be a dynamic one", self._make_dynamic)
         before = self._quorum()
         if before is None:
@@ -215,7 +214,7 @@ class ControllerRemoval(Injection[RemoveController]):
         )
 
     def _make_dynamic(self) -> bool:
-        """Whether kraft.version is 1; asks for it when it is not. A voter must have told what it supports before."""
+        """Return True if kraft.version is 1, and ask for it if not. A voter must have told what it supports before."""
         link = views(self.context).asked_link
         if admin.features(link).finalised.get(KRAFT, 0) >= 1:
             return True
@@ -229,11 +228,11 @@ class ControllerRemoval(Injection[RemoveController]):
         return True
 
     def confirm(self) -> str:
-        """Another broker lists the voters without them."""
+        """See that another broker lists the voters without them."""
         return self._listed(False)
 
     def heal(self) -> str:
-        """Take them in again, with the directories and endpoints that they had."""
+        """Add the controllers again, with the directories and endpoints that they had."""
         for voter in self._removed:
             self._await(f"controller {voter.node} to be taken in", partial(self._add, voter))
         return (
@@ -249,7 +248,7 @@ class ControllerRemoval(Injection[RemoveController]):
         return True
 
     def confirm_healed(self) -> str:
-        """Another broker lists them among the voters."""
+        """See that another broker lists them among the voters."""
         return self._listed(True)
 
     def _listed(self, wanted: bool) -> str:
@@ -274,7 +273,7 @@ class ControllerRemoval(Injection[RemoveController]):
             return None
 
     def _await(self, what: str, change: Callable[[], bool]) -> None:
-        """Ask until Kafka takes it: while another change is under way it refuses."""
+        """Ask until Kafka accepts: it refuses while another change is in progress."""
         said: list[str] = []
 
         def taken() -> bool:

@@ -21,8 +21,10 @@ _DECLARED: Final = re.compile(r'^    KIND = "(\w+)"$', re.MULTILINE)
 
 @cache
 def fault_kinds() -> Mapping[str, type[FaultSpec]]:
-    """Every kind by its name in a file, in the order of these names; a kind's module is imported when the kind is
-    asked for. Raises ValueError for a name that is taken."""
+    """Return every kind by name, sorted; its module is imported when the kind is looked up.
+
+    Raises ValueError for a name that is used twice.
+    """
     found: dict[str, str] = {}
     for module in _modules():
         spec = find_spec(module)
@@ -36,13 +38,13 @@ def fault_kinds() -> Mapping[str, type[FaultSpec]]:
 
 @cache
 def import_all() -> None:
-    """Import every module of faults, those that do a kind elsewhere than beside it too."""
+    """Import every module of faults, also those that hold only injections."""
     for module in _modules():
         import_module(module)
 
 
 class _Kinds(Mapping[str, type[FaultSpec]]):
-    """`modules`: where each kind stands, by its name."""
+    """Kinds by name. `modules`: the module that declares each."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules

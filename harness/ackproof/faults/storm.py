@@ -54,23 +54,23 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
 
 MOST: Final = 200
-"""Most faults of one storm."""
+"""Largest number of faults of one storm."""
 PLACES: Final = 4
-"""Partitions whose leaders and followers a storm without roles strikes."""
+"""Number of partitions whose leaders and followers a storm without roles hits."""
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 Able: TypeAlias = Callable[[FaultSpec], bool]
-"""Whether the backend can do a fault; of kinds that a menu names that is said when it is checked."""
+"""Return True if the backend can do a fault. Kinds that a menu names are refused earlier, when the file is checked."""
 TRIES: Final = 20
 
 
 class MenuEntry(Spec):
-    """One kind of fault on the menu."""
+    """Kind of fault on a storm's menu."""
 
     weight: int = Field(ge=1)
     lasting: RangeField | None = None
-    """In place of the storm's."""
+    """Replaces the storm's `lasting`."""
     fields: dict[str, JsonValue] = Field(default_factory=dict)
-    """Own fields of the kind that are given instead of drawn."""
+    """Fields of the kind that are given instead of drawn."""
 
 
 def _read_dish(value: object) -> object:
@@ -126,7 +126,7 @@ MenuKind: TypeAlias = Annotated[str, BeforeValidator(_read_kind)]
 
 
 class Storm(FaultSpec):
-    """Seeded random faults, drawn when the case is made, always healed."""
+    """Random faults from a seed, drawn when the case is made, always healed."""
 
     KIND = "storm"
     PER_NODE = NOTHING
@@ -179,7 +179,7 @@ class Storm(FaultSpec):
 
     @property
     def least(self) -> int:
-        """How many of the drawn faults must bite."""
+        """Number of drawn faults that must take effect."""
         if self.at_least is not None:
             return self.at_least
         return (self.count + 1) // 2 if self.pairs is None else 1
@@ -198,7 +198,7 @@ class Storm(FaultSpec):
 
 
 def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True) -> Drawn:
-    """The faults of this storm in the case with this seed. Pure: the same for the same arguments.
+    """Return the faults of this storm in the case with this seed. Pure.
 
     Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
     """
@@ -226,7 +226,7 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able =
 
 
 def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, MenuEntry]:
-    """The storm's menu, or without one every kind of which one can be drawn that fits the experiment."""
+    """Return the storm's menu, or else every kind that can be drawn and fits the experiment."""
     if storm.menu is not None:
         return storm.menu
     possible = possible_kinds(storm, experiment, able)
@@ -234,7 +234,7 @@ def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, M
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
-    """The kinds of the menu, or all; each with the reason why none of it can be drawn, '' where one can."""
+    """Return the kinds of the menu, or all, each with the reason why it cannot be drawn ('' if it can)."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
@@ -254,7 +254,7 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
 def make_valid_fault(
     kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float, able: Able
 ) -> FaultSpec | str:
-    """One that fits the experiment and that can be done; why not, when none is found in so many tries."""
+    """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none."""
     why = ""
     for _ in range(TRIES):
         if not dish.fields and fault_kinds()[kind].drawn(draw) is None:
@@ -273,7 +273,7 @@ def make_valid_fault(
 
 
 class _LastComplaint:
-    """What a fault has to say against its experiment; the last of it."""
+    """Collector that keeps a fault's last complaint about its experiment."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -292,7 +292,7 @@ class _LastComplaint:
 
 
 def _served(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -> list[str]:
-    """The kinds that this seed serves; without `swarm` all."""
+    """Return the kinds that this seed serves; without `swarm` all."""
     every = list(menu)
     if not swarm:
         return every
@@ -301,7 +301,7 @@ def _served(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -
 
 
 def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
-    """Whom its faults of nodes may be aimed at."""
+    """Return the roles that faults of nodes may be aimed at."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
     if storm.pairs is not None:  # by number, so that it is known which faults meet on one node
@@ -317,7 +317,7 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
 
 
 def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
-    """The roles of a storm that faults of this kind can be aimed at; all of them where none will do."""
+    """Return the storm's roles that faults of this kind can be aimed at; all of them if none will do."""
     roles = roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 
@@ -331,7 +331,7 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_fault`."""
+    """Return an example of such a fault, aimed at one of these roles, the same each time. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
     dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
     return make_fault(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
@@ -340,7 +340,7 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
 def make_fault(
     kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float
 ) -> FaultSpec:
-    """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
+    """Make one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
     spec = fault_kinds()[kind]
     drawn = spec.drawn(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
