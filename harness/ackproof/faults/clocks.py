@@ -29,7 +29,7 @@ _STAMPS_AHEAD_S: Final = 3600.0
 LEAST_S = 1.0
 """A smaller jump is hard to tell from the time that a busy machine takes to log a line."""
 SHARP: Final = 0.5
-"""A reading that is less sharp than this share of the jump is taken again."""
+"""A reading less exact than this share of the jump is taken again."""
 
 
 class ClockJump(NodeFault):
@@ -62,11 +62,11 @@ class ClockJump(NodeFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Seconds or minutes, forwards or back."""
+        """Draw seconds or minutes, forwards or back."""
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """A leader counts by its wall clock how long its followers have lagged; set right, it jumps the other way."""
+        """A leader measures by its wall clock how long its followers have lagged; set right, it jumps the other way."""
         far = abs(self.by) * 1000 >= exposure.time_out(LAG)
         return (
             Incidents(shrinks=exposure.replicas - 1) if far and exposure.aimed_at(self.targets) else NOTHING
@@ -83,7 +83,7 @@ class ClockJump(NodeFault):
 
 @injects(ClockJump)
 class ClockJumpInjection(ProcessInjection[ClockJump]):
-    """The file that each node's clock is read from says another shift; healed by the first one."""
+    """Shift the file that the node's clock is read from; healing shifts it back."""
 
     def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -97,7 +97,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"the clock of {self._names()} set to {self.fault.by:+g} s"
 
     def confirm(self) -> str:
-        """What they log is stamped with the shifted time."""
+        """See that the node's log lines have the shifted time."""
         return "; ".join(self._until_moved(node) for node in self.nodes)
 
     def heal(self) -> str:
@@ -108,12 +108,12 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"the clock of {self._names()} set right"
 
     def confirm_healed(self) -> str:
-        """What they log is stamped with the true time, and they answer."""
+        """See that the node's log lines have the true time, and that it answers."""
         ready = self._until_ready()
         return "; ".join([*(self._until_moved(node) for node in self.nodes if node.id in self._true), ready])
 
     def _jump(self, node: LocalNode, seconds: float) -> None:
-        """Jumps of one clock add up."""
+        """Set this fault's part of the shift: jumps of one clock add up."""
         with self.holds.acting_on(node.id):
             self.holds.jump(node.id, self.fault.number, seconds)
             self._shift(node, self.holds.jumped(node.id))
@@ -123,7 +123,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         clock_of(node).shift(seconds)
 
     def _at_rest(self, node: LocalNode) -> Reading:
-        """What it shows while no fault sets it off: what others did to it is taken away."""
+        """Return the clock's reading without the shifts of other faults."""
 
         def sharp() -> Reading | None:
             off = self.holds.jumped(node.id)
@@ -137,7 +137,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return self.seen(sharp, f"the clock of node {node.id} before it jumps")
 
     def _until_moved(self, node: LocalNode) -> str:
-        """Until it shows what all jumps of it come to."""
+        """Wait until the node shows the sum of all its shifts."""
         moved: list[Reading] = []
 
         def there() -> bool:

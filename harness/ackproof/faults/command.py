@@ -31,14 +31,14 @@ from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 CHECK_EVERY_S: Final = 0.25
 _TOLD: Final = 2000
-"""How much of a command's output goes into the timeline; all of it stays in `commands/`."""
+"""Characters of a command's output in the timeline; all of it is in `commands/`."""
 
 
 class CommandFault(FaultSpec):
     """Commands as lists of words, run without a shell from the folder in which ackproof was called.
 
-    `{bootstrap}` and `{nodes}` (who holds `target`, with commas) in a word are replaced. `check` must end with
-    another status than 0 before the fault, and with 0 once it is in force: a check that cannot say no proves nothing.
+    `{bootstrap}` and `{nodes}` (holders of `target`, with commas) in a word are replaced. `check` must end with a
+    status other than 0 before the fault, and with 0 once it is in force: a check that cannot say no proves nothing.
     """
 
     KIND = "command"
@@ -69,7 +69,7 @@ class CommandFault(FaultSpec):
 
     @property
     def commands(self) -> dict[str, tuple[str, ...]]:
-        """Its commands, by what a file calls them."""
+        """Commands by their names in a file."""
         every = {"inject": self.inject, "check": self.looks, "heal": self.heal, "heal_check": self.heal_check}
         return {name: words for name, words in every.items() if words}
 
@@ -78,7 +78,7 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Words in braces that were meant for one of ours; others may be those of a shell or a template."""
+        """Report words in braces that were probably meant for one of ours; others may be a shell's or a template's."""
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):
@@ -87,7 +87,7 @@ class CommandFault(FaultSpec):
                         say.report((name, index), *why)
 
     def _unfilled(self, found: str) -> tuple[str, str | None] | None:
-        """Why nothing, or nobody, would stand for these braces, and what was meant; None where all is well."""
+        """Return why these braces would stand for nothing and what was meant; None if all is well."""
         if found == _NODES and self.target is None:
             return f"{_NODES} stands for nobody; say who that is, such as target: leader(orders/0)", None
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
@@ -102,7 +102,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended."""
+    """Result of a command."""
 
     words: str
     status: int
@@ -114,7 +114,7 @@ class CommandResult:
 
 
 def require(faults: Iterable[FaultSpec]) -> None:
-    """Raises `BadInput` for a program that is not there, before anything is started."""
+    """Raise `BadInput` for a program that does not exist, before anything is started."""
     for fault in faults:
         if isinstance(fault, CommandFault):
             for argv in fault.commands.values():
@@ -124,7 +124,7 @@ def require(faults: Iterable[FaultSpec]) -> None:
 
 @injects(CommandFault)
 class CommandInjection(Injection[CommandFault]):
-    """Runs the commands of one fault, each with a bound in time."""
+    """Run the commands of one fault, each with a time limit."""
 
     def __init__(self, fault: CommandFault, aim: Aim, context: FaultContext) -> None:
         if context.tag is None:
@@ -146,7 +146,7 @@ class CommandInjection(Injection[CommandFault]):
         return self._must("inject", self.fault.inject)
 
     def confirm(self) -> str:
-        """The check says yes; where there is a heal_check, it says no."""
+        """See that the check says yes, and that a heal_check says no."""
         seen = self._until("check", self.fault.looks, yes=True)
         if self.fault.heal_check is not None:
             mended = self._run("heal_check", self.fault.heal_check)
@@ -158,7 +158,7 @@ class CommandInjection(Injection[CommandFault]):
         return self._must("heal", self.fault.heal) if self._begun else "nothing was done"
 
     def confirm_healed(self) -> str:
-        """The heal_check says yes, or the check no again."""
+        """See that the heal_check says yes, or that the check says no again."""
         if not self._begun:
             return "nothing was done"
         if self.fault.heal_check is not None:
@@ -188,7 +188,7 @@ class CommandInjection(Injection[CommandFault]):
         )
 
     def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
-        """Raises `FaultNotConfirmed` when it cannot be started, or takes too long; it is killed then."""
+        """Run a command. Raises `FaultNotConfirmed` if it cannot start or takes too long; it is killed then."""
         words = [self._filled(word) for word in argv]
         folder = self._tag.case_dir / "commands"
         folder.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class CommandInjection(Injection[CommandFault]):
 
 
 def _end(child: Child) -> None:
-    """Kill what still runs of it, and wait until it does no more: it leads a group of its own."""
+    """Kill what still runs of a command, and wait for its end: it leads a process group of its own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
         end_children(lambda found: _group_of(found.pid) == child.pid)

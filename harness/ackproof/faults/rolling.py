@@ -35,13 +35,13 @@ FINAL_WITHIN_S: Final = 30.0
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
 _LOG_LINES: Final = 2000
 _LOGGED_WITHIN_S: Final = 60.0
-"""A controller answers before it says of which release it is; on a busy machine long before."""
+"""A controller answers before it logs its release; on a busy machine long before."""
 
 
 class RollingRestart(ProcessFault):
-    """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
+    """A controlled shutdown and start of node after node, as an operator does it to load new settings.
 
-    The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
+    The next node's turn comes when all ISRs are full again. The active controller comes last.
     """
 
     KIND = "rolling_restart"
@@ -56,7 +56,7 @@ class RollingRestart(ProcessFault):
 class Upgrade(FaultSpec):
     """A rolling upgrade of the whole cluster: controllers, then brokers, then the release's feature levels.
 
-    Each node is shut down in good order and started on the jars of the other release, with the data that it has.
+    Each node gets a controlled shutdown and starts on the jars of the other release, with its data.
     """
 
     KIND = "upgrade"
@@ -77,7 +77,7 @@ class Upgrade(FaultSpec):
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """The one that it goes to."""
+        """Build that the upgrade goes to."""
         return (self.to,)
 
     def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
@@ -85,7 +85,7 @@ class Upgrade(FaultSpec):
         return frozenset(nodes), len(nodes)
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """There is such a release, and it is newer."""
+        """Report a release that is not newer."""
         if not say.sound(("to",), cluster=True):
             return
         now = spec.cluster.kafka
@@ -100,7 +100,7 @@ class Upgrade(FaultSpec):
         return f"{self.kind} to {self.to}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Of the whole cluster."""
+        """Count every node of the cluster."""
         return self.observed(exposure.replicas)
 
 
@@ -108,7 +108,7 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
 class RolloutInjection(ProcessInjection[RolloutT]):
-    """Node after node: shut down in good order, started, ready, in sync."""
+    """Node after node: controlled shutdown, start, ready, in sync."""
 
     await_isr = True
     rest_s = 0.0
@@ -121,17 +121,17 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         self._begun = False
 
     def _in_turn(self, aim: Aim) -> tuple[LocalNode, ...]:
-        """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
+        """Order controllers before brokers, the active controller last of its kind: leadership moves once."""
         cluster = self.context.cluster
         active = cluster.controller()
         nodes = local(aim.nodes or cluster.nodes.values())
         return tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
 
     def _prepare(self, node: LocalNode) -> None:
-        """What changes at the node between its end and its start."""
+        """Change the node between its end and its start."""
 
     def _bounce(self, node: LocalNode) -> None:
-        """One node's turn. Whatever happens it runs afterwards, if it can and no other fault wants it dead."""
+        """Restart one node. Whatever happens, start it afterwards unless another fault wants it dead."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -158,7 +158,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
                 node.start()
 
     def _look_at(self, node: LocalNode) -> None:
-        """What must be seen of the node as soon as it is ready."""
+        """See what must be seen as soon as the node is ready."""
 
     def inject(self) -> str:
         self._must_live()
@@ -168,11 +168,11 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
 
     def confirm(self) -> str:
-        """Another process runs the first node."""
+        """See that another process runs the first node."""
         return self._another_process(self._done)
 
     def heal(self) -> str:
-        """The other nodes; a node that took too long to shut down is started yet."""
+        """Restart the other nodes, and start a node whose shutdown took too long."""
         self._await_shutdowns()
         for node, _ in tuple(self._terminated.values()):
             if node not in self._done:
@@ -191,7 +191,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
             self._let_run(self.rest_s)
 
     def confirm_healed(self) -> str:
-        """Another process runs every node, and all replicas are in sync."""
+        """See that another process runs every node, and that all replicas are in sync."""
         if not self._done:  # the first did not come back in time: all that is left of it is that it answers
             return self._until_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
@@ -211,7 +211,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
 
 @injects(RollingRestart)
 class RollingRestartInjection(RolloutInjection[RollingRestart]):
-    """Nodes are restarted one after the other."""
+    """Restart nodes one after the other."""
 
     def __init__(self, fault: RollingRestart, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -221,7 +221,7 @@ class RollingRestartInjection(RolloutInjection[RollingRestart]):
 
 @injects(Upgrade)
 class UpgradeInjection(RolloutInjection[Upgrade]):
-    """Nodes are restarted one after the other on another release; then the feature levels are raised."""
+    """Restart nodes one after the other on another release, then raise the feature levels."""
 
     def __init__(self, fault: Upgrade, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -233,11 +233,11 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         self.context.cluster.use_build(node.id, self.to)
 
     def confirm(self) -> str:
-        """Another process runs the first node, and it says that it is of the new release."""
+        """See that another process runs the first node, and that it logs the new release."""
         return f"{super().confirm()}; {self._releases(self._done)}"
 
     def heal(self) -> str:
-        """The other nodes; then the levels."""
+        """Restart the other nodes; then raise the levels."""
         did = super().heal()
         if not self.finalise or len(self._done) != len(self.nodes):
             return did
@@ -267,7 +267,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         return f"{did}; asked for {self._text(self._levels)}"
 
     def confirm_healed(self) -> str:
-        """Every node says that it is of the new release; another broker says that the levels are in force."""
+        """See that every node logs the new release, and that another broker shows the levels in force."""
         witness = f"{super().confirm_healed()}; {self._releases(self.nodes)}"
         if not self._levels:
             return witness
@@ -286,7 +286,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _look_at(self, node: LocalNode) -> None:
-        """At once: a node logs much, and only the end of it is looked at."""
+        """Look at once: a node logs much, and only the end of its log is read."""
         logged: list[str] = []
 
         def says() -> bool:

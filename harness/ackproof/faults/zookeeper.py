@@ -31,8 +31,8 @@ BACK_WITHIN_S = 60.0
 
 
 class ExpireSession(NodeFault):
-    """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and if it was the
-    controller, it no longer is. It registers anew, with a new session, by itself."""
+    """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and it is no longer the
+    controller if it was. The broker registers again by itself, with a new session."""
 
     KIND = "expire_session"
     DONE = "robbed of the session"
@@ -52,7 +52,7 @@ class ExpireSession(NodeFault):
 
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:
-    """The ZooKeeper of this cluster. Raises `FaultNotConfirmed` when there is none."""
+    """Return the ZooKeeper of this cluster. Raises `FaultNotConfirmed` if there is none."""
     from ackproof.cluster.metadata.zookeeper import ZooKeeper
     from ackproof.cluster.own import OwnCluster
 
@@ -65,7 +65,7 @@ def zookeeper_of(context: FaultContext) -> ZooKeeper:
 
 @injects(ExpireSession)
 class ExpireSessionInjection(Injection[ExpireSession]):
-    """Close the sessions of brokers; they register anew by themselves."""
+    """Close the sessions of brokers, which register again by themselves."""
 
     def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -88,16 +88,16 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         )
 
     def confirm(self) -> str:
-        """The registrations that the sessions held are no more."""
+        """See that the registrations of these sessions are gone."""
         seen = [self._until_lost(node) for node in self.nodes]
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
-        """Nothing to do: a broker opens a new session as soon as it hears of the end of the old one."""
+        """Do nothing: a broker opens a new session as soon as it learns that the old one ended."""
         return "left to the brokers"
 
     def confirm_healed(self) -> str:
-        """Each broker is registered, by another session where the old one was lost, and takes part again."""
+        """See that each broker is registered, by a new session if the old one ended, and that it answers."""
         seen = [self._until_back(node) for node in self.nodes if node.id in self._before]
         return "znodes: " + ", ".join(seen)
 
@@ -139,7 +139,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
     def _first(self, node: LocalNode) -> Registration:
-        """The session that a broker holds; one that has just started, or lost another, is given time to open it."""
+        """Return a broker's session. A broker that has just started, or lost another, gets time to open one."""
         said = ""
 
         def held() -> Registration | None:

@@ -32,23 +32,23 @@ OUTPUT: Final = "outgoing"
 _REDIRECTED: Final = "redirected"
 _DIRECT: Final = "direct"
 _PRIORITIES: Final = ((OUTPUT, "output", -150), (INPUT, "input", 150), (_DIRECT, "output", 0))
-"""Where destinations are translated at -100 and answers back at 100: packets are seen as their sender sees them, in
-the last chain as they leave."""
+"""Destinations are translated at -100 and answers back at 100. Packets are seen as their sender sees them; the last
+chain sees them as they leave."""
 _REJECT: Final = "tcp flags & rst == 0x0 counter reject with tcp reset"
-"""But for resets, our own among them: they shall arrive."""
+"""Resets, our own among them, are let through."""
 _TO_BE_RESET: Final = 60
-"""Bytes of the largest packet of a TCP connection that carries nothing: a SYN with its options."""
+"""Bytes of the largest packet of a TCP connection that carries no data: a SYN with its options."""
 _NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
 
 
 def table_name(run_id: str) -> str:
-    """The name of the table of a run that the present process drives: its owner stands in it."""
+    """Return the name of the table of a run that this process drives: it contains the process."""
     owner = os.getpid()
     return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
 
 
 def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
-    """Call nft (`enter`: a command in front of it that enters a namespace). Raises `LinkError` with its words."""
+    """Call nft, after the command `enter` that enters a namespace. Raises `LinkError` with nft's own words."""
     argv = [*enter, str(find_nft()), *words]
     try:
         done = subprocess.run(
@@ -63,10 +63,10 @@ def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | Non
 
 @dataclass
 class PacketRules:
-    """The rules of one run in one network namespace.
+    """Packet rules of one run in one network namespace.
 
-    `enter`: a command that enters it ("nsenter", …); without one it is this machine's own, all of whose connections
-    begin and end here.
+    `enter`: a command that enters it ("nsenter", …); without one the rules are in this machine's own namespace, where
+    all connections begin and end.
     """
 
     table: str
@@ -75,7 +75,7 @@ class PacketRules:
     _made: bool = False
 
     def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
-        """Add rules for connections to these addresses, which carry `mark` as their comment. Raises `LinkError`."""
+        """Add rules for connections to these addresses, with `mark` as their comment. Raises `LinkError`."""
         action = _action(effect)
         back = (
             INPUT if self.enter else OUTPUT
@@ -87,8 +87,8 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Send new connections elsewhere, whatever was said of them before; the present ones, which go there or
-        `through` another way, are reset when they carry something. Raises `LinkError`."""
+        """Send new connections elsewhere, whatever earlier rules say; present ones, which go there or `through`
+        another address, are reset when they carry something. Raises `LinkError`."""
         self._add([f'{_REDIRECTED} {_to(address)} dnat ip to {to} comment "{mark}"'], first=True)
         present = [address] if through is None else [address, through]
         self._add([f'{_DIRECT} {_to(one)} {_REJECT} comment "{mark}"' for one in present])
@@ -112,7 +112,7 @@ class PacketRules:
                 self._run(["-f", "-"], "\n".join(lines) + "\n")
 
     def marks(self) -> Counter[str]:
-        """The marks that the kernel has rules for, and how many."""
+        """Return the marks that the kernel has rules for, and how many rules each has."""
         with self._lock:
             return Counter(comment for _, _, comment in self._rules())
 
@@ -137,7 +137,7 @@ class PacketRules:
         return frame
 
     def _rules(self) -> list[tuple[str, int, str]]:
-        """Chain, handle and comment of each rule."""
+        """Return chain, handle and comment of each rule."""
         if not self._made:
             return []
         listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
@@ -149,7 +149,7 @@ class PacketRules:
 
 
 def list_tables(enter: Sequence[str] = ()) -> list[str]:
-    """The tables of ackproof's runs that the kernel has now; empty where nft cannot be used."""
+    """Return the tables of ackproof's runs that the kernel has; none where nft cannot be used."""
     try:
         listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
     except (BadInput, LinkError):
@@ -162,7 +162,7 @@ def list_tables(enter: Sequence[str] = ()) -> list[str]:
 
 
 def find_orphaned_tables() -> list[str]:
-    """The tables of runs whose harness is dead."""
+    """Return the tables of runs whose harness is dead."""
     return [
         name
         for name in list_tables()
@@ -171,7 +171,7 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
+    """Remove a table and everything in it, if it exists."""
     if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 
@@ -199,7 +199,7 @@ def _action(effect: Effect) -> str:
 
 
 class Namespaces:
-    """The packet rules of one run in the network namespaces of nodes. `pid` tells the process of a node."""
+    """Packet rules of one run in the network namespaces of nodes. `pid` returns the process of a node."""
 
     def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
         self._table = table
@@ -208,7 +208,7 @@ class Namespaces:
         self._lock = threading.Lock()
 
     def rules(self, node: int) -> PacketRules | None:
-        """Those of the namespace that a node has now; None while it has no process."""
+        """Return the rules of a node's present namespace; None while it has no process."""
         pid = self._pid(node)
         if pid is None:
             return None
@@ -220,14 +220,14 @@ class Namespaces:
             return known[1]
 
     def within(self, node: int, act: Callable[[], T]) -> T:
-        """What `act` returns where connections of a node begin and end. Raises `LinkError`."""
+        """Call `act` in the namespace of a node, and return its result. Raises `LinkError`."""
         pid = self._pid(node)
         if pid is None:
             raise LinkError(f"node {node} has no process")
         return run_in_namespace(pid, act)
 
     def end(self) -> None:
-        """Take all rules away; those of a node that has ended went with it."""
+        """Remove all rules; those of a node that has ended went with its namespace."""
         with self._lock:
             for node, (pid, rules) in self._known.items():
                 if self._pid(node) == pid:
@@ -236,9 +236,9 @@ class Namespaces:
 
 
 def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
-    """What `act` returns or raises in the network namespace of a process, on a thread that enters it and ends (root).
+    """Call `act` in the network namespace of a process, on a thread that enters it and ends, and return its result.
 
-    Sockets that it makes stay in that namespace. Raises `LinkError` for no way in.
+    Needs root. Sockets that `act` makes stay in that namespace. Raises `LinkError` if it cannot be entered.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -259,7 +259,7 @@ def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
 
 
 def _enter(pid: int) -> None:
-    """Move this thread, and it alone, into the namespace."""
+    """Move this thread, and no other, into the namespace."""
     try:
         with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:

@@ -9,11 +9,11 @@ from ackproof.base.errors import AckproofError
 from ackproof.network.probe import ProbeAnswer, Traffic
 
 CLIENTS: Final = 0
-"""The end of a link at which the clients are, all of them together. Nodes count from 1."""
+"""Source of links from clients, all of them together. Nodes count from 1."""
 
 
 class LinkError(AckproofError):
-    """A link could not be broken, mended or looked at, and that is not the caller's fault."""
+    """A link could not be broken, mended or looked at, for a reason outside the caller."""
 
 
 class Link(NamedTuple):
@@ -36,7 +36,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class BlackHole:
-    """Nothing arrives any more, in neither direction, and nobody is told."""
+    """Nothing arrives any more, in either direction, and no connection is closed."""
 
     def __str__(self) -> str:
         return "black hole"
@@ -52,7 +52,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Throttle:
-    """At most so many bytes per second, per connection and direction."""
+    """At most `rate` bytes per second, per connection and direction."""
 
     rate: int
 
@@ -62,7 +62,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Delay:
-    """What is sent arrives `latency` seconds later, give or take `jitter`, in each direction."""
+    """Everything arrives `latency` seconds later, plus or minus `jitter`, in each direction."""
 
     latency: float
     jitter: float = 0.0
@@ -83,7 +83,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class DropLarge:
-    """Packets of more than `above` bytes are lost, in each direction, and nobody is told (an MTU black hole)."""
+    """Packets of more than `above` bytes are lost in silence, in each direction (an MTU black hole)."""
 
     above: int
 
@@ -103,39 +103,40 @@ class SlowClose:
 
 Effect: TypeAlias = Cut | BlackHole | Reset | Throttle | Delay | Loss | DropLarge | SlowClose
 OF_PACKETS: Final = (Loss, DropLarge)
-"""Effects for which packets, not streams, must be touched."""
+"""Effects that act on packets, not on streams."""
 
 
 class Mesh(Protocol):
-    """The links of a running cluster. Safe to use from several threads.
+    """Links of a running cluster. Thread-safe.
 
-    `impose` and `lift` are how a link is broken and mended; all else are witnesses, which ask the kernel and the
-    nodes' own files and know nothing of what was imposed.
+    `impose` and `lift` break and mend a link. All other methods are witnesses, which ask the kernel and the nodes'
+    own files and know nothing of what was imposed.
     """
 
     def links(self) -> frozenset[Link]:
-        """The links that can be broken here."""
+        """Return the links that can be broken."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
         """Lay an effect on a link. Several owners may; each has at most one on a link.
 
-        Raises `LinkError` when it cannot be done.
+        Raises `LinkError` if that fails.
         """
 
     def lift(self, owner: str, link: Link) -> None:
-        """Take this owner's effect from a link. Nothing happens when there is none. Raises `LinkError`."""
+        """Take this owner's effect from a link, if there is one. Raises `LinkError`."""
 
     def imposed(self, link: Link) -> tuple[str, ...]:
-        """What is in force on a link, in words, read back from where it is; empty when it is whole."""
+        """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it is
+        whole."""
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect as `source` would, ask `asks` small questions of `size` bytes each, and tell how it went."""
+        """Connect as `source` would, and ask `asks` small questions of `size` bytes each."""
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        """Seconds from the end of a probe's sending until the node's end arrives; None: not within `timeout_s`."""
+        """Return the seconds from the end of a probe's sending until the node closes; None: not within `timeout_s`."""
 
     def traffic(self, link: Link) -> Traffic:
-        """The kernel's counters of all connections that `source` now has to `target`."""
+        """Return the kernel's counters of all connections that `source` now has to `target`."""
 
     def check(self) -> None:
-        """Raises `LinkError` when what serves the links has ended by itself."""
+        """Raise `LinkError` if the process that serves the links has ended by itself."""

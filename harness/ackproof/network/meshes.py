@@ -35,35 +35,35 @@ from ackproof.network.probe import ProbeAnswer, ProbeProtocol, Traffic, read_soc
 from ackproof.network.toxiproxy import STREAMS, ProxyRoute, ProxyServer, Toxic
 
 KILOBYTE: Final = 1000
-"""What Toxiproxy's bandwidth counts in."""
+"""Bytes of a kilobyte, in Toxiproxy's bandwidth."""
 HELD_BACK: Final = (Throttle, Delay, SlowClose)
-"""Effects for which traffic must be held back."""
+"""Effects that hold traffic back."""
 
 T = TypeVar("T")
 
 
 class PeerView(Protocol):
-    """How the nodes themselves see their peers: asked anew each time, and told nothing by the mesh."""
+    """Addresses that nodes themselves use for their peers, read at each call, without knowledge of the mesh."""
 
     def links(self) -> frozenset[Link]:
-        """Every link that there can be among nodes."""
+        """Return every link that can exist among nodes."""
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """The addresses at which `source` really looks for `target`, its main one first."""
+        """Return the addresses at which `source` looks for `target`, the main one first."""
 
     def listens(self, link: Link) -> tuple[Address, ...]:
-        """Where `target` itself listens for `source`, a node; the most used address first."""
+        """Return the addresses where `target` listens for the node `source`, the most used one first."""
 
     def speech(self, link: Link) -> ProbeProtocol:
-        """What `target` understands."""
+        """Return the protocol that `target` understands."""
 
     def pid(self, node: int) -> int | None:
-        """The process of a node, None while it has none."""
+        """Return the process of a node; None while it has none."""
 
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """What a mesh is made from. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
+    """Parts of a mesh. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
 
     server: ProxyServer
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -72,7 +72,7 @@ class MeshWiring:
 
 
 class ProxyMesh:
-    """See `Mesh`."""
+    """Mesh of nodes on this machine, through Toxiproxy. See `Mesh`."""
 
     def __init__(self, wiring: MeshWiring) -> None:
         self._server = wiring.server
@@ -88,17 +88,17 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Lay what must be there before any node. Raises `LinkError`."""
+        """Lay what must exist before any node. Raises `LinkError`."""
         self._server.start(lease_descriptor=lease_descriptor)
         self._server.api.add(way for ways in self._ways.values() for way in ways)
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Where a node must look for a peer so that the link can be broken; None: where the peer is."""
+        """Return the host where a node must look for a peer so that the link can be broken; None: the peer's own."""
         ways = self._ways.get(Link(viewer, peer))
         return ways[0].listen.host if ways else None
 
     def renew(self, node: int) -> None:
-        """A node was started: break anew what is broken on its links. Proxies do not end with a node."""
+        """Break again what is broken on the links of a node that was started. Proxies do not end with a node."""
 
     def end(self) -> None:
         """Mend everything, and end what `start` began."""
@@ -127,7 +127,7 @@ class ProxyMesh:
                 self._take(owner, link, effect)
 
     def imposed(self, link: Link) -> tuple[str, ...]:
-        """What proxies and kernel say of this link."""
+        """Return the effects on this link, as proxies and kernel show them."""
         with self._lock:
             rules = self._rules(link)
             marks = () if rules is None else rules.marks()
@@ -145,12 +145,12 @@ class ProxyMesh:
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Where packets of this link are touched; None where that is nowhere now."""
+        """Return the packet rules for this link; None while there is no place for them."""
         del link
         return self._here
 
     def _by_packets(self, link: Link, effect: Effect) -> bool:
-        """Whether packets must be touched for this effect, or proxies."""
+        """Return True if this effect takes packet rules, False if a proxy does it."""
         del link
         return isinstance(effect, OF_PACKETS)
 
@@ -189,7 +189,7 @@ class ProxyMesh:
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect from where the source is to where its own files say that its peer is."""
+        """Connect from the source's namespace to where the source's own files say that its peer is."""
         address, speech = self._address(link), self._sight.speech(link)
         return self._at_source(
             link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
@@ -200,7 +200,7 @@ class ProxyMesh:
         return self._at_source(link, lambda: probe.measure_close(address, timeout_s=timeout_s, speech=speech))
 
     def traffic(self, link: Link) -> Traffic:
-        """What the kernel counted on the connections of the source's process (of anybody else, for clients)."""
+        """Return the kernel's counters of the source's connections; for clients, of connections of no other process."""
         of_clients = link.source == CLIENTS
         pid = os.getpid() if of_clients else self._sight.pid(link.source)
         wanted = set(self._sight.reaches(link))
@@ -217,7 +217,7 @@ class ProxyMesh:
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        """What `act` returns, where connections of the link's source begin."""
+        """Call `act` where connections of the link's source begin, and return its result."""
         del link
         return act()
 
@@ -229,9 +229,10 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Links among nodes, and those from clients. `relay_host`: where the server's relays listen for nodes.
+    """Mesh of nodes with network namespaces of their own.
 
-    A relay is a way that a link has for a while. `behind`: where it leads, if not to where the node listens.
+    `relay_host`: where the server's relays listen for nodes. A relay carries a link for a while. `behind`: where it
+    leads, if not to where the node listens.
     """
 
     def __init__(
@@ -251,14 +252,13 @@ class KernelMesh(ProxyMesh):
         return super().links() | self._sight.links()
 
     def end(self) -> None:
-        """Mend everything, and end what `start` began."""
         try:
             self._spaces.end()
         finally:
             super().end()
 
     def renew(self, node: int) -> None:
-        """A node that was started again has a namespace without rules: lay those that are still in force."""
+        """Lay the rules in force again: a node that was started has a namespace without rules."""
         with self._lock:
             for (owner, link), effect in self._laid.items():
                 if link.source == node and self._by_packets(link, effect):
@@ -270,7 +270,7 @@ class KernelMesh(ProxyMesh):
     # -- breaking and mending ---------------------------------------------------------------------------------------
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Those of the namespace that the source has now; None while it has no process."""
+        """Return the rules of the source's present namespace; None while it has no process."""
         return super()._rules(link) if link.source == CLIENTS else self._spaces.rules(link.source)
 
     def _by_packets(self, link: Link, effect: Effect) -> bool:
@@ -317,12 +317,12 @@ class KernelMesh(ProxyMesh):
 
 
 def _mark(owner: str, link: Link) -> str:
-    """What rules of this owner on this link carry as their comment."""
+    """Return the comment of this owner's rules on this link."""
     return f"{owner} {link}"
 
 
 def _toxics(owner: str, effect: Effect) -> list[Toxic]:
-    """What this effect takes of Toxiproxy, on both streams; empty when it is not a matter of toxics."""
+    """Return the toxics of this effect, for both streams; none if it takes no toxics."""
     match effect:
         case BlackHole():
             kind, attributes = "timeout", {"timeout": 0}

@@ -29,18 +29,18 @@ _LARGEST_NAME: Final = 32_000
 _TOTAL_RETRANS: Final = 100
 """Offset of tcpi_total_retrans in `struct tcp_info` (linux/tcp.h)."""
 OVERHEAD: Final = 14
-"""Bytes of a question beside the client's name."""
+"""Bytes of a question without the client's name."""
 ZOOKEEPER_OVERHEAD: Final = 17
 
 
 _CONNECT: Final = struct.pack(">iiqiqi16s?", 45, 0, 0, 500, 0, 16, bytes(16), False)
-"""ZooKeeper's ConnectRequest: no session yet, one of 0.5 s is wanted."""
+"""ZooKeeper's ConnectRequest: a new session, of 0.5 s."""
 _EXISTS: Final = 3
 
 
 @dataclass(frozen=True)
 class ProbeProtocol:
-    """What a kind of server answers. `greeting` begins each connection, and is answered too."""
+    """Protocol of a kind of server. `greeting` begins each connection, and is answered too."""
 
     question: Callable[[int, int], bytes]
     """`question(number, size)`: a framed question of at least `size` bytes (at most some 32 KB)."""
@@ -49,7 +49,7 @@ class ProbeProtocol:
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What came of a probe. `seconds` until the last answer (or the failure), `resent` packets of ours."""
+    """Result of a probe. `seconds` until the last answer or the failure; `resent`: packets sent again."""
 
     how: How
     seconds: float
@@ -58,7 +58,7 @@ class ProbeAnswer:
 
     @property
     def passed(self) -> bool:
-        """Whether every question was answered."""
+        """True if every question was answered."""
         return self.how == "answered"
 
     def __str__(self) -> str:
@@ -66,14 +66,14 @@ class ProbeAnswer:
 
 
 def kafka_question(number: int, size: int) -> bytes:
-    """A framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB)."""
+    """Return a framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB)."""
     name = b"ackproof".ljust(min(max(0, size - OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">hhih", _API_VERSIONS, 0, number, len(name)) + name
     return struct.pack(">i", len(body)) + body
 
 
 def zookeeper_question(number: int, size: int) -> bytes:
-    """A framed `exists` request of at least `size` bytes (at most some 32 KB)."""
+    """Return a framed `exists` request of at least `size` bytes (at most some 32 KB)."""
     name = b"/ackproof".ljust(min(max(0, size - ZOOKEEPER_OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">iii", number + 1, _EXISTS, len(name)) + name + b"\0"
     return struct.pack(">i", len(body)) + body
@@ -120,7 +120,7 @@ def probe(
 def measure_close(
     address: tuple[str, int], *, timeout_s: float, speech: ProbeProtocol = KAFKA
 ) -> float | None:
-    """Ask once, end our sending, and wait for the other end: the seconds it took, None if it did not come."""
+    """Ask once, end our sending, and return the seconds until the other end closes; None if it does not."""
     deadline = time.monotonic() + timeout_s
     try:
         with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
@@ -135,7 +135,7 @@ def measure_close(
 
 
 def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
-    """Send a frame and read one. False when the other side closed."""
+    """Send a frame and read one. Return False if the other side closed."""
     line.settimeout(_left(deadline))
     line.sendall(frame)
     wanted = 4
@@ -158,7 +158,7 @@ def _left(deadline: float) -> float:
 
 
 def _resent(line: socket.socket) -> int:
-    """How many of our packets the kernel had to send again."""
+    """Return how many packets of ours the kernel sent again."""
     with contextlib.suppress(OSError):
         info = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
         if len(info) >= _TOTAL_RETRANS + 4:
@@ -186,7 +186,7 @@ _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 @dataclass(frozen=True)
 class TcpFlow:
-    """One connection. `received`: bytes that arrived here."""
+    """One TCP connection. `received`: bytes that arrived here."""
 
     remote: tuple[str, int]
     inode: int
@@ -195,24 +195,25 @@ class TcpFlow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The connections of a link at one moment, by their sockets' inodes; `at` in monotonic seconds."""
+    """Connections of a link at one moment, by the inodes of their sockets; `at` in monotonic seconds."""
 
     at: float
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
 
     def received_since(self, earlier: Traffic) -> int:
-        """Bytes that came back between two looks, over old connections and new ones.
+        """Return the bytes that came back between two looks, over old connections and new ones.
 
-        What was sent says little: a proxy takes it and lets it vanish. An inode may be another connection's by now.
+        Bytes sent say little: a proxy may take them and drop them. An inode may belong to another connection by now.
         """
         before = {inode: flow.received for inode, flow in earlier.flows.items()}
         return sum(max(0, flow.received - before.get(inode, 0)) for inode, flow in self.flows.items())
 
 
 def read_tcp_flows() -> list[TcpFlow]:
-    """Every established TCP connection of this thread's network namespace, each of its ends a flow of its own.
+    """Return every established TCP connection of this thread's network namespace; both ends of one are separate
+    flows.
 
-    Raises OSError where the kernel has no sock_diag.
+    Raises OSError if the kernel has no sock_diag.
     """
     found: list[TcpFlow] = []
     with contextlib.closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)) as line:
@@ -224,7 +225,7 @@ def read_tcp_flows() -> list[TcpFlow]:
 
 
 def read_socket_inodes(pid: int) -> frozenset[int]:
-    """The sockets that a process has open. Empty when it is gone, or another user's."""
+    """Return the inodes of a process's open sockets. Empty if it is gone, or another user's."""
     found = set()
     try:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -280,7 +281,7 @@ def _flow(message: bytes, family: int) -> TcpFlow | None:
 
 
 def _address(raw: bytes, family: int) -> str:
-    """As text; an IPv4 address in IPv6 clothes, as Java opens them, without these."""
+    """Return the address as text. Java opens IPv4 connections as IPv4-mapped IPv6 addresses; they are unmapped."""
     if family == socket.AF_INET:
         return str(ip_address(raw[:4]))
     address = ip_address(raw)

@@ -24,11 +24,11 @@ from ackproof.network.mesh import LinkError
 START_WITHIN_S: Final = 20.0
 TIMEOUT_S: Final = 5.0
 STREAMS: Final = ("upstream", "downstream")
-"""From the client of a proxy to the server behind it, and back."""
+"""Stream from the client of a proxy to the server, and back."""
 
 
 class ProxyRoute(NamedTuple):
-    """A proxy as it is wanted: where it listens, and what is behind it."""
+    """Proxy as it is wanted: where it listens, and where it leads."""
 
     name: str
     listen: Address
@@ -37,7 +37,7 @@ class ProxyRoute(NamedTuple):
 
 @dataclass(frozen=True)
 class Toxic:
-    """Something that a proxy does to one of its two streams. Times in milliseconds, rates in 1000 bytes a second."""
+    """Effect of a proxy on one of its two streams. Times in milliseconds, rates in 1000 bytes per second."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class ProxyState:
-    """A proxy as the server describes it."""
+    """Proxy as the server describes it."""
 
     name: str
     listen: str
@@ -61,7 +61,7 @@ _PROXIES: Final = TypeAdapter(dict[str, ProxyState])
 
 
 class Toxiproxy:
-    """The server that answers at `host`:`port`. Each method raises `LinkError` when it did not do as it was told."""
+    """Client of the server at `host`:`port`. Methods raise `LinkError` if the server did not obey."""
 
     def __init__(self, host: str, port: int) -> None:
         from toxiproxy.api import APIConsumer  # some 100 ms, and only where links are broken
@@ -70,7 +70,7 @@ class Toxiproxy:
         self._api: Any = type("ThisServer", (APIConsumer,), {"host": host, "port": port})
 
     def version(self) -> str:
-        """What it says that it is."""
+        """Return the server's version."""
         return str(self._call("get", "/version", decode=False))
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
@@ -100,32 +100,32 @@ class Toxiproxy:
         return ProxyRoute(name, Address(host, int(port)), upstream)
 
     def remove(self, name: str) -> None:
-        """End a proxy and its connections, if it is there."""
+        """End a proxy and its connections, if it exists."""
         if name in self.proxies():
             self._call("delete", f"/proxies/{name}", decode=False)
 
     def proxies(self) -> dict[str, ProxyState]:
-        """All proxies with all their toxics, by name."""
+        """Return all proxies with all their toxics, by name."""
         return _PROXIES.validate_python(self._call("get", "/proxies"))
 
     def proxy(self, name: str) -> ProxyState:
         return _PROXY.validate_python(self._call("get", f"/proxies/{name}"))
 
     def enable(self, name: str, *, enabled: bool) -> None:
-        """Open or close a proxy. A closed one has no listener, and its connections were ended."""
+        """Open or close a proxy. A closed one has no listener and no connections."""
         self._call("post", f"/proxies/{name}", {"enabled": enabled})
         if self.proxy(name).enabled is not enabled:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
 
     def poison(self, name: str, toxic: Toxic) -> None:
-        """Lay a toxic on a proxy, on connections that there are too."""
+        """Lay a toxic on a proxy, present connections included."""
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
             raise LinkError(f"Toxiproxy was told to lay {toxic} on {name}, and has {there}")
 
     def cure(self, name: str, toxic: str) -> None:
-        """Take a toxic away, if it is there."""
+        """Remove a toxic, if it exists."""
         if all(found.name != toxic for found in self.proxy(name).toxics):
             return
         self._call("delete", f"/proxies/{name}/toxics/{toxic}", decode=False)
@@ -133,7 +133,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not take {toxic} from {name}")
 
     def _call(self, method: str, path: str, body: object = None, *, decode: bool = True) -> Any:  # noqa: ANN401
-        """One request. The library raises for three statuses and passes all others on."""
+        """Send one request. The library raises for three statuses, and passes all others on."""
         keywords: dict[str, object] = {"timeout": TIMEOUT_S}
         if body is not None:
             keywords["json"] = body
@@ -151,12 +151,12 @@ class Toxiproxy:
 
 
 class LinkServer(ABC):
-    """`start`, then whatever it is for, at last `end`."""
+    """Child process that links go through: `start`, use, `end`."""
 
     NAME: ClassVar[str]
-    """In errors."""
+    """Name in errors."""
     ROLE: ClassVar[str]
-    """By which it is found again."""
+    """Role by which `ackproof clean` finds the process."""
 
     def __init__(self, argv: Sequence[str], *, log: Path, tag: RunTag) -> None:
         self.log = log
@@ -167,10 +167,11 @@ class LinkServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether it takes orders. Raises `LinkError` as long as it does not."""
+        """Return True if the server takes orders. Raises `LinkError` as long as it does not."""
 
     def start(self, *, lease_descriptor: int) -> None:
-        """Start it; returns when it answers. It holds the lease of the cluster's addresses. Raises `LinkError`."""
+        """Start the server, and return when it answers. It holds the lease of the cluster's addresses. Raises
+        `LinkError`."""
         self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(
@@ -195,13 +196,13 @@ class LinkServer(ABC):
             raise LinkError(str(error)) from error
 
     def check(self) -> None:
-        """Raises `LinkError` when it has ended by itself."""
+        """Raise `LinkError` if the server has ended by itself."""
         status = None if self._child is None else self._child.poll()
         if status is not None:
             raise LinkError(f"{self.NAME} ended by itself (exit {status}): {self._last_words()}")
 
     def end(self) -> None:
-        """SIGKILL, and wait until it is gone. All that it held goes with it."""
+        """Kill the server, and wait until it is gone, with everything that it held."""
         if self._child is not None:
             self._child.kill()
 
@@ -213,7 +214,7 @@ class LinkServer(ABC):
 
 
 class ProxyServer(LinkServer):
-    """A server that listens at `address`: `start`, then `api`, at last `end`."""
+    """Toxiproxy server at `address`: `start`, then `api`, at last `end`."""
 
     NAME = "toxiproxy-server"
     ROLE = "toxiproxy"

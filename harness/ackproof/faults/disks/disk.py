@@ -30,7 +30,7 @@ BACK_WITHIN_S: Final = 60.0
 
 
 class DiskFault(NodeFault):
-    """What all of them have in common."""
+    """Base of faults of disks."""
 
     ASKS = frozenset({Ability.DISKS})
     GRIP: ClassVar[Grip | None] = Grip.DOWN
@@ -38,18 +38,18 @@ class DiskFault(NodeFault):
     IN_FORCE_S = 5.0
 
     def misfits(self, experiment: SystemUnderTest) -> Iterable[tuple[str, str]]:
-        """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
+        """Return conflicts with the rest of the experiment: the field, and a sentence, for each."""
         return ()
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Say what does not fit."""
+        """Report the misfits."""
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
                 say.report((name,), message)
 
 
 class DiskInjection(ProcessInjection[SpecT]):
-    """What all of them have in common: they heal by a start, after which each replica is in sync again."""
+    """Base injection of disk faults: they heal by a start, after which each replica is in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -67,11 +67,11 @@ class DiskInjection(ProcessInjection[SpecT]):
         return f"{mended}; {started}" if mended else started
 
     def _mend(self, node: LocalNode) -> str:
-        """What the disk of one node needs before the node may start, in words."""
+        """Mend the disk of one node before the node starts; return what was done, in words."""
         return ""
 
     def confirm_healed(self) -> str:
-        """The nodes are registered, and every replica of theirs is in its ISR."""
+        """See that the nodes are registered, and that every replica of theirs is in its ISR."""
         if self.refused:
             return self._until_ready()
         return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
@@ -116,10 +116,10 @@ def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
 
 
 class EmptyDisk(DiskFault):
-    """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day.
+    """SIGKILL, and the node returns under the same id with an empty disk, formatted as on its first day.
 
-    `restore: live` puts back a copy of its folders that was made while it ran, `age` before its end; `stopped` one that
-    was made when it had shut down (SIGTERM).
+    `restore: live` puts back a copy of its folders made while it ran, `age` before its end; `stopped` a copy made
+    after a controlled shutdown.
     """
 
     KIND = "empty_disk"
@@ -148,7 +148,7 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
-        """A cluster forgets everything with its only controller."""
+        """Refuse the only controller: a cluster forgets everything with it."""
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"
@@ -165,14 +165,14 @@ class EmptyDisk(DiskFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A broker: two controllers without a disk could be the end of the cluster."""
+        """Draw a broker: two controllers without a disk could be the end of the cluster."""
         target = draw.role()
         return {"target": "broker" if target.startswith("controller") else target}
 
 
 @injects(EmptyDisk)
 class EmptyDiskInjection(DiskInjection[EmptyDisk]):
-    """All that the node ever stored is gone. It is formatted again before its start, as a replaced machine would."""
+    """Empty the node's folders, and format them again before its start, as for a replaced machine."""
 
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -212,7 +212,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._copied[node.id] = count_contents(node.disk.copies.values())
 
     def confirm(self) -> str:
-        """Its process is gone and its folders hold nothing."""
+        """See that the process is gone and its folders are empty."""
         witness = self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
@@ -227,7 +227,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         return f"{witness}; its folders are empty ({counts})"
 
     def _of_the_copy(self, node: LocalNode) -> str:
-        """What the copy has. Raises `FaultNotConfirmed` where it has no log, or it is no copy."""
+        """Return what the copy holds. Raises `FaultNotConfirmed` if it has no log, or has changed."""
         if self._restore == "nothing":
             return ""
         there = count_contents(node.disk.copies.values())
@@ -252,7 +252,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
 
 class FolderContents(NamedTuple):
-    """What lies in some folders."""
+    """Number of segments and bytes in some folders."""
 
     segments: int
     bytes: int
@@ -262,14 +262,17 @@ class FolderContents(NamedTuple):
 
 
 def count_contents(folders: Iterable[Path]) -> FolderContents:
-    """The logs in these, and the size of all files."""
+    """Count the segments below these folders, and the bytes of all files."""
     sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
     return FolderContents(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy all files below a folder, of a running broker too: what vanishes meanwhile is passed over. Whose a file is
-    stays. Raises `AckproofError`."""
+    """Copy all files below a folder with their owners, also of a running broker: files that vanish meanwhile are
+    skipped.
+
+    Raises `AckproofError`.
+    """
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)
@@ -286,7 +289,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove what is in a folder. Raises `AckproofError`."""
+    """Remove everything in a folder. Raises `AckproofError`."""
     try:
         for path in folder.iterdir():
             if path.is_dir() and not os.path.ismount(path):

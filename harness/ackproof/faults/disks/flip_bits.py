@@ -28,15 +28,15 @@ from ackproof.faults.injection import FREE_WITHIN_S, LOOK_EVERY_S, Aim, FaultCon
 from ackproof.faults.processes import GONE_WITHIN_S
 
 _RECORDS_FROM: Final = 61
-"""Where a batch's records begin, behind its header."""
+"""Offset of a batch's records, after its header."""
 
 
 class FlipBits(PartitionFault):
-    """One bit of a record batch is flipped in the segment of a broker that goes on running.
+    """One bit of a record batch is flipped in the segment of a broker that keeps running.
 
-    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean
-    shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
-    Where a fault beside it left no other replica to copy from, the bit is flipped back.
+    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean shutdown.
+    Only replication mends it: healing kills the broker, removes that replica, and starts the broker. If another fault
+    left no other replica to copy from, the bit is flipped back.
     """
 
     KIND = "flip_bits"
@@ -49,10 +49,10 @@ class FlipBits(PartitionFault):
     segment: SegmentField = Field("active", description="In which segment.")
 
     def keeps(self, spec: SystemUnderTest) -> None:
-        """The broker runs on, until it is healed."""
+        """The broker runs on until it is healed."""
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
-        """Without another replica nothing mends it."""
+        """Refuse a topic with one replica, which nothing could mend."""
         topic = experiment.topics.get(self.place.topic)
         if topic is not None and topic.replication_factor < 2:
             name = "target" if self.partition is None else "partition"
@@ -60,7 +60,7 @@ class FlipBits(PartitionFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A follower: what a leader has is what clients read."""
+        """Draw a follower: clients read what a leader has."""
         place = draw.other_place()
         return {"target": f"follower({place})"}
 
@@ -70,10 +70,10 @@ class _Flipped:
     segment: Segment
     batch: Batch
     at: int
-    """Which byte of the file."""
+    """Offset of the byte in the file."""
 
     def put_back(self) -> bool:
-        """Flip the bit back; False where the batch is not there any more."""
+        """Flip the bit back; return False if the batch is not there any more."""
         try:
             now = next((one for one in self.segment.batches() if one.position == self.batch.position), None)
             if now is None or now != self.batch or self.segment.intact(now):
@@ -86,7 +86,7 @@ class _Flipped:
 
 @injects(FlipBits)
 class FlipBitsInjection(PartitionInjection[FlipBits]):
-    """One bit in the middle of the records of the batch in the middle of a segment."""
+    """Flip one bit, in the middle of the records of a segment's middle batch."""
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -109,7 +109,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"flipped a bit of {', '.join(said)}"
 
     def confirm(self) -> str:
-        """The batch's checksum, which held, does not hold."""
+        """See that the batch's checksum, which was right, is wrong."""
         said = []
         for node in self.nodes:
             flipped = self._flipped[node.id]
@@ -130,7 +130,8 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return "; ".join(said)
 
     def heal(self) -> str:
-        """Kill the broker, remove the replica, start it: it replicates anew. Of the last in sync flip the bit back."""
+        """Kill the broker, remove the replica, start the broker: it replicates. Flip the bit back if no replica could
+        be copied."""
         touched = [node for node in self.nodes if node.id in self._flipped]
         if not touched:
             return "nothing was flipped"
@@ -155,7 +156,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"killed {self._names()}, removed its replica of {self.place}; {self._start_the_dead()}"
 
     def confirm_healed(self) -> str:
-        """The node is in its ISRs again, and the batch in its log is sound."""
+        """See that the node is in its ISRs again, and that the batch in its log is sound."""
         if not self._flipped:
             return "nothing was flipped"
         witness = super().confirm_healed()
@@ -170,7 +171,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"{witness}; the checksum holds again"
 
     def _others_in_sync(self) -> bool:
-        """Whether all other replicas are in sync and run: one alone could be taken by the next fault."""
+        """Return True if all other replicas are in sync and run: the next fault could take a single one."""
         state = self.context.cluster.topic_state([self.place.topic]).get(self.place)
         if state is None:
             return False
@@ -186,7 +187,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         )
 
     def _removed(self, node: LocalNode) -> bool:
-        """Whether its replica is gone; a disk that another fault broke is awaited."""
+        """Remove the replica; return False while another fault has broken its disk."""
         broken = bool(self.holds.others(node.id, self.fault.number))
         try:
             with self.holds.acting_on(node.id):
@@ -215,7 +216,7 @@ def flip(file: Path, position: int) -> None:
 
 
 def _batch_of(replica: Path, offset: int) -> tuple[Segment, Batch] | None:
-    """The batch of a replica that holds an offset."""
+    """Return the batch of a replica that holds an offset, and its segment."""
     for segment in reversed(segments(replica)):
         if segment.base <= offset:
             found = next((batch for batch in segment.batches() if batch.first <= offset <= batch.last), None)

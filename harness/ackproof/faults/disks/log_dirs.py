@@ -43,7 +43,7 @@ _SIGNS: Final = (
 
 
 class LogDirFault(DiskFault):
-    """A fault of one log dir: that of the role's partition, the only one, or `dir: 2`."""
+    """Base of faults of one log dir: the one of the role's partition, the only one, or `dir: 2`."""
 
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0
@@ -53,7 +53,7 @@ class LogDirFault(DiskFault):
 
     @property
     def spoils(self) -> bool:
-        """Whether nothing can be written to the log dir any more."""
+        """True if nothing can be written to the log dir any more."""
         return True
 
     def keeps(self, spec: SystemUnderTest) -> Grip | None:
@@ -62,13 +62,13 @@ class LogDirFault(DiskFault):
         return Grip.DOWN if ends else None
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Nor can a broker lose one log dir twice."""
+        """A broker cannot lose one log dir twice."""
         spoilt = isinstance(first, LogDirFault) and first.spoils and None is not self.dir == first.dir
         met = self.meets(first, spec) if spoilt else ""
         return super().at_odds(first, spec) or (f"leaves {met} without log dir {self.dir}" if met else "")
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
-        """A log dir that does not exist, or none where there are several."""
+        """Refuse a log dir that does not exist, and a fault that names none of several."""
         there = experiment.cluster.log_dirs
         if self.dir is None and self.target.topic is None and there > 1:
             yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
@@ -77,7 +77,7 @@ class LogDirFault(DiskFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """With several log dirs one of them, where the role is that of no partition."""
+        """Draw one of several log dirs if the role has no partition."""
         target = draw.role()
         dirs = draw.experiment.cluster.log_dirs
         if "/" in target or dirs < 2:
@@ -90,7 +90,7 @@ class FullDisk(LogDirFault):
     """The file system of a log dir is filled until nothing more fits.
 
     A broker whose only log dir is full exits, and exits again on each start while it is full; with several only the
-    partitions of the full one go offline. Healing frees the space and starts the node anew.
+    partitions of the full one go offline. Healing frees the space and restarts the node.
     """
 
     KIND = "full_disk"
@@ -116,8 +116,8 @@ class FullDisk(LogDirFault):
 class FailLogDir(LogDirFault):
     """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
 
-    With several (`cluster.log_dirs`) only its partitions go
-    offline; with one the broker exits. Freeing it does not bring it back: healing starts the node anew.
+    With several (`cluster.log_dirs`) only its partitions go offline; with one the broker exits. Mending the log dir
+    does not bring it back: healing restarts the node.
     """
 
     KIND = "fail_log_dir"
@@ -133,7 +133,7 @@ class FailLogDir(LogDirFault):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """File systems of their own, for errors of the device."""
+        """Errors of the device need file systems of their own."""
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
@@ -144,14 +144,14 @@ LogDirT = TypeVar("LogDirT", bound=LogDirFault)
 
 
 class _LogWatch:
-    """The lines that a node logs from now on."""
+    """Lines that a node logs from now on."""
 
     def __init__(self, node: LocalNode) -> None:
         self._node = node
         self._before = set(node.log_tail(_LINES).splitlines())
 
     def sign(self) -> str | None:
-        """The first new line by which a broker says that it lost a log dir."""
+        """Return the first new line that says the broker lost a log dir."""
         for line in self._node.log_tail(_LINES).splitlines():
             if line not in self._before and any(sign in line for sign in _SIGNS):
                 return line.strip()[:160]
@@ -159,7 +159,7 @@ class _LogWatch:
 
 
 class LogDirInjection(DiskInjection[LogDirT]):
-    """One log dir of each node is broken, and the broker is to notice."""
+    """Base injection: break one log dir of each node, and see that the broker notices."""
 
     def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -167,7 +167,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         self._logged: dict[int, _LogWatch] = {}
 
     def _choose(self) -> Mapping[int, Path]:
-        """The log dir of each node, and an ear at its log. Its end is expected from now on."""
+        """Choose the log dir of each node, and watch its log. Its end is expected from now on."""
         self._must_live()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
@@ -194,7 +194,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         return replica.parent
 
     def _reaction(self, node: LocalNode) -> str:
-        """What the broker did about it. Raises `FaultNotConfirmed` when it did nothing."""
+        """Return the broker's reaction, in words. Raises `FaultNotConfirmed` if there is none."""
 
         def seen() -> str | None:
             if node.state() is NodeState.GONE:
@@ -218,7 +218,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
 @injects(FullDisk)
 class FullDiskInjection(LogDirInjection[FullDisk]):
-    """A file of ours takes all that is free."""
+    """Fill the file system with a file of ours."""
 
     def inject(self) -> str:
         self._choose()
@@ -227,7 +227,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
         return f"filled the file system of {self._names()}"
 
     def confirm(self) -> str:
-        """Nothing is free where the node's log is, and the broker noticed."""
+        """See that nothing is free where the log is, and that the broker noticed."""
         said = []
         for node in self.nodes:
             folder = self._dirs[node.id]
@@ -249,7 +249,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
 @injects(FailLogDir)
 class FailLogDirInjection(LogDirInjection[FailLogDir]):
-    """I/O errors by shutting the file system down; read-only by the immutable flag (root) or the folder's mode."""
+    """Shut the file system down for I/O errors; set the immutable flag (root) or the folder's mode for read-only."""
 
     def inject(self) -> str:
         self._choose()
@@ -267,7 +267,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
         return f"{way} on a log dir of {self._names()} and the folders in it"
 
     def confirm(self) -> str:
-        """No file can be made in it, and the broker noticed."""
+        """See that no file can be made in the log dir, and that the broker noticed."""
         said = []
         for node in self.nodes:
             probe = self._dirs[node.id] / ".ackproof-probe"

@@ -35,7 +35,7 @@ _FILES: Final = {
 
 
 class PartitionFault(DiskFault):
-    """A fault of one partition's files on the nodes of a role."""
+    """Base of faults of one partition's files on the nodes of a role."""
 
     # For other partitions an unclean end of the broker; from the log of its own it takes (`rots`).
     PER_NODE = Incidents(kills=1)
@@ -46,7 +46,7 @@ class PartitionFault(DiskFault):
 
     @property
     def place(self) -> TopicPartition:
-        """The partition."""
+        """Partition whose files are hit."""
         if self.partition is not None:
             return self.partition
         return TopicPartition(self.target.topic or "", self.target.partition or 0)
@@ -68,7 +68,7 @@ class PartitionFault(DiskFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Files of the role's partition, or of another where it has none."""
+        """Draw the role's partition, or another if the role has none."""
         target = draw.role()
         return _with_files_of(draw, "broker" if target.startswith("controller") else target)
 
@@ -76,8 +76,8 @@ class PartitionFault(DiskFault):
 class TruncateSegment(PartitionFault):
     """SIGKILL, and the end of a segment is missing, in the middle of a batch or not.
 
-    Of the active segment the broker fetches the rest from the leader. In a closed one Kafka does not look: the hole
-    stays until the replica is made anew.
+    The broker fetches the missing end of an active segment from the leader. Kafka does not look at closed segments:
+    the hole stays until the replica is made again.
     """
 
     KIND = "truncate_segment"
@@ -111,14 +111,13 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
     def rots(self, place: TopicPartition) -> bool:
-        """Replicas cut their logs by their leader epochs. Without the other files a broker goes through more of its
-        log, counts its high watermark from below, as after any kill, or shows again what had been deleted.
-        """
+        """Replicas cut their logs by their leader epochs. Without the other files a broker scans more of its log,
+        counts its high watermark from below, as after any kill, or shows deleted records again."""
         return self._needs_partition and super().rots(place)
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Any of the files."""
+        """Draw any of the files."""
         files = ("recovery-point", "replication-offset", "log-start-offset", "leader-epoch")
         return {**(super().drawn(draw) or {}), "file": draw.more.choice(files)}
 
@@ -131,7 +130,7 @@ PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
 class PartitionInjection(DiskInjection[PartitionT]):
-    """What they have in common: the partition, and its files on a node."""
+    """Base injection: the partition, and its files on a node."""
 
     def __init__(self, fault: PartitionT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -163,7 +162,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
 
 @injects(TruncateSegment)
 class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
-    """The last bytes of a segment's file are gone."""
+    """Cut the last bytes off a segment's file."""
 
     def __init__(self, fault: TruncateSegment, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -182,7 +181,7 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
         return f"SIGKILL to {self._names()}, and {self.fault.bytes} B cut off {which}"
 
     def confirm(self) -> str:
-        """The process is gone, the file shorter, and holds fewer records."""
+        """See that the process is gone, and that the file is shorter and holds fewer records."""
         said = [self._until(NodeState.GONE, GONE_WITHIN_S)]
         for node in self.nodes:
             segment, size, end = self._before[node.id]
@@ -200,7 +199,7 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 
 @injects(DeleteCheckpoint)
 class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
-    """A checkpoint of the log dirs, or of the partition."""
+    """Delete a checkpoint of the log dirs, or of the partition."""
 
     def __init__(self, fault: DeleteCheckpoint, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -217,7 +216,7 @@ class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
         return f"SIGKILL to {self._names()}, and {_FILES[self.fault.file]} deleted"
 
     def confirm(self) -> str:
-        """The process is gone, and so is the file."""
+        """See that the process is gone, and the file too."""
         witness = self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             for path in self._deleted[node.id]:

@@ -39,12 +39,12 @@ Ends = dict[TopicPartition, int]
 
 
 class PowerLoss(DiskFault):
-    """What was not fsynced is gone, and so is the process.
+    """The process is gone, and everything that was not fsynced.
 
     `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process
-    killed, the file system mounted anew. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
-    after offset `keep`) is cut from the logs at a batch boundary, with stale indexes and the mark of a clean
-    shutdown. `auto`: device where it can be had, else cut; the timeline says which.
+    killed, the file system mounted again. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
+    after offset `keep`) is cut from the logs at a batch boundary; stale indexes and the mark of a clean
+    shutdown are removed. `auto`: device if possible, else cut; the timeline says which.
     """
 
     KIND = "power_loss"
@@ -67,7 +67,7 @@ class PowerLoss(DiskFault):
         return frozenset(kinds[self.how])
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
-        """A cut knows the recovery point on disk, which is as old as the last checkpoint of it."""
+        """A cut knows the recovery point on disk, which is as old as its last checkpoint."""
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
             why = "the recovery point on disk does not show what that made safe"
@@ -81,7 +81,7 @@ class PowerLoss(DiskFault):
 
 
 def flush_settings(experiment: SystemUnderTest) -> list[str]:
-    """Settings of the experiment that make Kafka fsync what it writes, as they are named there."""
+    """Return the experiment's settings that make Kafka fsync what it writes."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]
     given += [topic.config for topic in experiment.topics.values()]
@@ -90,7 +90,7 @@ def flush_settings(experiment: SystemUnderTest) -> list[str]:
 
 @dataclass(frozen=True)
 class Canary:
-    """A file that is written and not synced. `name`: whose disk it is on."""
+    """File that is written and not synced. `name`: the node whose disk it is on."""
 
     name: str
     path: Path
@@ -98,7 +98,7 @@ class Canary:
 
     @classmethod
     def sit(cls, name: str, system: FileSystem) -> Self:
-        """Write one. Raises `FaultNotConfirmed` when the file system takes nothing."""
+        """Write a canary. Raises `FaultNotConfirmed` if the file system takes no file."""
         made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
         try:
             made.path.write_bytes(made.content)
@@ -108,10 +108,10 @@ class Canary:
         return made
 
     def lives(self) -> bool:
-        """Whether the disk has what was written to it.
+        """Return True if the disk has the canary's content.
 
-        Its name may be there: ext4 commits its journal every 5 s, and when anybody's fsync asks for it, and a name
-        goes with that; its blocks are allocated only when it is written out itself, so it is empty then.
+        Its name may have survived: ext4 commits its journal every 5 s and on anybody's fsync, and names go with that.
+        Its blocks are allocated only when the file is written out, so it is empty then.
         """
         try:
             return self.path.read_bytes() == self.content
@@ -121,7 +121,7 @@ class Canary:
 
 @injects(PowerLoss)
 class PowerLossInjection(DiskInjection[PowerLoss]):
-    """One node, several or all, at once."""
+    """Cut the power of one node, several or all, at once."""
 
     def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -143,7 +143,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return self._cut()
 
     def confirm(self) -> str:
-        """What had not reached the disk is not there any more."""
+        """See that what had not reached the disk is gone."""
         witness = self._until(NodeState.GONE, GONE_WITHIN_S)
         if self._by_device:
             for canary in self._canaries:
@@ -215,7 +215,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return f"emulated power loss of {self._names()}: SIGKILL, logs cut at {where} (at a batch boundary)"
 
     def _shrunk(self) -> tuple[int, str]:
-        """How many offsets are gone from the disks, and how far the logs reached before and after."""
+        """Return how many offsets are gone from the disks, and how far the logs reached before and after."""
         gone = 0
         lines = []
         for node in self.nodes:

@@ -41,7 +41,7 @@ _FAST_WITHIN_S: Final = 10.0
 class SlowDisk(LogDirFault):
     """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
 
-    Every write and every fsync of the node waits that long, as on a disk that is overloaded or about to die.
+    Every write and every fsync of the node waits that long, as on an overloaded or dying disk.
     """
 
     KIND = "slow_disk"
@@ -63,16 +63,16 @@ class SlowDisk(LogDirFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Long enough to be seen, shorter than a session."""
+        """Draw a stall that can be seen, and is shorter than a session."""
         return {**(super().drawn(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
         """A follower that cannot append lags; a leader that serves nobody drops all its followers.
 
-        It lasts longer than `for`, which counts from its confirmation: that waits for a write of ours. Nobody is
-        fenced for a slow disk, for heartbeats write nothing; but who cannot append to the metadata log for a whole
-        session does not learn that another controller is the active one. A ZooKeeper server answers no ping behind a
-        write that waits.
+        The fault lasts longer than `for`, which counts from its confirmation, and that waits for a write of ours.
+        Nobody is fenced for a slow disk, as heartbeats write nothing. But a controller that cannot append to the
+        metadata log for a whole session does not learn that another is active, and a ZooKeeper server answers no ping
+        while a write waits.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -101,10 +101,10 @@ class SlowDisk(LogDirFault):
 
 
 class Stutter:
-    """Freezes file systems for `stall_s` seconds, lets them go on for a moment, and so on until it is ended.
+    """Loop that freezes file systems for `stall_s` seconds, and lets them go on for a moment.
 
-    A frozen file system cannot be unmounted in good order, and where none is mounted another would be frozen: whoever
-    is at the disk of a node (`acting_on`) and this wait for each other. What `others` has broken is passed over.
+    A frozen file system cannot be unmounted, and without a mount another would be frozen: therefore the loop takes
+    the lock of a node's disk (`acting_on`). File systems that `others` have broken are skipped.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Stutter:
         self._thread.start()
 
     def end(self) -> None:
-        """Let all go on. May be called again."""
+        """Let all file systems go on. Idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -160,7 +160,7 @@ class Stutter:
 
 @injects(SlowDisk)
 class SlowDiskInjection(LogDirInjection[SlowDisk]):
-    """Nothing ends: the nodes run on, slowly."""
+    """Slow the nodes down; none ends."""
 
     def __init__(self, fault: SlowDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -180,8 +180,11 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         return f"{self._names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
 
     def confirm(self) -> str:
-        """Writes and fsyncs of ours wait there, too, and do not beside it: on a busy machine every disk is slow, and
-        now and then one write more than another. Two of four that follow each other are no chance."""
+        """See that writes and fsyncs of ours wait there, and not on a disk nearby.
+
+        On a busy machine every disk is slow, and now and then one write more than another: two of four in a row must
+        be slow.
+        """
         return "; ".join(self._waited(node) for node in self.nodes)
 
     def _waited(self, node: LocalNode) -> str:
@@ -220,7 +223,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         return "thawed for good"
 
     def confirm_healed(self) -> str:
-        """A write and an fsync of ours are fast again, and the node is in its ISRs."""
+        """See that a write and an fsync are fast again, and that the node is in its ISRs."""
         if self._stutter is None:
             return "nothing was slowed"
         took = max(self._until_fast(node) for node in self.nodes)
@@ -230,7 +233,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def _until_fast(self, node: LocalNode) -> float:
-        """Seconds that a write of ours takes, once it is."""
+        """Wait until a write of ours is fast; return its seconds."""
         took = 0.0
 
         def fast() -> bool:
@@ -244,7 +247,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
 
 def timed_fsync(folder: Path) -> float:
-    """Seconds that it takes to write to a file in a folder and fsync it. Raises `FaultNotConfirmed`."""
+    """Return the seconds that a write and fsync of a file take. Raises `FaultNotConfirmed`."""
     probe = folder / PROBE
     start = time.monotonic()
     try:

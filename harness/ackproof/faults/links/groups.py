@@ -28,7 +28,7 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """All links, in both directions, between each of these nodes and those from which it is to be apart."""
+    """Return all links, in both directions, between these nodes and the nodes from which they are kept."""
     for node in nodes:
         if away in ("clients", "all"):
             yield Link(CLIENTS, node)
@@ -50,12 +50,11 @@ def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
 
 
 def _members(group: Group, holders: Holders) -> set[int]:
-    """The nodes of a group."""
     return {node for role in group.roles for node in holders[role]}
 
 
 def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
-    """All links between nodes of different sides. Raises `FaultNotConfirmed` when a node is on two."""
+    """Return all links between nodes of different sides. Raises `FaultNotConfirmed` if a node is on two."""
     for one, other in combinations(sides, 2):
         if both := one & other:
             raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")
@@ -134,7 +133,7 @@ class IsolateFault(LinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """One of the storm's roles, from all nodes or from those of its kind, in silence or not."""
+        """Draw one of the storm's roles, from all nodes or from those of its kind, in silence or not."""
         target = draw.more.choice(list(draw.roles))
         lone = target.startswith("controller") and len(draw.experiment.cluster.controller_ids) < 2
         away = "all" if lone else draw.more.choice(("all", "peers"))
@@ -173,7 +172,7 @@ class GroupFault(LinkFault):
 
 
 class SplitFault(GroupFault):
-    """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
+    """Nodes of different groups cannot reach one another; a node in no group reaches all others."""
 
     KIND = "split"
     SUMMARY = "Split nodes into groups that cannot reach one another."
@@ -200,7 +199,7 @@ class SplitFault(GroupFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Fewer than half of the brokers from the others."""
+        """Keep fewer than half of the brokers from the others."""
         if draw.experiment.cluster.brokers < 3:
             return None
         return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
@@ -234,7 +233,7 @@ class BridgeFault(GroupFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Two brokers that only a third connects."""
+        """Draw two brokers that only a third connects."""
         brokers = list(draw.experiment.cluster.broker_ids)
         if len(brokers) < 3:
             return None
@@ -247,7 +246,7 @@ class BridgeFault(GroupFault):
 
 
 class Detach(LinkFault, NodeFault):
-    """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
+    """The network card of each node that holds the role is gone: nothing comes or goes, and no connection is closed."""
 
     KIND = "detach"
     DONE = "detached from the network"

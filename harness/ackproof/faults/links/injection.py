@@ -34,9 +34,9 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 @injects(LinkFault)
 class LinksInjection(Injection[LinksT]):
-    """One effect on all links of a fault.
+    """Impose one effect on all links of a fault.
 
-    Several faults may lie on a link: each is confirmed against what it found there, and lifts its own effect alone.
+    Several faults may lie on a link: each is confirmed against what it found there, and lifts only its own effect.
     """
 
     def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
@@ -63,7 +63,7 @@ class LinksInjection(Injection[LinksT]):
         return f"{self.effect} on {names(self.links)}"
 
     def confirm(self) -> str:
-        """Every link of which both ends run shows the effect; what another fault had silenced stays silent."""
+        """See the effect on every link whose ends run; a link that another fault had silenced stays silent."""
         seen = self._on_each(tuple(self._before), self._until_bitten) | self._still_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
@@ -73,8 +73,7 @@ class LinksInjection(Injection[LinksT]):
         return self._told(seen)
 
     def heal(self) -> str:
-        """Lift the effect from all links, after a look at whether it has lasted, and at those whose ends have come back
-        since it was imposed."""
+        """See whether the effect lasted, look at links whose ends have come back, and lift it from all links."""
         try:
             lasted = self._lasted()
             there = [link for link in self._vouched if not self._is_away(link)]
@@ -84,7 +83,7 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{self._until_then(back)}"
 
     def confirm_healed(self) -> str:
-        """Links that were broken are seen to be whole; nodes whose links are all whole take part again."""
+        """See that broken links are whole again, and that nodes whose links are all whole take part."""
         links = self._await_a_look()
         seen = self._on_each(links, self._until_whole)
         self._until_ready()
@@ -95,11 +94,11 @@ class LinksInjection(Injection[LinksT]):
 
     @property
     def _broken(self) -> tuple[Link, ...]:
-        """The links of which somebody vouches that they were broken."""
+        """Links that were seen to be broken."""
         return (*self._before, *self._vouched)
 
     def _still_silent(self) -> dict[Link, LinkObservation]:
-        """What another fault had silenced, and still is."""
+        """Look at links that another fault had silenced, if their ends run."""
         ends_run = [link for link in self._vouched if not self._not_running(link)]
         return self._on_each(ends_run, self._until_silent)
 
@@ -108,7 +107,7 @@ class LinksInjection(Injection[LinksT]):
         return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
 
     def _lasted(self) -> str:
-        """Nothing came over silent links until now, by the kernel's counters; what passes others is looked at again."""
+        """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
         came = self._on_each(tuple(self._silent), self._came)
         for link, bytes_ in came.items():
             if bytes_:
@@ -125,7 +124,8 @@ class LinksInjection(Injection[LinksT]):
         return self._until_then(self._on_each(comparable, self._until_bitten))
 
     def _came(self, link: Link) -> int | None:
-        """Bytes that came over a silent link since it was confirmed; None where its source is gone, counters too."""
+        """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
+        gone."""
         try:
             return self.mesh.traffic(link).received_since(self._silent[link])
         except LinkError:
@@ -134,7 +134,7 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """The links at which one can look. While there is none, what hinders it is awaited, if that will ever end."""
+        """Return the links that can be looked at; while there is none, wait for what hinders if that will end."""
         if not self._broken:
             return ()  # it never began
         hindered_at = time.monotonic()
@@ -155,7 +155,7 @@ class LinksInjection(Injection[LinksT]):
         return self.seen(look, what, FREE_WITHIN_S, state=lambda: self._excuses(self._broken), interval_s=0.2)
 
     def _is_hindered(self, link: Link) -> bool:
-        """Whether another fault, which goes on, keeps from looking at a link, or an end of it is coming back."""
+        """Return True if another fault, which goes on, hinders a look at the link, or an end of it is coming back."""
         if self._held(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
         others = map(_OWNER.match, self._others(link))
@@ -165,7 +165,7 @@ class LinksInjection(Injection[LinksT]):
         return "; ".join(f"{link} {self._excuse(link)}" for link in links)
 
     def _look_before(self) -> None:
-        """What stands below the effect: it is confirmed, and its healing too, against that."""
+        """Look at each link before the fault; its confirmation and its healing are compared with that."""
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
         looks = self._on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}
@@ -191,7 +191,7 @@ class LinksInjection(Injection[LinksT]):
         raise self.unseen(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
-        """In which way nothing passes, a link that had another effect before does not show."""
+        """Look at a link. One that had another effect before does not show in which way nothing passes."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
             witness = UnreachableWitness() if stacked else self._witness
@@ -202,12 +202,12 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _is_vouched_for(self, link: Link) -> bool:
-        """Whether nothing passes a link as this fault wants it, and another fault is known to be the cause."""
+        """Return True if nothing passes the link as this fault wants it, and another fault is known to be the cause."""
         cause = self._held(link) if self._not_running(link) else self._below[link]
         return isinstance(self.effect, SILENT) and bool(cause)
 
     def _not_running(self, link: Link) -> str:
-        """Which end of a link does not run, and who holds it; empty when both run."""
+        """Return which end of a link does not run, and which fault holds it; empty if both run."""
         for end in link:
             if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
                 others = self.holds.others(end, self.fault.number)
@@ -216,26 +216,26 @@ class LinksInjection(Injection[LinksT]):
         return ""
 
     def _held(self, link: Link) -> tuple[int, ...]:
-        """The other faults that hold an end of a link."""
+        """Return the other faults that hold an end of a link."""
         return tuple(
             fault for end in link if end != CLIENTS for fault in self.holds.others(end, self.fault.number)
         )
 
     def _excuse(self, link: Link) -> str:
-        """Why nothing can be said of a link now: an end does not run or is only coming back, or other effects lie on
-        it than when this fault came; on one that was silent then, any other effect at all."""
+        """Return why nothing can be said of a link now: an end does not run or is coming back, or other effects lie
+        on it than before this fault. For a link that was silent then, any other effect counts."""
         below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
     def _is_away(self, link: Link) -> str:
-        """Which end of a link does not run, or is only coming back."""
+        """Return which end of a link does not run, or is coming back."""
         if why := self._not_running(link):
             return why
         back = (end for end in link if end != CLIENTS and self._is_coming_back(end))
         return next((f"(node {end} was started again a moment ago)" for end in back), "")
 
     def _others(self, link: Link) -> frozenset[str]:
-        """What other faults have laid on a link."""
+        """Return the effects of other faults on a link."""
         own = (f"{self._owner}-", f"{self._owner} ")
         return frozenset(words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own))
 
@@ -312,7 +312,7 @@ class LinksInjection(Injection[LinksT]):
                         raise self.unseen(error) from error
 
     def _is_elsewhere_held(self, end: int) -> bool:
-        """Whether a node need not answer: it does not run, or another fault lies on one of its links."""
+        """Return True if a node need not answer: it does not run, or another fault lies on one of its links."""
         touching = [link for link in self.mesh.links() if end in link]
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))

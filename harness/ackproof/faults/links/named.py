@@ -28,7 +28,7 @@ from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkErr
 
 
 class NamedLinkFault(LinkFault):
-    """A fault of links that are named by their ends."""
+    """Base of faults of links that are named by their ends."""
 
     SHORT = ("link",)
 
@@ -54,7 +54,7 @@ class NamedLinkFault(LinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A link that carries something."""
+        """Draw a link that carries something."""
         return {"link": draw.link()}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -122,7 +122,7 @@ class FlapFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A few times in the time that it is held."""
+        """Draw times that let the link flap a few times."""
         return {
             "link": draw.link(),
             "down": f"{draw.between(200, 800)}ms",
@@ -139,8 +139,8 @@ class FlapFault(NamedLinkFault):
 
 @injects(FlapFault)
 class FlapInjection(LinksInjection[FlapFault]):
-    """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again; one that
-    another fault had silenced stays silent, and flaps once that has healed."""
+    """Cut and mend in turn, by a thread. Confirmed when a link was seen down, and then up again; a link that another
+    fault had silenced flaps once that has healed."""
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -155,12 +155,12 @@ class FlapInjection(LinksInjection[FlapFault]):
         return f"cut for {self.fault.down:g} s, whole for {self.fault.up:g} s: {names(self.links)}"
 
     def confirm(self) -> str:
-        """Probes are refused, then answered again, wherever nothing else keeps them from it."""
+        """See that probes are refused, then answered again, wherever nothing else hinders them."""
         seen = self._on_each(tuple(self._before), self._until_flapped) | self._still_silent()
         return self._told(seen)
 
     def heal(self) -> str:
-        """End it, after a look at the links that nothing else silences any more."""
+        """End the flapping, after a look at the links that nothing else silences any more."""
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]
@@ -201,7 +201,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         return LinkObservation(True, 0.0, ", ".join(told))
 
     def _seen(self, link: Link, passes: bool, word: str) -> str:
-        """That a link passes, or does not; what another fault has done to it since may keep it from being seen up."""
+        """Return words if the link passes, or does not, as wanted, or if another fault keeps it from being seen up."""
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"
         why = self._excuse(link) if passes and self._is_hindered(link) else ""

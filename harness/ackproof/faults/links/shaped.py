@@ -22,7 +22,7 @@ from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, Sl
 from ackproof.network.probe import OVERHEAD
 
 VOLUME_S: Final = 1.0
-"""A throttled link is asked for what takes so long at its rate."""
+"""A throttled link is asked for as much as takes this long at its rate."""
 ROUNDS: Final = 5
 THIN_LOOKS: Final = 3
 FIRST_LOOKS: Final = 4
@@ -32,23 +32,23 @@ LARGEST: Final = 30_000
 
 @dataclass(frozen=True)
 class ThrottleWitness(LinkWitness):
-    """Of a throttled link: how long a volume takes. `value` in seconds."""
+    """Witness of a throttled link: the time that a volume takes. `value` in seconds."""
 
     rate: int
 
     def volume(self) -> tuple[int, int]:
-        """Bytes of a request, and how many: together what is to take `VOLUME_S`, or the most that is asked."""
+        """Return the bytes of a request and the number of requests that together take `VOLUME_S`."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
     @property
     def least(self) -> float:
-        """Seconds below which the volume cannot have come over a line so thin, less what a first burst carries."""
+        """Seconds below which the volume cannot have passed, less what a first burst carries."""
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """The fastest of a few: a busy machine may take as long for once, and what is thin is never fast."""
+        """Take the fastest of a few: a busy machine may be slow for once, and a throttled link is never fast."""
         size, asks = self.volume()
         best = math.inf
         for _ in range(THIN_LOOKS):
@@ -67,7 +67,7 @@ class ThrottleWitness(LinkWitness):
 
 
 class ThrottleFault(NamedLinkFault):
-    """A thin line: each connection carries at most `rate` in each direction."""
+    """Each connection carries at most `rate` in each direction."""
 
     KIND = "throttle"
     SUMMARY = "Let at most so much through each connection of a link, per direction."
@@ -79,7 +79,7 @@ class ThrottleFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Less than a follower of a busy partition needs."""
+        """Draw less than a follower of a busy partition needs."""
         return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
 
     def effect(self) -> Effect:
@@ -91,9 +91,9 @@ class ThrottleFault(NamedLinkFault):
 
 @dataclass(frozen=True)
 class _DelayWitness(LinkWitness):
-    """Of a delayed link: how long a question and its answer take. `value` in seconds, the least of a few.
+    """Witness of a delayed link: the time of a round trip. `value` in seconds, the least of a few.
 
-    The least, because a busy machine and lost packets only add to it; the median where the jitter may take it all away.
+    The least, because a busy machine and lost packets only add to it; the median if the jitter may take it all away.
     """
 
     latency: float
@@ -107,7 +107,7 @@ class _DelayWitness(LinkWitness):
         return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def first(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """The fastest of a few: what is slow before leaves nothing to be seen, and a machine is busy for a moment."""
+        """Take the fastest of a few: a slow link would hide the delay, and a machine may be busy for a moment."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
             if best.value < self.latency / 2:
@@ -123,7 +123,7 @@ class _DelayWitness(LinkWitness):
 
 
 class DelayFault(NamedLinkFault):
-    """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
+    """Everything arrives later, in each direction, so that a round trip takes twice `latency`."""
 
     KIND = "delay"
     SUMMARY = "Let everything arrive later, in each direction of a link."
@@ -142,7 +142,7 @@ class DelayFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Long enough to be told from a busy machine."""
+        """Draw a delay that a busy machine does not explain."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
     def effect(self) -> Effect:
@@ -154,9 +154,9 @@ class DelayFault(NamedLinkFault):
 
 @dataclass(frozen=True)
 class _LossWitness(LinkWitness):
-    """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets per answer.
+    """Witness of lost packets: how often the kernel sent those of a probe again. `value` in packets per answer.
 
-    That not all questions are answered in time is no sign: a delay below it, or a busy machine, does the same.
+    Late answers are no sign: another delay, or a busy machine, does the same.
     """
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
@@ -188,7 +188,7 @@ class LossFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Few enough that connections live."""
+        """Draw so few losses that connections live."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
     def effect(self) -> Effect:
@@ -199,13 +199,13 @@ class LossFault(NamedLinkFault):
 
 
 def _large(above: int) -> int:
-    """Bytes of a question that does not pass where packets of more than `above` are lost."""
+    """Return the bytes of a question that does not pass if packets of more than `above` are lost."""
     return min(LARGEST, 2 * above)
 
 
 @dataclass(frozen=True)
 class _DropLargeWitness(LinkWitness):
-    """Of dropped large packets: small questions pass, large ones do not."""
+    """Witness of dropped large packets: small questions pass, large ones do not."""
 
     above: int
 
@@ -221,7 +221,7 @@ class _DropLargeWitness(LinkWitness):
 
 
 class DropLargeFault(NamedLinkFault):
-    """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
+    """Large packets are lost in silence: connections are made, questions pass, data does not."""
 
     KIND = "drop_large"
     SUMMARY = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
@@ -236,7 +236,7 @@ class DropLargeFault(NamedLinkFault):
         return super().needs | {Need.PACKETS}
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Nor packets whose like another loses already."""
+        """Large packets that another fault already loses cannot be lost again."""
         if why := super().at_odds(first, spec):
             return why
         asked = _large(self.above)
@@ -251,7 +251,7 @@ class DropLargeFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Between the smallest that must pass and what an Ethernet carries."""
+        """Draw between the smallest that must pass and what an Ethernet carries."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
     def effect(self) -> Effect:
@@ -263,7 +263,7 @@ class DropLargeFault(NamedLinkFault):
 
 @dataclass(frozen=True)
 class _SlowCloseWitness(LinkWitness):
-    """Of slow closing: how long after our end of a connection the other comes. `value` in seconds."""
+    """Witness of slow closing: the time from our end of a connection to the other. `value` in seconds."""
 
     delay: float
 
@@ -281,7 +281,7 @@ class _SlowCloseWitness(LinkWitness):
 
 
 class SlowCloseFault(NamedLinkFault):
-    """The end of a connection arrives late: the other side holds on to it meanwhile."""
+    """The end of a connection arrives late: the other side keeps the connection meanwhile."""
 
     KIND = "slow_close"
     SUMMARY = "Let the end of a connection arrive late."
@@ -290,7 +290,7 @@ class SlowCloseFault(NamedLinkFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Long enough to be told from a busy machine."""
+        """Draw a delay that a busy machine does not explain."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 
     def effect(self) -> Effect:

@@ -18,14 +18,14 @@ from ackproof.network.mesh import CLIENTS as CLIENTS
 from ackproof.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 
 SILENT: Final = (Cut, BlackHole, Reset)
-"""Effects under which nothing passes: what another fault had silenced before, or whose end it holds, shows no more
-than that it stays so."""
+"""Effects under which nothing passes. If another fault silenced the link before, or holds its end, only continued
+silence can be seen."""
 Holders: TypeAlias = Mapping[Role, Sequence[int]]
-"""Who held each role of the fault when it was due, by number."""
+"""Nodes that held each role of the fault when it was due, by number."""
 
 
 class LinkFault(FaultSpec):
-    """What all of them have in common."""
+    """Base of faults of links."""
 
     HEALING = "mend"
     IN_FORCE_S = 5.0
@@ -34,15 +34,15 @@ class LinkFault(FaultSpec):
     NEEDS = LINKS
 
     def effect(self) -> Effect:
-        """What it does to each of its links."""
+        """Return the effect on each link."""
         raise NotImplementedError
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        """Those between the nodes that it is aimed at; some of them may not exist."""
+        """Return the links between the nodes that the fault is aimed at; some may not exist."""
         raise NotImplementedError
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
-        """Those of them that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two sides."""
+        """Return those that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two sides."""
         links = tuple(sorted(link for link in set(self.links(holders, spec)) if exists(spec, link)))
         if not links:
             raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
@@ -50,16 +50,16 @@ class LinkFault(FaultSpec):
 
     @property
     def in_silence(self) -> bool:
-        """Whether nothing passes and nobody is told."""
+        """True if nothing passes and no connection is closed."""
         return isinstance(self.effect(), BlackHole)
 
     @property
     def keeps_silent(self) -> bool:
-        """Whether nothing passes as long as it lasts."""
+        """True if nothing passes as long as the fault lasts."""
         return isinstance(self.effect(), SILENT)
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """What only shows where something passes. Silence on silence composes: what is silent stays so."""
+        """An effect that shows only where something passes conflicts with silence. Silence on silence composes."""
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
         silent = first.sure_links(spec) if isinstance(first, LinkFault) and first.keeps_silent else ()
@@ -69,7 +69,7 @@ class LinkFault(FaultSpec):
         return f"lets nothing pass over {names(links)}" if nothing else ""
 
     def sure_links(self, spec: SystemUnderTest) -> tuple[Link, ...]:
-        """Its links where it is sure who holds each of its roles; else none. Raises as `links_there`."""
+        """Return the links if the holders of all roles are certain, else none. Raises as `links_there`."""
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}
         if any(least < len(nodes) for nodes, least in held.values()):
@@ -77,12 +77,13 @@ class LinkFault(FaultSpec):
         return self.links_there({role: tuple(nodes) for role, (nodes, _) in held.items()}, cluster)
 
     def witness(self) -> LinkWitness:
-        """Who sees the effect."""
+        """Return the witness of the effect."""
         return UnreachableWitness.by(self.effect())
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
-    """Whether `source` ever connects to `target`: controllers that are not brokers open no connections to brokers."""
+    """Return True if `source` ever connects to `target`: controllers that are not brokers open no connections to
+    brokers."""
     source, target = link
     brokers, controllers = spec.broker_ids, spec.controller_ids
     if source == target:
@@ -95,24 +96,21 @@ def exists(spec: ClusterSpec, link: Link) -> bool:
 
 
 def names(links: Sequence[Link]) -> str:
-    """Links in words."""
+    """Join links for people."""
     return ", ".join(map(str, links))
 
 
 ANSWERS_WITHIN_S: Final = 2.0
-"""A node in good health answers a probe within 5 ms."""
+"""A healthy node answers a probe within 5 ms."""
 SILENT_FOR_S: Final = 0.8
-"""How long a probe waits before it calls a link silent."""
+"""A link is silent if a probe gets no answer for this long."""
 STANDS_STILL_S: Final = 0.3
-"""How long the kernel's counters are watched."""
+"""Time over which the kernel's counters are compared."""
 
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """What was seen of a link at one moment. `passes`: it carries questions and answers; `value` as the witness says.
-
-    `seconds`, bytes or packets, whichever its witness measures.
-    """
+    """Observation of a link at one moment. `passes`: questions are answered; `value`: seconds, bytes or packets."""
 
     passes: bool
     value: float
@@ -120,34 +118,38 @@ class LinkObservation:
 
 
 class LinkWitness(ABC):
-    """Sees one effect. To look may take a few seconds, and raises `LinkError` where that cannot be done."""
+    """Witness of one effect, which looks before, during and after a fault and never asks what was imposed.
+
+    A look may take seconds, and raises `LinkError` if it is not possible.
+    """
 
     @abstractmethod
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """What is to be seen now."""
+        """Look at the link now."""
 
     def first(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """What is to be seen before the effect: looked for with patience where a busy machine could hide it."""
+        """Look before the effect, patiently if a busy machine could hide it."""
         return self.look(mesh, link)
 
     def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Whether the effect shows."""
+        """Return True if the effect shows."""
         return before.passes and not now.passes
 
     def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Whether nothing of it is left."""
+        """Return True if nothing of the effect is left."""
         return now.passes
 
 
 @dataclass(frozen=True)
 class UnreachableWitness(LinkWitness):
-    """Of a link over which nothing passes: a probe that ends as `ways` say, and a source that gets no byte any more."""
+    """Witness of a link over which nothing passes: a probe that ends in one of `ways`, and a source that receives no
+    byte."""
 
     ways: tuple[str, ...] = ("refused", "reset", "closed", "silent")
 
     @classmethod
     def by(cls, effect: Effect) -> UnreachableWitness:
-        """Of one that is cut, resets, or is silent."""
+        """Return the witness for a cut, a reset or a black hole."""
         match effect:
             case Cut():
                 return cls(("refused", "reset", "closed"))
@@ -170,7 +172,7 @@ class UnreachableWitness(LinkWitness):
 
 
 def _pass(seconds: float) -> None:
-    """Let a stretch of time go by over which something is measured."""
+    """Let time pass while something is measured."""
     until = time.monotonic() + seconds
     wait_until(
         lambda: time.monotonic() >= until, what="a measurement", timeout_s=seconds + 5, interval_s=seconds

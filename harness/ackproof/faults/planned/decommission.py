@@ -29,9 +29,9 @@ MOVED_WITHIN_S: Final = 90.0
 
 
 class Decommission(ProcessFault):
-    """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
+    """Brokers leave, and their replicas move to others: drained first, or killed first and replaced afterwards.
 
-    Healed by starting them again, empty-handed: they hold no partition any longer.
+    Healing starts them again, without any partition.
     """
 
     KIND = "decommission"
@@ -50,7 +50,7 @@ class Decommission(ProcessFault):
         return refuse_controllers(value, "holds no partitions")
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Another broker can take each replica."""
+        """Report topics for which no broker could take a replica."""
         if not say.sound(("target",), cluster=True):
             return
         leave = max(1, self.target.reach(spec.cluster.members)[1])
@@ -76,7 +76,7 @@ class Decommission(ProcessFault):
 
 @injects(Decommission)
 class DecommissionInjection(ProcessInjection[Decommission]):
-    """Replicas move away and the broker shuts down, or it dies and is replaced. Healed by starting it again."""
+    """Move replicas away and shut the broker down, or kill it and move them then. Healing starts it again."""
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -95,7 +95,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"{did}; {self._moved} replicas went to other brokers"
 
     def confirm(self) -> str:
-        """Gone, and nothing is left on it."""
+        """See that the broker is gone, and that it holds no replica."""
         gone = self._until(NodeState.GONE, 30.0)
         return f"{gone}; {self._await_moved()}"
 
@@ -132,7 +132,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         self._await_moved()
 
     def _await_moved(self) -> str:
-        """Until no running broker shows a replica on those that leave, and every ISR is full."""
+        """Wait until no running broker shows a replica on those that leave, and every ISR is full."""
 
         def left() -> list[str]:
             return [
@@ -150,7 +150,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
 
     def _states(self) -> dict[TopicPartition, PartitionState]:
-        """All partitions, as the last broker that stays and answers shows them."""
+        """Return all partitions, as the last broker that stays and answers shows them."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
             links = self.context.cluster.running_links()

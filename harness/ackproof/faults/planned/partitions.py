@@ -27,13 +27,13 @@ BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 
 class PartitionOperation(FaultSpec):
-    """Planned work on one partition."""
+    """Base of planned work on one partition."""
 
     partition: PartitionField
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Its preferred leader: somebody always is, also while nobody leads."""
+        """Preferred leader of the partition: somebody always is, even while nobody leads."""
         return (Role(RoleKind.PREFERRED_LEADER, self.partition.topic, self.partition.partition),)
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class PartitionOperation(FaultSpec):
 
 
 def missing_broker(spec: SystemUnderTest, broker: int) -> str:
-    """That there is no such broker."""
+    """Return the message that there is no such broker."""
     last = spec.cluster.broker_ids[-1]
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
 
@@ -50,7 +50,7 @@ PlannedT = TypeVar("PlannedT", bound=PartitionOperation)
 
 
 class PartitionOperationInjection(Injection[PlannedT]):
-    """What planned work on one partition has in common."""
+    """Base injection: asked for at one broker, witnessed at another."""
 
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -60,19 +60,19 @@ class PartitionOperationInjection(Injection[PlannedT]):
 
     @property
     def before(self) -> PartitionState:
-        """The partition as it was when the work began."""
+        """State of the partition when the work began."""
         if self._before is None:
             raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
         return self._before
 
     def _look(self) -> Views:
-        """Note what there is, and who is asked and who witnesses."""
+        """Note the partition's state, and which broker is asked and which witnesses."""
         self._before = state_of(self.context, self.place)
         self.views = views(self.context)
         return self.views
 
     def _witness(self) -> PartitionState | None:
-        """The partition as another broker than the asked one shows it. One that was restarted is looked up anew."""
+        """Return the partition as another broker shows it; brokers are looked up at each call, as they may restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 
@@ -91,14 +91,14 @@ _ELECTION_NOT_NEEDED: Final = 84
 
 
 class ElectPreferred(PartitionOperation):
-    """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
+    """A preferred election: the first of the assigned replicas becomes leader again (KIP-460)."""
 
     KIND = "elect_preferred"
     SUMMARY = "Make the first assigned replica of a partition its leader; another must lead before."
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Of any partition."""
+        """Draw any partition."""
         return {"partition": draw.other_place()}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -106,16 +106,16 @@ class ElectPreferred(PartitionOperation):
 
 
 class ElectUnclean(PartitionOperation):
-    """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
+    """An unclean election by an operator: a live replica becomes leader though none is in sync.
 
-    It takes place whatever unclean.leader.election.enable says, and what only the old leader had is gone.
+    It takes place whatever unclean.leader.election.enable says, and records that only the old leader had are gone.
     """
 
     KIND = "elect_unclean"
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
-        """As if the topic allowed it."""
+        """The same settings as if the topic allowed unclean elections."""
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -123,7 +123,7 @@ class ElectUnclean(PartitionOperation):
 
 
 class ElectionInjection(PartitionOperationInjection[PlannedT]):
-    """What both elections have in common."""
+    """Base injection of both elections."""
 
     ELECTION = Election.PREFERRED
 
@@ -143,7 +143,7 @@ class ElectionInjection(PartitionOperationInjection[PlannedT]):
         raise NotImplementedError
 
     def confirm(self) -> str:
-        """Another broker shows another leader, in a newer epoch."""
+        """See that another broker shows another leader, in a newer epoch."""
         before = self.before
         after = self.seen(
             lambda: (
@@ -164,13 +164,13 @@ class ElectionInjection(PartitionOperationInjection[PlannedT]):
         )
 
     def confirm_healed(self) -> str:
-        """The leader answers."""
+        """See that the leader answers."""
         return self._await_leader()
 
 
 @injects(ElectPreferred)
 class PreferredElection(ElectionInjection[ElectPreferred]):
-    """The first assigned replica is made leader."""
+    """Make the first assigned replica the leader."""
 
     def _must_change_something(self) -> None:
         before = self.before
@@ -190,7 +190,7 @@ class PreferredElection(ElectionInjection[ElectPreferred]):
 
 @injects(ElectUnclean)
 class UncleanElection(ElectionInjection[ElectUnclean]):
-    """Any live replica is made leader of a partition that has none."""
+    """Make any live replica the leader of a leaderless partition."""
 
     ELECTION = Election.UNCLEAN
 
@@ -234,7 +234,7 @@ class MoveLogDir(FaultSpec):
         return (self.target,)
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """There is another log dir."""
+        """Report brokers with a single log dir."""
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
             say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
 
@@ -243,14 +243,14 @@ class MoveLogDir(FaultSpec):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Of a replica, where there are several log dirs."""
+        """Draw the leader of a partition."""
         place = draw.other_place()
         return {"partition": place, "target": f"leader({place})"}
 
 
 @injects(MoveLogDir)
 class LogDirMove(Injection[MoveLogDir]):
-    """Each replica goes from the log dir that holds it to the next."""
+    """Move each replica to the next log dir. The witness is the disk: the folder is in one other log dir."""
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -276,7 +276,7 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"asked for the move of {self.place} at {', '.join(did)}"
 
     def confirm(self) -> str:
-        """The partition's folder is in another log dir."""
+        """See the partition's folder in another log dir."""
         said = []
         for node in self.nodes:
             before = self._before[node.id]
@@ -292,7 +292,7 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"disk: the folder of {self.place} is at " + "; ".join(said)
 
     def confirm_healed(self) -> str:
-        """The replicas that moved are in sync."""
+        """See that the replicas that moved are in sync."""
         moved = {node.id for node in self.nodes}
         self.seen(
             lambda: (
@@ -304,6 +304,6 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"metadata: broker {', '.join(map(str, sorted(moved)))} in the ISR of {self.place}"
 
     def _on_disk(self, node: LocalNode) -> tuple[Path, ...]:
-        """The folders of the partition on this broker, in whatever log dir."""
+        """Return the folders of the partition on this broker, over all log dirs."""
         name = f"{self.place.topic}-{self.place.partition}"
         return tuple(folder / name for folder in node.disk.log_dirs if (folder / name).is_dir())

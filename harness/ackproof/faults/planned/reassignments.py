@@ -35,7 +35,7 @@ _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replicat
 
 
 class Move(PartitionOperation):
-    """What reassignments have in common."""
+    """Base of reassignments."""
 
     to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
         description="Brokers of its replicas afterwards, preferred leader first."
@@ -47,7 +47,7 @@ class Move(PartitionOperation):
     )
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Its brokers exist, once each."""
+        """Report brokers that do not exist, or are named twice."""
         if not say.sound(("to",), cluster=True):
             return
         for index, broker in enumerate(self.to):
@@ -78,7 +78,7 @@ class Reassign(Move):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """As many replicas as there are, on other brokers or in another order."""
+        """Draw as many replicas as there are, on other brokers or in another order."""
         place = draw.other_place()
         brokers = list(draw.experiment.cluster.broker_ids)
         copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
@@ -86,7 +86,7 @@ class Reassign(Move):
 
 
 class CancelReassign(Move):
-    """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
+    """A reassignment that is cancelled before it completes; `throttle` keeps it from completing too soon."""
 
     KIND = "cancel_reassign"
     SUMMARY = "Begin to give a partition other replicas, and cancel that while it goes on."
@@ -101,7 +101,7 @@ class CancelReassign(Move):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """To brokers that hold no replica yet: all others are through at once."""
+        """Draw brokers that hold no replica yet: any other reassignment completes at once."""
         brokers, topics = list(draw.experiment.cluster.broker_ids), draw.experiment.topics
         copies = {
             place: topics[place.rpartition("/")[0]].replication_factor for place in places_of(draw.experiment)
@@ -117,7 +117,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 class MoveInjection(PartitionOperationInjection[MoveT]):
-    """What both reassignments have in common."""
+    """Base injection of both reassignments."""
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -126,7 +126,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         self._asked = False
 
     def inject(self) -> str:
-        """Ask for the reassignment, slowed down if that is wanted."""
+        """Ask for the reassignment, with a throttle if wanted."""
         self._look()
         if self.before.replicas == self.fault.to:
             raise FaultNotConfirmed(
@@ -142,7 +142,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return f"asked broker {asked} to give {self.place} the replicas {list(self.fault.to)}"
 
     def confirm(self) -> str:
-        """Another broker shows that the replicas change."""
+        """See that another broker shows changed replicas."""
         before = self.before
         after = self.seen(
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
@@ -154,7 +154,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _throttle(self, rate: str | None, replicas: str | None) -> dict[Owner, dict[str, str | None]]:
-        """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
+        """Return the settings that throttle, at all brokers; Kafka throttles those of the named replicas that are not
+        in sync."""
         return {
             Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate),
             Owner(Whose.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
@@ -171,8 +172,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return self._lift_throttle().removeprefix("; ")
 
     def _goes_on(self) -> bool:
-        """Whether the active controller lists it, or nobody tells. Asked anew at each look: the asked broker may be
-        gone by then."""
+        """Return True if the active controller lists the reassignment, or nobody answers. Brokers are looked up at
+        each call."""
         look = find_views(self.context)
         try:
             return look is None or self.place in admin.reassignments(look.asked_link)
@@ -180,9 +181,10 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
             return True
 
     def _await_replicas(self, *, any_order: bool = False) -> str:
-        """Wait until another broker shows exactly the replicas that were asked for last, all in sync, no more to do.
+        """Wait until another broker shows exactly the replicas last asked for, all in sync, and no reassignment goes
+        on.
 
-        `any_order`: Kafka does not put replicas back in their order when a reassignment is cancelled.
+        `any_order`: Kafka does not restore the order of replicas when a reassignment is cancelled.
         """
 
         def there() -> bool:
@@ -209,11 +211,12 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _last_asked(self) -> tuple[int, tuple[int, ...]]:
-        """Which fault was the last to ask for replicas of the partition, and which."""
+        """Return the last fault that asked for replicas of the partition, and the replicas."""
         return self.holds.assigned(self.place) or (self.fault.number, self.fault.to)
 
     def _log_end(self, broker: int) -> int:
-        """The end of the broker's own log of the partition. One that another fault has, or that starts, is awaited."""
+        """Return the end of the broker's own log of the partition; wait for a broker that another fault holds, or
+        that starts."""
 
         def one_more() -> int | None:
             link = self.context.cluster.running_links().get(broker)
@@ -232,12 +235,12 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
 @injects(Reassign)
 class Reassignment(MoveInjection[Reassign]):
-    """A partition gets other replicas."""
+    """Give the partition other replicas."""
 
     def heal(self) -> str:
-        """It ends by itself: when the new replicas have all data and are in sync.
+        """Wait for the end: the new replicas have all data and are in sync.
 
-        Where more is produced than a throttle lets through it never does: the throttle is lifted after
+        If producers write more than a throttle lets through, that never comes: the throttle is lifted after
         `MOVED_WITHIN_S`, and `confirm_healed` awaits the rest.
         """
         if not self._asked:
@@ -259,18 +262,18 @@ class Reassignment(MoveInjection[Reassign]):
         return f"{end}{lifted}"
 
     def confirm_healed(self) -> str:
-        """Another broker shows the new replicas in sync, and each of them has a log."""
+        """See that another broker shows the new replicas in sync, and that each has a log."""
         return self._await_replicas() if self._asked else "nothing was asked for"
 
 
 @injects(CancelReassign)
 class CancelledReassignment(MoveInjection[CancelReassign]):
-    """A reassignment that is cancelled half way."""
+    """Cancel a reassignment half way."""
 
     _cancelled = False
 
     def confirm(self) -> str:
-        """Another broker shows replicas being added, and the controller lists the reassignment."""
+        """See that another broker shows replicas being added, and that the controller lists the reassignment."""
         witness = super().confirm()
         if not self._goes_on():
             raise self.unseen(f"the reassignment of {self.place} was through at once: nothing to cancel")
@@ -308,5 +311,5 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         return "; ".join(filter(None, (did, super().put_back())))
 
     def confirm_healed(self) -> str:
-        """Another broker shows the replicas that there were."""
+        """See that another broker shows the former replicas."""
         return self._await_replicas(any_order=True) if self._asked else "nothing was asked for"

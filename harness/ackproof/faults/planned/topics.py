@@ -33,13 +33,13 @@ _SIMULATED: Final = frozenset(
         "log.flush.interval.messages",
     }
 )
-"""What the model can change while brokers run: any other setting would change nothing there, and seem to."""
+"""Settings that the model can change while brokers run. Any other would change nothing there, unnoticed."""
 
 
 class SetConfig(FaultSpec):
     """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
 
-    It is put back at its healing. A run is judged by the weakest promise that was in force at any time.
+    Healing restores them. A run is judged by the weakest promise that was in force at any time.
     """
 
     KIND = "set"
@@ -57,7 +57,7 @@ class SetConfig(FaultSpec):
     )
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Topic or broker exists; the harness' own settings stay."""
+        """Report a topic or broker that does not exist, and the harness's own settings."""
         if self.topic is not None and self.broker is not None:
             say.report(("broker",), "settings change of a topic or of a broker, not of both")
         elif self.topic is not None and self.topic not in spec.topics:
@@ -79,19 +79,19 @@ class SetConfig(FaultSpec):
                 say.report(("config", name), why, key=True)
 
     def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
-        """A broker alone takes changes of its settings."""
+        """Only the broker itself takes changes of its settings."""
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Nor can two change one setting of one owner, as each would put back what the other found; nor can one of all
-        brokers show while a broker has that setting of its own."""
+        """Two faults cannot change one setting of one owner: each would restore what the other set. A change for all
+        brokers cannot show while a broker has that setting of its own."""
         both: set[str] = set()
         if isinstance(first, SetConfig) and self.topic == first.topic and self.broker in (None, first.broker):
             both = self.config.keys() & first.config.keys()
         return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
-        """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
+        """Settings of this topic, or of brokers unless the topic has a setting of its own."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
         own = spec.topics[topic].config
@@ -109,7 +109,7 @@ class SetConfig(FaultSpec):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A setting of a topic that promises no less than before."""
+        """Draw a setting of a topic that promises no less than before."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 
@@ -123,7 +123,7 @@ class SetConfig(FaultSpec):
 
 @injects(SetConfig)
 class ConfigChange(Injection[SetConfig]):
-    """Settings are changed while nodes run, and put back."""
+    """Change settings while nodes run, and restore them."""
 
     def __init__(self, fault: SetConfig, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -132,13 +132,13 @@ class ConfigChange(Injection[SetConfig]):
 
     @property
     def owner(self) -> Owner:
-        """Whose settings are changed."""
+        """Owner of the settings."""
         if self.fault.topic is not None:
             return Owner(Whose.TOPIC, self.fault.topic)
         return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
-        """A broker takes changes of its own settings itself; any other is asked of one that lives."""
+        """Ask a broker for changes of its own settings, any live broker for others."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
@@ -160,7 +160,7 @@ class ConfigChange(Injection[SetConfig]):
         return f"asked broker {asked} for {self._text(self.fault.config)} of {self.owner}"
 
     def confirm(self) -> str:
-        """Every broker that runs says that the new values are in force."""
+        """See that every running broker reports the new values."""
         return self._await(lambda said: said == self.fault.config, self._text(self.fault.config))
 
     def put_back(self) -> str:
@@ -183,7 +183,7 @@ class ConfigChange(Injection[SetConfig]):
         return f"asked broker {asked} to put {self.owner} back: {back}"
 
     def confirm_healed(self) -> str:
-        """No broker says any longer that the change is in force."""
+        """See that no broker reports the change any longer."""
         if self._before is None:
             return "nothing was asked for"
         return self._await(lambda said: said != self.fault.config, "what was in force before", BACK_WITHIN_S)
@@ -209,7 +209,7 @@ class ConfigChange(Injection[SetConfig]):
         )
 
     def _in_force(self) -> dict[int, dict[str, str]]:
-        """The values in force by broker: each is asked for the topic's, or for its own."""
+        """Return the values in force by broker, of the topic or of the broker itself."""
         found: dict[int, dict[str, str]] = {}
         for broker, link in self.context.cluster.running_links().items():
             if self.fault.broker not in (None, broker):
@@ -235,7 +235,7 @@ CREATED_WITHIN_S: Final = 60.0
 class Recreate(FaultSpec):
     """A topic is deleted and created again under the same name while clients write to it and read from it.
 
-    What had been acknowledged until then is gone, as was asked for: it counts as `deleted`, and not as lost.
+    Records acknowledged until then are gone, as was asked for: they count as `deleted`, and not as lost.
     """
 
     KIND = "recreate"
@@ -247,14 +247,14 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """The leader of its first partition: somebody is, or nobody could delete it."""
+        """Preferred leader of the first partition: without one nobody could delete the topic."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:
         return topic == self.topic
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """There is such a topic."""
+        """Report a topic that does not exist."""
         if self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
 
@@ -264,7 +264,7 @@ class Recreate(FaultSpec):
 
 @injects(Recreate)
 class Recreation(Injection[Recreate]):
-    """Delete, and create again."""
+    """Delete the topic, and create it again."""
 
     def __init__(self, fault: Recreate, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -273,7 +273,7 @@ class Recreation(Injection[Recreate]):
 
     @property
     def spec(self) -> TopicSpec:
-        """What it was made from. Raises `FaultNotConfirmed` where no experiment says so."""
+        """Specification of the topic. Raises `FaultNotConfirmed` if no experiment has it."""
         case = self.context.case
         if case is None or self.fault.topic not in case.experiment.topics:
             raise FaultNotConfirmed(f"nobody says how {self.fault.topic} is to be made again")
@@ -294,7 +294,7 @@ class Recreation(Injection[Recreate]):
         return f"asked broker {asked} to delete {self.fault.topic}, whose logs ended at {ends}"
 
     def confirm(self) -> str:
-        """Another broker does not know it."""
+        """See that another broker does not know the topic."""
 
         def gone() -> bool:
             look = find_views(self.context)
@@ -307,7 +307,7 @@ class Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create it again. Clients that ask for it in vain do not bring it into being."""
+        """Create the topic again. Clients that ask for it do not create it."""
         if not self._deleted:
             return "nothing to undo"
         try:
@@ -317,7 +317,7 @@ class Recreation(Injection[Recreate]):
         return f"created {self.fault.topic} again"
 
     def confirm_healed(self) -> str:
-        """Its logs begin anew."""
+        """See that its logs begin at offset 0."""
         after = self.seen(self._all_ends, f"every leader of {self.fault.topic} to answer")
         for place, ends in after.items():
             if ends.start > 0:

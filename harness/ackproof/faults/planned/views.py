@@ -24,9 +24,9 @@ from ackproof.rundir.partition import TopicPartition
 T = TypeVar("T")
 ISR_WITHIN_S: Final = 60.0
 BACK_WITHIN_S: Final = 60.0
-"""Other faults may have ended every broker; one that starts registers after its old session has ended."""
+"""Other faults may have ended every broker, and a starting one registers only after its old session has ended."""
 STOPPED_S: Final = 5.0
-"""How long a run that is stopped tries to undo a change: nodes that run answer within a second."""
+"""A stopped run tries to undo a change for this long: running nodes answer within a second."""
 NOBODY: Final = "no broker runs that could be asked"
 _NO_CONTROLLER: Final = frozenset({7, 8, 13, 41})
 """REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, NETWORK_EXCEPTION, NOT_CONTROLLER: no controller took the request yet."""
@@ -34,7 +34,8 @@ _NO_CONTROLLER: Final = frozenset({7, 8, 13, 41})
 
 @dataclass(frozen=True)
 class Views:
-    """The two brokers. With one broker running they are the same, and the witness says so."""
+    """Two brokers: the one that is asked, and the witness. With one broker running they are the same, and `name` says
+    so."""
 
     asked: int
     asked_link: Connection
@@ -43,16 +44,16 @@ class Views:
 
     @property
     def name(self) -> str:
-        """The witness, for people."""
+        """Name of the witness, for people."""
         alone = " (the only broker that runs)" if self.witness == self.asked else ""
         return f"broker {self.witness}{alone}"
 
 
 def views(context: FaultContext) -> Views:
-    """The two brokers, as soon as they can be asked (`find_views`).
+    """Return the two brokers, as soon as they can be asked (`find_views`).
 
-    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in ZooKeeper mode a broker's session later: only then has another
-    broker taken the place of a controller that is gone. For a single look, such as one of many: `find_views`.
+    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in ZooKeeper mode a broker's session later: only then has
+    another broker replaced a lost controller. For one look of many use `find_views`.
     """
     within_s = SEEN_WITHIN_S
     cluster = context.cluster.spec
@@ -64,10 +65,11 @@ def views(context: FaultContext) -> Views:
 
 
 def find_views(context: FaultContext) -> Views | None:
-    """The lowest and the highest broker that live; with ZooKeeper the controller is asked, for only it takes changes.
+    """Return the lowest and the highest live broker; with ZooKeeper the controller is asked, as only it takes
+    changes.
 
-    A broker lives when no fault holds it, it answers, and it is registered and unfenced in its own view. Where none
-    does, whoever runs is asked. None while none runs, or while ZooKeeper's controller does not.
+    A broker is live if no fault holds it, it answers, and it is registered and unfenced in its own view. If none is,
+    any running broker is asked. None if none runs, or if ZooKeeper's controller does not.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
@@ -94,12 +96,10 @@ def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
 def ask(
     context: FaultContext, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S
 ) -> tuple[int, T]:
-    """Ask a broker that lives; where it ends meanwhile, the next one, and where none runs the first that does again.
+    """Ask a live broker; if it ends meanwhile, ask the next one, or wait for one.
 
-    Returns which one did, and its answer.
-
-    Only for requests that may be done twice: one that broke off may have been done. Raises `FaultNotConfirmed` when
-    nobody does it.
+    Return the broker that did it, and its answer. Only for requests that may be done twice: one that broke off may
+    have been done. Raises `FaultNotConfirmed` if no broker does it.
     """
     broken: list[str] = []
 
@@ -123,7 +123,7 @@ def ask(
 
 
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
-    """`ask` for what is done once. `already`: Kafka's error when a request that broke off had been done."""
+    """`ask` for a request that is done once. `already`: Kafka's error if a request that broke off had been done."""
     tried = False
 
     def once(link: Connection) -> None:
@@ -140,7 +140,7 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """`ask` for what undoes a fault: for `BACK_WITHIN_S`, and once more when the run is stopped, for `STOPPED_S`."""
+    """`ask` for a request that undoes a fault: for `BACK_WITHIN_S`, and for `STOPPED_S` more if the run is stopped."""
     try:
         return ask(context, do, BACK_WITHIN_S)
     except Interrupted:
@@ -148,7 +148,7 @@ def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int,
 
 
 def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
-    """The partition as this broker shows it; None when it does not answer or does not know it."""
+    """Return the partition as this broker shows it; None if it does not answer or does not know it."""
     try:
         return queries.partitions(link, [place.topic]).get(place)
     except WireError:
@@ -156,7 +156,7 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
-    """The partition's state now. Raises `FaultNotConfirmed` when nobody can tell."""
+    """Return the partition's state now. Raises `FaultNotConfirmed` if no broker tells."""
     return seen(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),
@@ -172,7 +172,7 @@ def seen(
     state: Callable[[], str] | None = None,
     within_s: float = SEEN_WITHIN_S,
 ) -> T:
-    """What `look` sees once it sees something. Raises `FaultNotConfirmed` when it does not, `Interrupted`."""
+    """Wait until `look` returns something, and return it. Raises `FaultNotConfirmed`, `Interrupted`."""
     try:
         return wait_until(look, what=what, timeout_s=within_s, state=state, stop=context.stop)
     except WaitTimeout as error:
@@ -180,14 +180,14 @@ def seen(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """What to ask for when all topics are meant: nothing by name, or those of the case where Kafka needs names."""
+    """Return the names to ask for if all topics are meant: none, or those of the case if Kafka needs names."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)
 
 
 def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
-    """Partitions that lack a leader or a replica in sync, as this broker shows them. No name means all topics."""
+    """Return partitions that lack a leader or a replica in sync, as this broker shows them. No names: all topics."""
     try:
         states = queries.partitions(link, topics)
     except WireError as error:

@@ -37,12 +37,12 @@ READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
 SpecT = TypeVar("SpecT", bound=RequestFault)
 SILENT_FOR_S: Final = 0.8
-"""How long an answer is waited for before it is called none: a node in good health takes 5 ms."""
+"""A question is unanswered after this long: a healthy node takes 5 ms."""
 ANSWERS_WITHIN_S: Final = 2.0
 
 
 class RequestObservation(NamedTuple):
-    """What came of the question, and of the control: one of another API at the same time."""
+    """Outcomes of a question, and of a control: a question of another API at the same time."""
 
     asked: QuestionOutcome
     control: QuestionOutcome
@@ -54,25 +54,25 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """Of a link on which nothing is done: the question arrives once, and is answered."""
+    """Witness of a link without a fault: the question arrives once, and is answered."""
 
     word: str = "passes"
     timeout_s: float = ANSWERS_WITHIN_S
     look_after_s: float | None = None
-    """When it is looked whether the question has arrived; None: at the end."""
+    """Time after which to look whether the question has arrived; None: at the end."""
     wanted: int = 1
-    """How often the question is to arrive."""
+    """Number of times that the question is to arrive."""
     later_s: float = 0.0
-    """By how much the last of these comes later."""
+    """Delay of the last of these."""
 
     def sees(self, look: RequestObservation) -> bool:
-        """Whether it shows."""
+        """Return True if the fault is visible on this probe."""
         return look.control.answered and look.asked.answered
 
 
 @dataclass(frozen=True)
 class UnansweredWitness(RequestWitness):
-    """Of what is held or lost: nothing comes back, and it arrived at the node only if it is the answer that is."""
+    """Witness of requests that are held or lost: no answer, and an arrival only if the answer is held or lost."""
 
     timeout_s: float = SILENT_FOR_S
     arrives: bool = field(kw_only=True)
@@ -85,7 +85,7 @@ class UnansweredWitness(RequestWitness):
 
 @dataclass(frozen=True)
 class ClosedWitness(RequestWitness):
-    """Of connections that are closed."""
+    """Witness of closed connections."""
 
     def sees(self, look: RequestObservation) -> bool:
         return look.control.answered and look.asked.how == "closed"
@@ -93,7 +93,7 @@ class ClosedWitness(RequestWitness):
 
 @dataclass(frozen=True)
 class LateWitness(RequestWitness):
-    """Of what comes so many seconds later, at least; after half of them it has arrived if its answer is late."""
+    """Witness of delays: after half of `least_s` the question has arrived if its answer is late."""
 
     least_s: float = field(kw_only=True)
     arrives: bool = field(kw_only=True)
@@ -109,7 +109,7 @@ class LateWitness(RequestWitness):
 
 @dataclass(frozen=True)
 class ErrorWitness(RequestWitness):
-    """Of what is answered with this error, before the question arrives or in place of what the node answered."""
+    """Witness of error answers, made before the question arrives or in place of the node's answer."""
 
     code: int = field(kw_only=True)
     arrives: bool = field(kw_only=True)
@@ -123,7 +123,7 @@ class ErrorWitness(RequestWitness):
 
 @dataclass(frozen=True)
 class RepeatWitness(RequestWitness):
-    """Of what is sent twice: so often it arrives, the second time no sooner than it should, and one answer comes."""
+    """Witness of repeated requests: the question arrives twice, not too early, and one answer comes."""
 
     wanted: int = 2
 
@@ -135,7 +135,7 @@ class RepeatWitness(RequestWitness):
 
 @injects(RequestFault)
 class RequestsInjection(Injection[SpecT]):
-    """One rule on all links of a fault."""
+    """Lay one rule on all links of a fault."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -151,7 +151,7 @@ class RequestsInjection(Injection[SpecT]):
         self._bit = False
 
     def inject(self) -> str:
-        """Lay the rule, after a look at links of which nothing is done yet."""
+        """Look at the links without a rule, then lay it."""
         if (place := self.fault.place) is not None:
             topic, partition = place
             topic_id = self._topic_id(topic)
@@ -181,7 +181,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.unseen(error) from error
 
     def heal(self) -> str:
-        """Lift the rule, after a look at whether it has lasted."""
+        """See whether the rule has lasted, and lift it."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -196,7 +196,7 @@ class RequestsInjection(Injection[SpecT]):
         return f"lifted from {names(self.links)}; until then: {self._told(lasted)}{self._sum()}"
 
     def confirm_healed(self) -> str:
-        """Questions pass again; nodes at the ends take part. What was hit must have been more than questions."""
+        """See that questions pass again, that nodes at the ends take part, and that more than questions was hit."""
         if not self._before:
             return "no rule was laid"
         links = self.seen(
@@ -275,7 +275,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.unseen(error) from error
 
     def _links_in_reach(self) -> list[Link]:
-        """Links whose far end runs; a node that is starved of processor time runs now and then."""
+        """Return links whose far end runs. A node that is starved of processor time runs now and then."""
         try:
             return self.seen(
                 lambda: [link for link in self.links if not self._away(link)],
@@ -287,7 +287,7 @@ class RequestsInjection(Injection[SpecT]):
             return []
 
     def _away(self, link: Link) -> str:
-        """Why nobody can be asked at the end of a link; '' where somebody can."""
+        """Return why nobody can be asked at the far end of a link; '' if somebody can."""
         state = self.context.cluster.node(link.target).state()
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 
@@ -301,7 +301,7 @@ class RequestsInjection(Injection[SpecT]):
                     raise self.unseen(error) from error
 
     def _elsewhere_held(self, end: int) -> bool:
-        """Whether another fault keeps a node from taking part."""
+        """Return True if another fault keeps a node from taking part."""
         holds, mesh = self.context.holds, self.context.cluster.mesh
         touching = [link for link in mesh.links() if end in link] if mesh is not None else []
         held = holds is not None and holds.others(end, self.fault.number)

@@ -40,11 +40,11 @@ from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, O
 from ackproof.network.requests.rules import Rule, RuleKind
 
 _PLACED_S: Final = 0.2
-"""From such a delay on it can be seen whether the request waits, or its answer."""
+"""From this delay on, a look can tell whether the request waits, or its answer."""
 
 
 class HoldRequest(RequestFault):
-    """They wait, and go on in their order when the fault heals, or when so many wait."""
+    """Requests wait, and continue in order when the fault heals, or as soon as a given number wait."""
 
     KIND = "hold_request"
     SUMMARY = "Hold requests of one API, or their responses, until it heals; then they go on, in order."
@@ -70,7 +70,7 @@ class HoldRequest(RequestFault):
 
 
 class LoseRequest(RequestFault):
-    """They vanish, and with them all that comes behind them on their connection."""
+    """Requests vanish, and with them everything later on their connection."""
 
     KIND = "lose_request"
     SUMMARY = (
@@ -85,7 +85,7 @@ class LoseRequest(RequestFault):
 
 
 class CloseAtRequest(RequestFault):
-    """Their connection is closed in place of passing them on."""
+    """The connection of a request is closed, and the request is not passed on."""
 
     KIND = "close_at_request"
     SUMMARY = "Close the connection at a request of one API, or at its response, which is not passed on."
@@ -98,7 +98,7 @@ class CloseAtRequest(RequestFault):
 
 
 class LateRequest(RequestFault):
-    """They come later."""
+    """Requests arrive later."""
 
     KIND = "late_request"
     SUMMARY = "Let requests of one API, or their responses, come later; other APIs do not."
@@ -141,7 +141,7 @@ class LateRequest(RequestFault):
 
 
 class RepeatRequest(RequestFault):
-    """They are sent a second time, right behind or later; the second response is swallowed."""
+    """Requests are sent a second time, at once or later; the second response is dropped."""
 
     KIND = "repeat_request"
     SUMMARY = "Send requests of one API twice; the second response is swallowed."
@@ -190,7 +190,8 @@ ErrorField: TypeAlias = Annotated[
 
 
 class AnswerRequest(RequestFault):
-    """They are answered with an error, and the node never gets them; or it does, and its response gets the error."""
+    """Requests are answered with an error and never reach the node; or they do, and the node's response gets the
+    error."""
 
     KIND = "answer_request"
     SUMMARY = (
@@ -202,14 +203,14 @@ class AnswerRequest(RequestFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """An error after which the request is sent again."""
+        """Draw an error after which the request is sent again."""
         errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
         link, api = draw.request(*errors)
         return {"link": link, "api": api, "error": errors[api]} if api in errors else None
 
     @property
     def names_nobody(self) -> bool:
-        """Where errors are those of partitions, there must be one for an error to be seen."""
+        """If errors belong to partitions, the question must name one for an error to be seen."""
         return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:

@@ -60,7 +60,7 @@ class RequestFault(FaultSpec):
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
     ENDS_THEM: ClassVar[bool] = True
-    """Whether a question does not come to the node and back as long as it lasts."""
+    """True if a question gets no answer as long as the fault lasts."""
 
     link: LinkField
     api: ApiField = Field(description="The API whose requests or responses it befalls.")
@@ -113,22 +113,22 @@ class RequestFault(FaultSpec):
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
+        """Topic and partition of the requests that are hit, -1 for any partition; None: all requests."""
         if self.partition is not None:
             return self.partition.topic, self.partition.partition
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """What the proxy is told to do on these ways, whatever partitions are named."""
+        """Return the proxy's rule for these routes, without partitions."""
         raise NotImplementedError
 
     @property
     def names_nobody(self) -> bool:
-        """Whether its witness must see what befalls a partition although it speaks of all."""
+        """True if the witness must name a partition although the fault hits all."""
         return False
 
     def witness(self) -> RequestWitness:
-        """Who sees it."""
+        """Return the witness of the fault."""
         raise NotImplementedError
 
     def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:
@@ -158,7 +158,7 @@ class RequestFault(FaultSpec):
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
 
     def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
-        """The links that it names, as roles are held now. Raises `FaultNotConfirmed` for none."""
+        """Return the links that the fault names, as roles are held now. Raises `FaultNotConfirmed` if there is none."""
         source = self.link.source
         starts = [CLIENTS] if source is None else aim.numbers[source]
         every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
@@ -168,31 +168,31 @@ class RequestFault(FaultSpec):
         return links
 
     def laid(self, cluster: Cluster) -> RequestLinks:
-        """What touches requests there. Raises `FaultNotConfirmed` for nothing."""
+        """Return the cluster's links with a request proxy. Raises `FaultNotConfirmed` if it has none."""
         if cluster.requests is None:
             raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
         return cluster.requests
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Requests that are sent all the time, or their responses."""
+        """Draw requests that are sent all the time, or their responses."""
         link, api = draw.request()
         return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
 
     @property
     def _where(self) -> str:
-        """The field that says of which partitions it speaks."""
+        """Field that selects partitions."""
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """Nor what another lets not come to the node, or not come back."""
+        """Requests that another fault stops, or whose responses it stops, cannot be hit."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.ENDS_THEM:
             return f"leaves no {self.api} over {self.link}"
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """What a broker does not hear of controllers, and a follower not of its leader, as for links; else nothing."""
+        """Count what brokers miss from controllers, and followers from leaders, as for links; else nothing."""
         source, target = self.link.source, self.link.target
         flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
         if source is None:
@@ -206,7 +206,7 @@ class RequestFault(FaultSpec):
         return count
 
     def disturbs(self, producer: int) -> bool:
-        """What a connection of clients had on its way may be gone with it; other links carry nothing of producers."""
+        """A connection of clients may be lost with what was in flight; other links carry nothing of producers."""
         del producer
         return self.link.source is None
 
@@ -218,7 +218,7 @@ class RequestFault(FaultSpec):
 
 
 _OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
-"""Connections on which Fetch is of the metadata log."""
+"""Connections on which Fetch reads the metadata log."""
 _KEEPS_ALIVE: Final = frozenset(
     {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
 )

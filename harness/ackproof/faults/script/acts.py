@@ -16,13 +16,14 @@ from ackproof.rundir.metadata import ConfigChanged
 
 
 class ScriptActions:
-    """One method for each action."""
+    """Actions of a script's steps, one method each."""
 
     def __init__(self, stage: ScriptStage) -> None:
         self._on = stage
 
     def take(self, step: StepSpec) -> str:
-        """Do it, and wait until it is seen; what was done, in words. Raises `FaultNotConfirmed`, `AckproofError`."""
+        """Take a step, and wait until its effect is seen; return what was done. Raises `FaultNotConfirmed`,
+        `AckproofError`."""
         if not step.action:
             return ""
         act: Callable[[StepSpec], str] = getattr(self, f"_{step.action}")
@@ -37,7 +38,10 @@ class ScriptActions:
         return self._through(Gate.PROPOSALS, step, "proposal")
 
     def _through(self, gate: Gate, step: StepSpec, what: str) -> str:
-        """A request is through when its response waits; a response when the next request does, or nothing any more."""
+        """Let a request, its response, or both through.
+
+        A request is through when its response waits; a response, when the next request waits or nothing more comes.
+        """
         broker, gates, until = step.broker or 0, self._on.gates, self._on.until
         name = f"the {what} of broker {broker}"
         if step.side in ("request", "both"):

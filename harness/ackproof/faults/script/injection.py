@@ -32,14 +32,14 @@ _DECIDES: Final = (
     "unfence",
     "open",
 )
-"""Steps by which the controller may decide on the partition."""
+"""Steps after which the controller may decide on the partition."""
 _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "stop")
-"""Steps by which the log of the broker that they name may change."""
+"""Steps that may change the log of the broker that they name."""
 
 
 @injects(Script)
 class ScriptInjection(Injection[Script]):
-    """All steps are its injection: it bites when the last was seen."""
+    """Take all steps; confirmed when the last was seen."""
 
     def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -94,11 +94,11 @@ class ScriptInjection(Injection[Script]):
         return f"took {len(self.fault.steps)} steps"
 
     def confirm(self) -> str:
-        """Each step was seen as it was taken."""
+        """Return what was seen last: each step was seen when it was taken."""
         return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
 
     def heal(self) -> str:
-        """All passes again; whom a step has ended is started, whom it has paused goes on."""
+        """Open all gates; start brokers that a step has ended, resume those that it has paused."""
         self._gates.open_all()
         woken = []
         mine = {step.broker for step in self.fault.steps if step.action in ENDS}
@@ -115,7 +115,7 @@ class ScriptInjection(Injection[Script]):
         return "opened all gates" + (f", woke {', '.join(map(str, woken))}" if woken else "")
 
     def confirm_healed(self) -> str:
-        """All answer, and producers send freely."""
+        """See that all brokers answer, and let producers send freely."""
         for node in self._brokers:
             try:
                 node.await_ready(READY_WITHIN_S)
@@ -127,7 +127,7 @@ class ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """All replicas have the same, nothing is under way, and every gate has what it is to hold."""
+        """Wait until all replicas are equal and every gate holds what it must."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:
@@ -170,7 +170,7 @@ class ScriptInjection(Injection[Script]):
         return seen
 
     def _look(self, then: StateSpec) -> None:
-        """Until it is as the step says."""
+        """Wait for the state that the step expects."""
         last: list[str] = []
 
         def met() -> bool:
@@ -184,7 +184,7 @@ class ScriptInjection(Injection[Script]):
             raise FaultNotConfirmed(f"it was to come to {'; '.join(last)}") from error
 
     def _also(self, step: StepSpec, before: ScriptState, after: ScriptState) -> list[str]:
-        """What happened beside a step, in words."""
+        """Return unexpected changes during a step, in words."""
         records = self._looks.decided().records
         new, self._records = records[self._records :], len(records)
         found = list(self._decided_also(step, new, before.fenced))

@@ -31,7 +31,7 @@ Side: TypeAlias = Literal["request", "response", "both"]
 
 
 class Gate(StrEnum):
-    """What is held of each broker until a step lets it through."""
+    """Requests that are held at each broker until a step lets one through."""
 
     FETCHES = "fetches"
     METADATA = "metadata"
@@ -40,12 +40,12 @@ class Gate(StrEnum):
 
     @property
     def api(self) -> Api:
-        """The requests that are held."""
+        """API of the requests that are held."""
         return APIS[_APIS[self]]
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Whether answers are held as well."""
+        """Frames that are held: requests, or responses too."""
         return ("request", "response") if self in (Gate.FETCHES, Gate.PROPOSALS) else ("request",)
 
 
@@ -58,7 +58,7 @@ _APIS: Final = {
 
 
 class StateSpec(Spec):
-    """What is to be seen. What is left out may be anything."""
+    """Expected state. Fields that are left out may have any value."""
 
     leader: Whole | None = Field(None, ge=-1, description="The partition's leader; -1 nobody.")
     epoch: Whole | None = Field(None, ge=0, description="Its leader epoch.")
@@ -76,7 +76,7 @@ class StateSpec(Spec):
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 
     def unmet(self, seen: ScriptState) -> list[str]:
-        """What is otherwise, in words; nothing where all is as it says."""
+        """Return the differences from this expectation, in words; none if all is as expected."""
         found = []
         for name in ("leader", "epoch", "acked"):
             wanted, now = getattr(self, name), getattr(seen, name)
@@ -119,7 +119,7 @@ GatesField: TypeAlias = Annotated[
 
 
 class StepSpec(Spec):
-    """One step: one of these actions, or none but a state to be waited for (`then`)."""
+    """One step: one of these actions, or only a state to wait for (`then`)."""
 
     send: Whole | None = Field(None, ge=0, description="A producer, by its number from 0, sends a record.")
     resend: Whole | None = Field(
@@ -184,30 +184,30 @@ class StepSpec(Spec):
 
     @property
     def action(self) -> str:
-        """The name of what it does; '' where it waits."""
+        """Name of the action; '' for a step that only waits."""
         return next((name for name in ACTIONS if getattr(self, name) is not None), "")
 
     @property
     def broker(self) -> int | None:
-        """The broker that it names."""
+        """Broker that the step names."""
         value = getattr(self, self.action) if self.action in _OF_BROKERS else None
         return value if isinstance(value, int) else None
 
     @property
     def producer(self) -> int | None:
-        """The producer that it names."""
+        """Producer that the step names."""
         value = getattr(self, self.action) if self.action in OF_PRODUCERS else None
         return value if isinstance(value, int) else None
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """What must be held for it to let one thing through."""
+        """Gates that must be shut for the step."""
         gate = _OPENS.get(self.action)
         return (self.shut or ()) if gate is None else (gate,)
 
     @property
     def did(self) -> str:
-        """What it does, in words."""
+        """Action and its fields, in words."""
         if not self.action:
             return "wait"
         value = getattr(self, self.action)
@@ -264,14 +264,14 @@ _COUNTS: Final = {
 }
 _KILLS: Final = ("kill", "stop", "power_loss")
 ENDS: Final = (*_KILLS, "pause")
-"""Steps after which a broker must be woken."""
+"""Steps after which a broker must be started or resumed."""
 
 
 class Script(FaultSpec):
-    """Steps, each of which lets one thing through and waits until it is seen to have happened.
+    """Steps that each let one thing through, and wait until its effect is seen.
 
-    All else of the APIs that its steps name is held at proxies from its beginning to its end. Whatever happens beside a
-    step makes the run INCONCLUSIVE, and so does a step that is not seen.
+    All other requests of the APIs that its steps name are held at proxies from beginning to end. The run is
+    INCONCLUSIVE if anything else happens during a step, or a step's effect is not seen.
     """
 
     KIND = "script"
@@ -297,30 +297,30 @@ class Script(FaultSpec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """All that is held."""
+        """All gates that are shut."""
         named = {gate for step in self.steps for gate in step.gates} | set(self.holds)
         return tuple(gate for gate in Gate if gate in named)
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Its steps."""
+        """Steps in words, numbered."""
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Of which brokers it is held. Heartbeats only of those that a step lets one through of: the others would be
-        fenced."""
+        """Return the brokers at which a gate is shut. Heartbeats are held only of brokers that a step lets one
+        through of: the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
             return tuple(brokers)
         return tuple(sorted({step.heartbeat for step in self.steps if step.heartbeat is not None}))
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Whoever ends."""
+        """Brokers that a step ends."""
         ended = {step.broker for step in self.steps if step.action in _KILLS and step.broker is not None}
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
-        """What its steps set; an operator's unclean election is as if the topic allowed it."""
+        """Settings that its steps change. An operator's unclean election counts as if the topic allowed it."""
         del spec, topic
         found: dict[str, str] = {}
         for step in self.steps:
@@ -329,12 +329,12 @@ class Script(FaultSpec):
         return found
 
     def observed(self, nodes: int) -> Incidents:
-        """What ends processes; all else stands in the controllers' log."""
+        """Count the steps that end processes; everything else is in the controllers' log."""
         del nodes
         return self._counted(_KILLS)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Each step for itself."""
+        """Count each step by itself."""
         del exposure
         found = self._counted(tuple(_COUNTS))
         for step in self.steps:
@@ -352,7 +352,7 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """One partition, one controller of its own, and brokers and producers that there are."""
+        """Report topics, controllers, brokers and producers that a script cannot use."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

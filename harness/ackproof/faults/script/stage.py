@@ -39,17 +39,17 @@ _ASK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class ControllerState:
-    """What the controller has decided up to now. `records`: all of them, in order."""
+    """Decisions of the controller until now. `records`: all of them, in order."""
 
     records: tuple[MetadataRecord, ...] = ()
     partition: PartitionChanged | None = None
     fenced: frozenset[int] = frozenset()
     registered: dict[int, int] = field(default_factory=dict)
-    """The newest registration of each broker, by its broker epoch."""
+    """Broker epoch of each broker's newest registration."""
 
 
 class PartitionObserver:
-    """Looks at one partition of a cluster on this machine. `base`: what counts as the beginning."""
+    """Observer of one partition of a cluster on this machine. `base`: the state at the beginning."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:
         self._cluster = cluster
@@ -59,7 +59,7 @@ class PartitionObserver:
         self.base = ScriptState()
 
     def decided(self) -> ControllerState:
-        """By the controller's log. Raises `NotDecoded`, OSError while it is being written at its end."""
+        """Read the controller's log. Raises `NotDecoded`, or OSError, while its end is being written."""
         from ackproof.cluster.metadata import metadata_of  # files are read without ZooKeeper's client
 
         found = ControllerState()
@@ -86,7 +86,7 @@ class PartitionObserver:
         )
 
     def seen(self, acked: int) -> ScriptState | None:
-        """All of it now, as it counts from the beginning; None while the controller's log cannot be read."""
+        """Return the state relative to the beginning; None while the controller's log cannot be read."""
         try:
             decided = self.decided()
         except (NotDecoded, OSError):
@@ -123,7 +123,7 @@ class PartitionObserver:
         )
 
     def knows(self, broker: int, decided: ControllerState) -> bool:
-        """Whether a broker has learnt all of this, and its replica is in the partition's epoch."""
+        """Return True if a broker knows these decisions, and its replica is in the partition's epoch."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
             return False
@@ -142,7 +142,7 @@ class PartitionObserver:
         )
 
     def _asked(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
-        """Which epoch the broker's own replica is in, and its high watermark."""
+        """Return the leader epoch of the broker's own replica, and its high watermark."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [self._of_epoch(epoch) for epoch in epochs]
         mark, *answers = link.ask_all([queries.ask_high_watermark(self.place), *questions], timeout_s=_ASK_S)
@@ -166,10 +166,11 @@ class PartitionObserver:
 def find_unexpected_decisions(
     records: Sequence[MetadataRecord], place: TopicPartition, fenced: Collection[int]
 ) -> Iterator[tuple[str, int, str]]:
-    """Of these records what a script must know of: its kind, the broker that it is about (0 none), and it in words.
+    """Yield decisions in these records that a script must account for: what they concern, the broker (0: none),
+    words.
 
-    `fenced`: who was before them. A broker that has stopped in good order is fenced, and once more when its session
-    ends: that is nothing.
+    `fenced`: the brokers fenced before them. A broker that shut down is fenced, and again when its session ends: that
+    second decision is ignored.
     """
     now = set(fenced)
     for record in records:
@@ -199,7 +200,7 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """The gates of one script. All raise `LinkError` where the proxy does not do as it is told."""
+    """Gates of one script at the request proxy. Methods raise `LinkError` if the proxy does not obey."""
 
     def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:
         self._laid = laid
@@ -208,7 +209,7 @@ class Gates:
         self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
 
     def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
-        """Hold it from the next frame on; nothing happens where it is held already."""
+        """Hold these frames from the next on. Idempotent."""
         if (gate, broker, side) in self._shut:
             return
         links = (Link(broker, target) for target in self._targets(gate, broker))
@@ -219,7 +220,7 @@ class Gates:
         self._shut[gate, broker, side] = rule
 
     def open(self, gate: Gate, broker: int) -> None:
-        """Let all pass, what is held first."""
+        """Let all frames pass, those that are held first."""
         for side in FrameSide:
             if (rule := self._shut.pop((gate, broker, side), None)) is not None:
                 self._laid.lift(rule.name)
@@ -230,15 +231,15 @@ class Gates:
             self.open(gate, broker)
 
     def is_shut(self, gate: Gate, broker: int) -> bool:
-        """Whether its requests are held."""
+        """Return True if the gate holds this broker's requests."""
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
     def held(self, gate: Gate, broker: int, side: FrameSide) -> int:
-        """How many of its frames wait here."""
+        """Return how many frames wait here."""
         return sum(self._held(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let one frame go; whether there was one."""
+        """Let one frame go; return False if there was none."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)
@@ -257,15 +258,15 @@ class Gates:
 
 
 class Until(Protocol):
-    """Wait until it sees something, which it returns. Raises `FaultNotConfirmed`."""
+    """Function that waits until `look` returns something, and returns it. Raises `FaultNotConfirmed`."""
 
     def __call__(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
-        """`what` in words."""
+        """Wait; `what` is for messages."""
 
 
 @dataclass(frozen=True)
 class ScriptStage:
-    """Where a script is played."""
+    """Everything that a step acts on."""
 
     cluster: Cluster
     clients: Clients
@@ -273,22 +274,22 @@ class ScriptStage:
     looks: PartitionObserver
     until: Until
     acks: str
-    """Of the producers."""
+    """Setting acks of the producers."""
 
     def node(self, broker: int) -> LocalNode:
-        """A broker's node."""
+        """Return a broker's node."""
         (node,) = local([self.cluster.node(broker)])
         return node
 
     def decided(self) -> ControllerState | None:
-        """What the controller has decided; None while its log cannot be read."""
+        """Return the controller's decisions; None while its log cannot be read."""
         try:
             return self.looks.decided()
         except (NotDecoded, OSError):
             return None
 
     def asked(self) -> Connection:
-        """Who passes on what operators ask for."""
+        """Return a connection to a broker for an operator's request. Raises `FaultNotConfirmed` if there is none."""
         link = self.cluster.admin_link()
         if link is None:
             raise FaultNotConfirmed("no broker is there to be asked")

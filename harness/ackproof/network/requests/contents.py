@@ -18,7 +18,7 @@ from ackproof.network.requests.rules import PartitionKey
 from ackproof.network.wire import message
 
 SESSIONS: Final = 7
-"""The first version of Fetch with sessions (KIP-227): later requests name only what has changed."""
+"""First version of Fetch with sessions (KIP-227): later requests name only what has changed."""
 NAMING: Final = (
     "Produce",
     "Fetch",
@@ -32,20 +32,20 @@ NAMING: Final = (
 )
 """APIs whose requests name partitions."""
 OF_PARTITIONS: Final = tuple(api for api in NAMING if api not in ("Fetch", "AlterPartition"))
-"""… whose responses have an error for each of them."""
+"""Those whose responses have an error for each partition."""
 OF_MEMBERS: Final = ("JoinGroup", "LeaveGroup", "SyncGroup")
-"""APIs whose responses have an error for the whole, which kafka-python knows."""
+"""APIs whose responses have one error for the whole, known to kafka-python."""
 _FETCH: Final = 1
 _TOPICS: Final = ("topic_id", "topic_name", "topic", "name")
 _NUMBERS: Final = ("partition_index", "partition", "index")
 _ERRORS: Final = ("error_code", "partition_error_code")
 _FULL: Final = (0, -1)
-"""Epochs of requests that name all that is fetched."""
+"""Epochs of requests that name every fetched partition."""
 
 
 @cache
 def _keys() -> dict[str, int]:
-    """Keys by the APIs' names, imported at their first use: the proxy's process starts without."""
+    """Return the APIs' keys by name; imported at first use, so that the proxy's process starts without."""
     from ackproof.experiment.links import APIS
 
     return {name: api.key for name, api in APIS.items()}
@@ -57,23 +57,23 @@ def _names() -> dict[int, str]:
 
 
 def import_messages() -> None:
-    """Import what the first look into a frame takes, half a second that nobody shall wait for then."""
+    """Import what the first look into a frame needs: half a second that no frame should wait for."""
     _kind("Request", _FETCH, SESSIONS)
 
 
 class UndecodableFrame(ValueError):
-    """A frame cannot be read, or has nothing of what is wanted. The text says why."""
+    """A frame that cannot be read, or lacks what is wanted. The text says why."""
 
 
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
-    """The partitions that a request names."""
+    """Return the partitions that a request names."""
     return frozenset(named.place for named in _rows(_decoded("Request", api, version, frame), version))
 
 
 def read_fetched_partitions(
     version: int, frame: memoryview, before: frozenset[PartitionKey] | None
 ) -> frozenset[PartitionKey] | None:
-    """The partitions of which a Fetch asks, given those of its session until then; None as long as nobody knows."""
+    """Return the partitions of a Fetch session after this request, given those before; None while they are unknown."""
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(one.place for one in _rows(asked.topics, version))
     if version < SESSIONS or asked.session_epoch in _FULL:
@@ -84,7 +84,7 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """The framed response to a request that says nothing but this error, of the whole or of each partition."""
+    """Return a framed response to a request with this error, for the whole or for each partition."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -96,7 +96,7 @@ def make_error_response(api: int, version: int, frame: memoryview, code: int) ->
 def put_error(
     api: int, version: int, frame: memoryview, code: int, among: Callable[[PartitionKey], bool] | None
 ) -> bytes:
-    """A framed response in which the whole, or each partition that is `among`, has this error."""
+    """Return a framed response in which the whole, or each partition that is `among`, has this error."""
     if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UndecodableFrame(f"a response of {len(frame)} bytes")
@@ -112,7 +112,7 @@ def put_error(
 
 
 def read_error(api: str, version: int, frame: bytes) -> int | None:
-    """The error of a framed response: of the whole, or of the first partition; None: it has none."""
+    """Return the error of a framed response, of the whole or of the first partition; None if it has none."""
     if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
@@ -144,7 +144,7 @@ def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
 
 
 class _NamedPartition(NamedTuple):
-    """A partition that a message names. `row`: what says so, a number where that is all."""
+    """Partition that a message names. `row`: the row that names it, or its number if there is no row."""
 
     topic: object
     number: int
@@ -156,7 +156,7 @@ class _NamedPartition(NamedTuple):
 
 
 def topic_word(topic: object) -> str:
-    """A topic's name, or the digits of its id; '' for neither."""
+    """Return a topic's name, or the digits of its id; '' if it has neither."""
     if isinstance(topic, str):
         return topic
     number = int(getattr(topic, "int", 0))
@@ -164,7 +164,7 @@ def topic_word(topic: object) -> str:
 
 
 def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN401
-    """Each partition that is named anywhere in it."""
+    """Yield each partition that is named anywhere in a message."""
     if isinstance(value, list):
         for one in value:
             yield from _rows(one, version)
@@ -182,7 +182,7 @@ def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN40
 
 
 def _fields(value: object, version: int) -> Mapping[str, Any]:
-    """The fields that a message, a row or the rows of an array have in a version; empty for what has none."""
+    """Return the fields that a message, a row or the rows of an array have in a version; empty for other values."""
     schema = getattr(type(value), "_struct", value)
     known = getattr(schema, "fields", None) or {}
     return {name: field for name, field in known.items() if field.for_version_q(version)}
@@ -194,7 +194,7 @@ def _one_of(row: object, version: int, names: Iterable[str]) -> int | None:
 
 
 def _stamp(row: object, version: int, code: int) -> bool:
-    """Give it this error; False: it has none in this version."""
+    """Set the error of a row; return False if it has none in this version."""
     name = next((name for name in _ERRORS if name in _fields(row, version)), None)
     if name is not None:
         setattr(row, name, code)
@@ -202,7 +202,7 @@ def _stamp(row: object, version: int, code: int) -> bool:
 
 
 def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN401
-    """Give a response, whose errors are those of partitions, a row for each that the request names."""
+    """Give a response with errors per partition a row for each partition that the request names."""
     for name, array in _fields(made, version).items():
         within = _fields(array, version)
         if "group_id" in within:  # several groups at once: each has an error
@@ -273,11 +273,11 @@ ERRORS: Final[Mapping[str, int]] = MappingProxyType(
         "BROKER_ID_NOT_REGISTERED": 102,
     }
 )
-"""Kafka's names and codes of errors that befall a request, or one of its partitions."""
+"""Kafka's names and codes of errors of requests and partitions."""
 
 
 class _Layout(NamedTuple):
-    """Of the responses of an API. `rest`: what follows the error in a version, but for the last tagged fields."""
+    """Layout of an API's responses. `rest`: the bytes after the error in a version, without the last tagged fields."""
 
     versions: range
     flexible: int
@@ -286,12 +286,10 @@ class _Layout(NamedTuple):
 
 
 def _fetch(version: int) -> bytes:
-    """No session, no topics."""
     return struct.pack(">i", 0) + (b"\1" if version >= 12 else struct.pack(">i", 0))
 
 
 def _ended(version: int) -> bytes:
-    """No producer, from transactions of the second version on."""
     return struct.pack(">qh", -1, -1) if version >= 5 else b""
 
 
@@ -316,7 +314,7 @@ ANSWERABLE: Final = tuple(_LAYOUTS)
 
 
 def error_bodies(api: str, code: int) -> dict[int, bytes]:
-    """What follows the correlation id in a response with this error, by the request's version."""
+    """Return the bytes after the correlation id in a response with this error, by the request's version."""
     layout = _LAYOUTS[api]
     return {
         version: _between_tags(version >= layout.flexible, struct.pack(">ih", 0, code) + layout.rest(version))
@@ -325,7 +323,7 @@ def error_bodies(api: str, code: int) -> dict[int, bytes]:
 
 
 def error_offset(api: str, version: int) -> int | None:
-    """Where the error stands in a framed response; None where it has none for the whole, or nobody knows."""
+    """Return the offset of the error in a framed response; None if there is none for the whole, or it is unknown."""
     layout = _LAYOUTS.get(api)
     return None if layout is None or version not in layout.versions else 12 + (version >= layout.flexible)
 

@@ -14,27 +14,27 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 PRODUCE: Final = 0
 LARGEST: Final = 1 << 30
-"""No frame is longer: Kafka's socket.request.max.bytes is 100 MB, and what a client takes of a fetch half of that."""
+"""No frame is longer: Kafka's socket.request.max.bytes is 100 MB, and a client's largest fetch is half of that."""
 PROBE: Final = b"ackproof-probe"
-"""What the name of a client begins with that asks as a witness: rules act on it, and it is not counted."""
+"""Prefix of a witness's client id: rules act on such requests, and do not count them."""
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
 _ACKS: Final = struct.Struct(">h")
 _FLEXIBLE_PRODUCE: Final = 9
 _NAMED_PRODUCE: Final = 3
-"""From this version on a transactional id stands before acks."""
+"""From this version on a transactional id comes before acks."""
 
 
 class NotFramed(ValueError):
-    """These bytes are no frames of Kafka's. The text says why."""
+    """Bytes that are no frames of Kafka's. The text says why."""
 
 
 class IncompleteHead(Exception):
-    """More bytes are needed to say it."""
+    """More bytes are needed."""
 
 
 class RequestHead(NamedTuple):
-    """A request. `size` is that of the whole frame, its length among it."""
+    """Header of a request. `size` is that of the whole frame, with its length field."""
 
     size: int
     api: int
@@ -42,11 +42,11 @@ class RequestHead(NamedTuple):
     correlation: int
     probe: bool
     answered: bool
-    """Whether there will be a response."""
+    """True if there will be a response."""
 
 
 class ResponseHead(NamedTuple):
-    """A response. `size` is that of the whole frame, its length among it."""
+    """Header of a response. `size` is that of the whole frame, with its length field."""
 
     size: int
     correlation: int
@@ -56,7 +56,7 @@ FrameHead = TypeVar("FrameHead", RequestHead, ResponseHead)
 
 
 def read_request_head(data: memoryview) -> RequestHead | None:
-    """The request with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    """Return the request with which these bytes begin; None while there are too few. Raises `NotFramed`."""
     if len(data) < _REQUEST.size:
         return None
     length, api, version, correlation, name = _REQUEST.unpack_from(data)
@@ -81,7 +81,7 @@ def read_request_head(data: memoryview) -> RequestHead | None:
 
 
 def read_response_head(data: memoryview) -> ResponseHead | None:
-    """The response with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    """Return the response with which these bytes begin; None while there are too few. Raises `NotFramed`."""
     if len(data) < _RESPONSE.size:
         return None
     length, correlation = _RESPONSE.unpack_from(data)
@@ -91,7 +91,7 @@ def read_response_head(data: memoryview) -> ResponseHead | None:
 
 
 def _acks(data: memoryview, at: int, version: int) -> int:
-    """The acks of a Produce request whose body begins at `at`. Raises `IncompleteHead`."""
+    """Return the acks of a Produce request whose body begins at `at`. Raises `IncompleteHead`."""
     if version >= _FLEXIBLE_PRODUCE:
         tags, at = _varint(data, at)
         for _ in range(tags):
@@ -112,7 +112,7 @@ def _short(data: memoryview, at: int) -> int:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint, and where it ends."""
+    """Return an unsigned varint, and its end."""
     value = shift = 0
     while shift < 35:
         if at >= len(data):
@@ -127,29 +127,29 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 class FrameFate(Enum):
-    """What becomes of a frame."""
+    """Decision about a frame."""
 
     PASS = auto()
     DROP = auto()
-    """It alone vanishes."""
+    """The frame vanishes, alone."""
     SILENCE = auto()
-    """It vanishes, and all that comes behind it."""
+    """The frame vanishes, and all later ones."""
     STOP = auto()
-    """It waits, and all that comes behind it: nothing more is read until `FrameStream.go_on`."""
+    """The frame waits, and all later ones: nothing more is read until `FrameStream.go_on`."""
     LOOK = auto()
-    """It is gathered, and asked about again as a whole."""
+    """The frame is gathered, and decided as a whole."""
 
 
 Decide: TypeAlias = Callable[[FrameHead, "memoryview | None"], "FrameFate | bytes"]
-"""What becomes of a frame, given its head, and all of it if that was asked for; bytes: these are in its place."""
+"""Function that decides about a frame, given its head, and all of it after `LOOK`; bytes replace the frame."""
 
 
 class FrameStream(Generic[FrameHead]):
-    """One direction of a connection, frame by frame. It holds what could not be decided or must wait, and no more.
+    """One direction of a connection, frame by frame. It keeps only bytes that are undecided or must wait.
 
-    `read` finds the head of a frame, `decide` says what becomes of it (asked once more after a `STOP`), `forward` takes
-    what is passed on and must be done with it when it returns. Bytes that are no frames are passed on as they are, from
-    there on: `unframed` says why.
+    `read` finds the head of a frame, `decide` decides about it (again after a `STOP`), `forward` takes what is passed
+    on and must be done with it when it returns. Bytes that are no frames are passed on unread from there on:
+    `unframed` says why.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class FrameStream(Generic[FrameHead]):
         self._forward = forward
         self._kept = bytearray()
         self._wanted = 0
-        """So many bytes must be there before it makes sense to look at them."""
+        """Number of bytes that must be there before another look makes sense."""
         self._left = 0
         self._passing = True
         self.stopped = False
@@ -172,11 +172,11 @@ class FrameStream(Generic[FrameHead]):
 
     @property
     def between_frames(self) -> bool:
-        """Whether what has been passed on ends with a whole frame."""
+        """True if what has been passed on ends with a whole frame."""
         return not self._left
 
     def feed(self, data: memoryview) -> None:
-        """Bytes that came. `data` may be used anew afterwards."""
+        """Process bytes that came. `data` may be reused afterwards."""
         if self.silent:
             return
         if self.unframed:
@@ -191,13 +191,13 @@ class FrameStream(Generic[FrameHead]):
         self._walk(data)
 
     def go_on(self) -> None:
-        """What was stopped goes on, unless it is stopped anew."""
+        """Continue after a stop, unless the stream is stopped again."""
         self.stopped = False
         kept, self._kept = self._kept, bytearray()
         self.feed(memoryview(kept))
 
     def _walk(self, data: memoryview) -> None:
-        """`begin` is where what is passed on begins, `at` how far it has been looked at."""
+        """Process frames: `begin` is where the bytes to pass on begin, `at` how far they were looked at."""
         begin = at = self._wanted = 0
         end = len(data)
         while at < end and not self.stopped:

@@ -31,34 +31,34 @@ FETCH: Final = 1
 
 
 class RelayLoop(Protocol):
-    """What a connection asks of the loop that serves it."""
+    """Services of the loop for its connections."""
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do it so much later."""
+        """Call `act` after this time."""
 
     def to_close(self, line: RelayConnection) -> None:
-        """Close a connection once what came before is on its way."""
+        """Close a connection once earlier frames are on their way."""
 
     def abort(self, line: RelayConnection) -> None:
         """Reset both ends of a connection now."""
 
     def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
-        """Do something with a connection; an error of it ends the connection."""
+        """Act on a connection; an error ends the connection."""
 
     def complain(self, why: str) -> None:
-        """Something was no protocol of Kafka's."""
+        """Note bytes that are no protocol of Kafka's."""
 
 
 @dataclass(frozen=True)
 class RelayRoute:
-    """Where connections are led. `rules`: those that are laid here, by their side."""
+    """Route of connections. `rules`: the rules on it, by side."""
 
     name: str
     upstream: tuple[str, int]
     rules: dict[FrameSide, list[ActiveRule]] = field(default_factory=lambda: {side: [] for side in FrameSide})
 
     def reading(self, api: int) -> list[ActiveRule]:
-        """The rules here that ask which partitions requests of this API name."""
+        """Return the rules here that ask which partitions requests of this API name."""
         return [
             acting
             for acting in (*self.rules[FrameSide.REQUEST], *self.rules[FrameSide.RESPONSE])
@@ -68,25 +68,25 @@ class RelayRoute:
 
 @dataclass(eq=False)
 class PendingRequest:
-    """A request that awaits its response. `places`: the partitions that it names, where a rule asks."""
+    """Request that awaits its response. `places`: the partitions that it names, if a rule asks."""
 
     head: RequestHead
     places: frozenset[PartitionKey] = frozenset()
     swallowed: bool = False
-    """Its response is for nobody: it was sent a second time."""
+    """The response is dropped: the request was sent a second time."""
     response: bytes = b""
-    """The response, where it was made here, or came before its turn."""
+    """The response, made here or before its turn."""
 
 
 class ConnectionHalf:
-    """What flows from one socket of a connection to the other. `unsent`: what the other would not take yet."""
+    """Flow from one socket of a connection to the other. `unsent`: bytes that the other would not take yet."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source = source
         self.sink = sink
         self.unsent = bytearray()
         self.aside: deque[bytes] = deque()
-        """Frames that are sent when the present one is through."""
+        """Frames to send after the present one."""
         self.ended = False
         self.stream: FrameStream[RequestHead] | FrameStream[ResponseHead]
 
@@ -95,7 +95,7 @@ class ConnectionHalf:
         return not self.ended and not self.unsent and not self.stream.stopped
 
     def forward(self, data: memoryview) -> None:
-        """Pass it on, or keep what the kernel does not take. Raises OSError."""
+        """Pass bytes on; keep what the kernel does not take. Raises OSError."""
         sent = 0
         if not self.unsent:
             try:
@@ -106,12 +106,12 @@ class ConnectionHalf:
             self.unsent += data[sent:]
 
     def insert(self) -> None:
-        """Send what was set aside, where that does not part a frame. Raises OSError."""
+        """Send frames that were set aside, unless that would split a frame. Raises OSError."""
         while self.aside and self.stream.between_frames:
             self.forward(memoryview(self.aside.popleft()))
 
     def flush(self) -> None:
-        """Try again. Raises OSError."""
+        """Send unsent bytes. Raises OSError."""
         try:
             sent = self.sink.send(self.unsent)
         except BlockingIOError:
@@ -121,7 +121,7 @@ class ConnectionHalf:
             self._pass_end()
 
     def end(self) -> None:
-        """Nothing more comes from its source. Raises OSError."""
+        """Note that the source ended. Raises OSError."""
         self.ended = True
         self._pass_end()
 
@@ -131,7 +131,7 @@ class ConnectionHalf:
 
 
 class RelayConnection:
-    """A connection that was taken, and the one that was made for it."""
+    """Connection that was accepted, and the one that was made for it."""
 
     def __init__(self, loop: RelayLoop, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop
@@ -143,34 +143,34 @@ class RelayConnection:
         self.connected = False
         self.closed = False
         self.serves: dict[int, Callable[[int], None]] = {}
-        """What the loop calls with the events of its sockets, by their descriptors."""
+        """Handlers of the loop for the sockets' events, by descriptor."""
         self._pending: deque[PendingRequest] = deque()
         """In the order in which the client asked."""
         self._asked: deque[PendingRequest] = deque()
-        """In that in which the node was asked, who has not answered yet."""
+        """In the order in which the node was asked; the node has not answered yet."""
         self._session: frozenset[PartitionKey] | None = None
-        """The partitions of the client's fetch session; None: nobody knows."""
+        """Partitions of the client's fetch session; None: unknown."""
         self._done: dict[FrameSide, set[str]] = {side: set() for side in FrameSide}
-        """Names of the rules that have had their way with the next frame."""
+        """Names of the rules that were applied to the next frame."""
         self._waits: dict[FrameSide, HeldFrame | None] = dict.fromkeys(FrameSide)
         self._aside: list[HeldFrame] = []
         """Requests that wait while others go on."""
         self._lost: set[str] = set()
-        """Names of the rules by which it is silent."""
+        """Names of the rules that silenced the connection."""
 
     @property
     def sockets(self) -> tuple[socket.socket, socket.socket]:
-        """The client's, the node's."""
+        """Sockets of the client and of the node."""
         return self.asking.source, self.asking.sink
 
     @property
     def over(self) -> bool:
-        """Whether both ends have ended it, and all is passed on."""
+        """True if both ends have ended the connection, and all is passed on."""
         return all(half.ended and not half.unsent for half in (self.asking, self.answering))
 
     @property
     def unframed(self) -> str:
-        """Why it is passed on without a look; '' where it is looked at."""
+        """Reason why frames are passed on unread; '' while they are read."""
         return self.asking.stream.unframed or self.answering.stream.unframed
 
     # -- what becomes of a frame --------------------------------------------------------------------------------------
@@ -194,8 +194,8 @@ class RelayConnection:
         return fate
 
     def _read(self, asks: PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
-        """Which partitions it names. False: nobody can know, as its session began unseen; it is told to begin anew, as
-        a node does that has forgotten it."""
+        """Read the partitions that the request names; return False if its fetch session began unseen: the client gets
+        the error that makes it begin a new one."""
         head = asks.head
         places: frozenset[PartitionKey] | None = frozenset()
         try:
@@ -323,7 +323,7 @@ class RelayConnection:
     # -- what waits ---------------------------------------------------------------------------------------------------
 
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
-        """It waits, and with it all that comes behind it."""
+        """Hold the frame, and all later ones."""
 
         def go() -> None:
             if self._waits[side] is wait:
@@ -339,8 +339,7 @@ class RelayConnection:
     def _set_aside(
         self, acting: ActiveRule, asks: PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
-        """It waits, and nothing with it; responses come in the order in which their requests were asked for, that of a
-        copy when it goes."""
+        """Hold the frame alone. Responses come in the order of their requests; a copy counts from when it goes."""
 
         def go() -> None:
             if wait in self._aside:
@@ -363,7 +362,7 @@ class RelayConnection:
             self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
 
     def _hung_up(self) -> bool:
-        """Whether the client has; what it had sent before may still be unread."""
+        """Return True if the client has closed; bytes that it sent before may still be unread."""
         poll = select.poll()
         poll.register(self.asking.source, select.POLLRDHUP)
         gone = bool(poll.poll(0))
@@ -374,7 +373,7 @@ class RelayConnection:
     # -- what ends it -------------------------------------------------------------------------------------------------
 
     def without(self, rule: Rule) -> None:
-        """A rule was lifted: what waits for it goes on, what it silenced is closed."""
+        """End a rule's effects: held frames go on, silenced connections are closed."""
         if rule.name in self._lost:
             self._loop.to_close(self)
         for wait in (*self._aside, self._waits[rule.side]):
@@ -382,7 +381,6 @@ class RelayConnection:
                 wait.go()
 
     def forget(self) -> None:
-        """It is closed: it holds nothing any more."""
         for wait in (*self._aside, *self._waits.values()):
             if wait is not None:
                 wait.acting.end(wait)
@@ -391,10 +389,9 @@ class RelayConnection:
 
 
 def _takes_all(rule: Rule) -> bool:
-    """Whether it does something to a whole frame."""
     return rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER) or rule.overtaken
 
 
 def _framed(head: RequestHead, body: bytes) -> bytes:
-    """A response to a request. `body`: what follows the correlation id."""
+    """Return a framed response to a request. `body`: the bytes after the correlation id."""
     return struct.pack(">ii", 4 + len(body), head.correlation) + body

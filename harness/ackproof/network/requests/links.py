@@ -30,12 +30,12 @@ from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
-"""Other APIs, of which there is one on every kind of connection, whatever the first is."""
+"""APIs for the control question: every kind of connection carries one of them that is not the first API."""
 
 
 @dataclass(frozen=True)
 class RequestRoute:
-    """A way through the proxy, and the kinds of connections that go it."""
+    """Route through the proxy, and the kinds of connections on it."""
 
     way: ProxyRoute
     flows: frozenset[Flow]
@@ -43,7 +43,7 @@ class RequestRoute:
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """What they are made from. `ways`: by the link, in the order of the target's ports."""
+    """Parts of request links. `ways`: routes by link, in the order of the target's ports."""
 
     proxy: RequestProxy
     ways: Mapping[Link, tuple[RequestRoute, ...]]
@@ -51,7 +51,7 @@ class RequestWiring:
 
 
 class RequestLinks:
-    """Of nodes on this machine."""
+    """Links whose requests can be touched, of nodes on this machine."""
 
     def __init__(self, wiring: RequestWiring) -> None:
         self.proxy = wiring.proxy
@@ -59,7 +59,7 @@ class RequestLinks:
         self._sight = wiring.sight
 
     def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
-        """Lay what must be there before any node. `on_death` hears of a proxy that ends by itself.
+        """Lay what must exist before any node. `on_death` is called if a proxy ends by itself.
 
         Raises `LinkError`.
         """
@@ -68,30 +68,33 @@ class RequestLinks:
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
-        """A node was started: lead its connections here anew, where they must be led. Raises `LinkError`."""
+        """Lead the connections of a node that was started through the proxy. Raises `LinkError`."""
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Where a node must look for a peer so that its requests can be touched; None: where the peer is."""
+        """Return the host where a node must look for a peer so that its requests can be touched; None: the peer's
+        own."""
         ways = self._ways.get(Link(viewer, peer))
         return ways[0].way.listen.host if ways else None
 
     def ways(self, link: Link, api: Api) -> tuple[str, ...]:
-        """The names of the ways on which this API is sent over a link. Raises `LinkError` where none was laid."""
+        """Return the names of the routes that carry this API over a link. Raises `LinkError` if there is none."""
         return tuple(one.way.name for one in self._carrying(link, api))
 
     def lay(self, rule: Rule) -> None:
-        """Do so from the next frame on. Raises `LinkError`."""
+        """Apply a rule from the next frame on. Raises `LinkError`."""
         self.proxy.lay(rule)
 
     def lift(self, name: str) -> RuleCounts:
-        """Do so no more; what was counted. Raises `LinkError`."""
+        """Remove a rule, and return its counts. Raises `LinkError`."""
         self.check()
         return self.proxy.lift(name)
 
     def ask(self, link: Link, api: Api, asking: QuestionPlan) -> tuple[QuestionOutcome, QuestionOutcome]:
-        """What comes of a question of this API that changes nothing, and of one beside it: of another API, or where
-        the question names a partition, of another partition. Both are asked where the source's own files say that its
-        peer is. Raises `LinkError`."""
+        """Ask a question of this API that changes nothing, and a control question; return both outcomes.
+
+        The control is of another API, or names another partition if the question names one. Both go where the
+        source's own files say that its peer is. Raises `LinkError`.
+        """
         pid = self._sight.pid(link.target)
         if pid is None:
             raise LinkError(f"node {link.target} has no process")
@@ -104,14 +107,14 @@ class RequestLinks:
         return ask_question(where, address, api.name, asking), ask_question(where, address, other, control)
 
     def _address(self, link: Link, way: RequestRoute) -> Address:
-        """Where the source's own files say that its peer is."""
+        """Return the address where the source's own files say that its peer is."""
         place, addresses = self._ways[link].index(way), self._sight.reaches(link)
         if len(addresses) <= place:
             raise LinkError(f"nobody knows where {link} leads")
         return addresses[place]
 
     def _where(self, link: Link, pid: int) -> SharedNamespace:
-        """Who asks, and whose process is asked."""
+        """Return the namespace of a question: who asks, and whose process is asked."""
         del link
         return SharedNamespace(pid)
 
@@ -120,7 +123,7 @@ class RequestLinks:
         self.proxy.end()
 
     def check(self) -> None:
-        """Raises `LinkError` when the proxy has ended by itself since the start, and all rules with it."""
+        """Raise `LinkError` if the proxy has ended by itself since the start, and all rules with it."""
         if self.proxy.died:
             raise LinkError(self.proxy.died)
 
@@ -138,12 +141,12 @@ _MODULE: Final = "ackproof.network.requests.relay"
 
 @dataclass(frozen=True)
 class ProxyReply:
-    """The proxy's answer to an order: what is so now."""
+    """Answer of the proxy to an order: its present state."""
 
     ways: Mapping[str, tuple[str, int]]
     rules: Mapping[str, Mapping[str, object]]
     trouble: str
-    """What was no protocol of Kafka's; '' nothing was."""
+    """First bytes that were no protocol of Kafka's; '' if there were none."""
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
     released: int = 0
@@ -155,11 +158,10 @@ _HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
 
 
 class RequestProxy(LinkServer):
-    """A proxy that takes orders at `address`: `start`, then orders, at last `end`. Safe to use from several threads.
+    """Proxy process that takes orders at `address`: `start`, then orders, at last `end`. Thread-safe.
 
-    With `keep` one that ends by itself is told, and replaced: whoever is connected through it connects anew.
-
-    Each order raises `LinkError` when it did not do as it was told, and when it has ended.
+    With `keep`, a proxy that ends by itself is reported and replaced: its clients connect again. Orders raise
+    `LinkError` if the proxy did not obey, or has ended.
     """
 
     NAME = "the proxy of requests"
@@ -174,10 +176,10 @@ class RequestProxy(LinkServer):
         self._over = threading.Event()
         self._ends = threading.Lock()
         self.died = ""
-        """Why the first that ended by itself did; another is in its place, with all ways and without rules."""
+        """Reason why the first proxy ended by itself. Another replaced it, with all routes and without rules."""
 
     def keep(self, on_death: Callable[[str], None]) -> None:
-        """From now on put another in the place of one that ends by itself, and tell why it did, on another thread."""
+        """Replace a proxy that ends by itself from now on, and report why, on another thread."""
         threading.Thread(target=self._keep, args=(on_death,), name=self.ROLE, daemon=True).start()
 
     def _keep(self, on_death: Callable[[str], None]) -> None:
@@ -206,7 +208,7 @@ class RequestProxy(LinkServer):
         return self._order({"do": "state"}) is not None
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
-        """Take connections there, and lead them on."""
+        """Add routes: listen there, and lead connections on."""
         wanted = {way.name: way for way in ways}
         self._ways |= wanted
         rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
@@ -215,40 +217,40 @@ class RequestProxy(LinkServer):
             raise LinkError(f"the proxy of requests has no way {', '.join(missing)}")
 
     def lay(self, rule: Rule) -> None:
-        """Do so from the next frame on."""
+        """Apply a rule from the next frame on."""
         there = self._order({"do": "lay", "rule": rule.as_json()}).rules
         if rule.name not in there:
             raise LinkError(f"the proxy of requests was told to lay {rule.name}, and has {', '.join(there)}")
 
     def lift(self, name: str) -> RuleCounts:
-        """Do so no more; what it had counted."""
+        """Remove a rule, and return its counts."""
         said = self._order({"do": "lift", "name": name})
         if name in said.rules:
             raise LinkError(f"the proxy of requests did not lift {name}")
         return said.lifted
 
     def release(self, name: str, way: str) -> bool:
-        """Let one frame go that this rule holds on this way; whether there was one."""
+        """Release one frame that this rule holds on this route; return False if there was none."""
         return self.release_first(name, [way], 1) > 0
 
     def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
-        """Let so many frames go that this rule has held longest on these ways; how many there were."""
+        """Release up to `most` frames that this rule has held longest on these routes; return how many went."""
         return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
-        """How many frames each rule holds on each way."""
+        """Return how many frames each rule holds on each route."""
         return {
             name: _HELD.validate_python(rule["held"])
             for name, rule in self._order({"do": "state"}).rules.items()
         }
 
     def counted(self, name: str) -> RuleCounts | None:
-        """What a rule has counted so far; None: it is not laid."""
+        """Return a rule's counts so far; None if it is not laid."""
         rule = self._order({"do": "state"}).rules.get(name)
         return None if rule is None else _COUNTED.validate_python(rule["counted"])
 
     def trouble(self) -> str:
-        """What came over its ways that was no protocol of Kafka's; '' nothing did."""
+        """Return the first bytes on its routes that were no protocol of Kafka's; '' if there were none."""
         return self._order({"do": "state"}).trouble
 
     def _order(self, order: Mapping[str, object]) -> ProxyReply:
@@ -274,7 +276,7 @@ _PORTS: Final = range(9_000, 10_240)
 
 
 class SeparateNamespaces(SharedNamespace):
-    """Who asks is in one namespace, who is asked in another."""
+    """Questions between two network namespaces."""
 
     def __init__(self, pid: int, spaces: Namespaces, link: Link) -> None:
         super().__init__(pid)
@@ -292,7 +294,7 @@ class SeparateNamespaces(SharedNamespace):
 
 
 class NamespaceRequestLinks(RequestLinks):
-    """`host`: where the proxy listens for nodes."""
+    """Request links of nodes with network namespaces of their own. `host`: where the proxy listens for nodes."""
 
     def __init__(self, wiring: RequestWiring, spaces: Namespaces, host: str) -> None:
         free = _free(host)
@@ -306,7 +308,7 @@ class NamespaceRequestLinks(RequestLinks):
         self._spaces = spaces
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Nodes find their peers where these are."""
+        """Return no host for nodes: connections are redirected in their namespaces."""
         return super().route(viewer, peer) if viewer == CLIENTS else None
 
     def renew(self, node: int) -> None:
@@ -319,7 +321,7 @@ class NamespaceRequestLinks(RequestLinks):
                 rules.redirect(f"requests {link}", one.way.upstream, one.way.listen)
 
     def taken(self, link: Link, address: Address) -> Address | None:
-        """Where the proxy takes connections of this link that are meant for `address`; None: it does not."""
+        """Return the address where the proxy takes this link's connections to `address`; None if it does not."""
         ways = (one.way for one in self._ways.get(link, ()))
         return next((way.listen for way in ways if way.upstream == address), None)
 
@@ -334,6 +336,6 @@ class NamespaceRequestLinks(RequestLinks):
 
 
 def _free(host: str) -> Iterator[Address]:
-    """Addresses at which nobody listens. Raises `LinkError` when there is none left."""
+    """Yield addresses at which nobody listens. Raises `LinkError` if there is none left."""
     yield from (at for port in _PORTS if is_free(at := Address(host, port)))
     raise LinkError(f"too few ports of {host} are free between {_PORTS[0]} and {_PORTS[-1]}")

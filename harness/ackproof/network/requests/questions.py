@@ -48,23 +48,23 @@ def _compact(text: bytes) -> bytes:
 
 
 def _broker(*rest: bytes) -> bytes:
-    """Fields of a broker that there is not: id and epoch."""
+    """Return the fields of a broker that does not exist: id and epoch."""
     return struct.pack(">iq", NOBODY, -1) + b"".join(rest)
 
 
 _NO_PRODUCER: Final = struct.pack(">qh", -1, -1)
 _NO_MEMBER: Final = _EMPTY + struct.pack(">i", -1) + _EMPTY + b"\xff\xff"
-"""Of a group without a name: generation, member, group instance."""
+"""Generation, member and group instance of a group without a name."""
 
 _ONE_SNAPSHOT: Final = b"\2" + _compact(_TEXT) + b"\2" + struct.pack(">iiqixqx", 0, 0, 0, 0, 0) + _NO_TAGS
-"""Of one partition of one topic: a controller of 4.3.1 ends (IndexOutOfBoundsException in the raft IO thread) when it
-is asked for none."""
+"""One partition of one topic: a controller of 4.3.1 ends (IndexOutOfBoundsException in the raft IO thread) when it is
+asked for none."""
 _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
-"""One tagged field, the first, of so many bytes: the cluster's id."""
+"""One tagged field, the first, with its length: the cluster's id."""
 
 
 class NamedPartition(NamedTuple):
-    """A partition that a question names. `topic_id`: in hexadecimal digits."""
+    """Partition that a question names. `topic_id`: in hexadecimal digits."""
 
     topic: str
     topic_id: str
@@ -72,11 +72,11 @@ class NamedPartition(NamedTuple):
 
 
 NOWHERE: Final = NamedPartition(_TEXT.decode(), "5" * 32, 0)
-"""A topic that there is not."""
+"""Topic that does not exist."""
 
 
 def _rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
-    """One row of one topic, or none."""
+    """Return one row of one topic, or none."""
     if named is None:
         return _NO_ROWS
     one = struct.pack(">i", 1)
@@ -106,9 +106,9 @@ _OF_PARTITIONS: Final[Mapping[str, Callable[[int], bytes]]] = MappingProxyType(
         ),
     }
 )
-"""What follows the topic and the number of its rows."""
+"""Bytes after the topic and the number of its rows."""
 ROWS: Final = b"\0rows of partitions\0"
-"""Where they stand in a body."""
+"""Placeholder for rows in a body."""
 
 _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
     {
@@ -160,19 +160,18 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
         "AssignReplicasToDirs": (0, True, _broker(_NO_COMPACT_ROWS, _NO_TAGS)),
     }
 )
-"""By the API's name: version, whether its header has tagged fields, body."""
+"""Version, whether the header has tagged fields, and body, by the API's name."""
 
 
 def question_version(api: str) -> int:
-    """The version in which it is asked."""
+    """Return the version of this API's question."""
     return _BODIES[api][0]
 
 
 def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
-    """A framed request of this API, whose asker has a name of at least `size` bytes (at most some 32,000), and which
-    names this partition.
+    """Return a framed request of this API that names this partition, with a client id of at least `size` bytes.
 
-    KeyError for an API of which there is none, or which names no partitions.
+    The largest size is some 32,000. Raises KeyError for an API without a question, or one that names no partitions.
     """
     version, flexible, body = _BODIES[api]
     name = PROBE.ljust(size, b".")
@@ -184,24 +183,24 @@ def make_question(api: str, *, size: int = 0, named: NamedPartition | None = Non
 
 How = Literal["answered", "closed", "silent", "refused"]
 _SIZES: Final = range(12_000, 23_000)
-"""Bytes of the asker's name, drawn anew for each question: what arrives in exactly its size, or twice that, is it. None
-is twice another."""
+"""Bytes of the client id, drawn for each question: a request of exactly this size, or twice that, is the question. No
+size is twice another."""
 _ARRIVES_WITHIN_S: Final = 0.3
-"""Over loopback it takes a millisecond, and a busy machine's proxy some more."""
+"""Loopback takes a millisecond, a busy machine's proxy some more."""
 
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """What came of a question. `seconds` until the answer (or the end of waiting)."""
+    """Outcome of a question. `seconds` until the answer, or the end of waiting."""
 
     how: How
     seconds: float
     arrived: int
-    """How often a request of that size arrived at the node; 0 also where its connection was closed."""
+    """How often a request of that size arrived at the node; 0 if its connection was closed."""
     error: int | None = None
-    """Kafka's code in the answer, where its API has one for the whole."""
+    """Kafka's code in the answer, if its API has one for the whole."""
     arrived_s: float = 0.0
-    """After how many seconds it had arrived as often."""
+    """Seconds until the last of these arrivals."""
 
     @property
     def answered(self) -> bool:
@@ -215,27 +214,27 @@ class QuestionOutcome:
 
 
 class SharedNamespace:
-    """Who asks and who is asked, in the one namespace that they share. `pid`: the process of the node that is asked."""
+    """Questions within the network namespace of both ends. `pid`: the process of the node that is asked."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def connect(self, address: Address, timeout_s: float) -> socket.socket:
-        """A connection from where the link's source is. Raises OSError."""
+        """Connect from the link's source. Raises OSError."""
         return socket.create_connection(address, timeout_s)
 
     def flows(self) -> list[TcpFlow]:
-        """The connections where the node is."""
+        """Return the connections in the node's namespace."""
         return read_tcp_flows()
 
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """How a question is asked.
+    """Parameters of a question.
 
-    `look_after_s`: when it is looked whether it has arrived (default: once it is answered, or is not going to be);
-    `wanted`: how often it is to arrive, the last time `later_s` after the first, which is waited for and a moment more.
-    `named`: a partition that it names; `elsewhere`: one that the question beside it names.
+    `look_after_s`: when to look whether it has arrived (default: once it is answered, or will not be); `wanted`: how
+    often it is to arrive, the last time `later_s` after the first; `named`: the partition that it names; `elsewhere`:
+    the partition that the control question names.
     """
 
     timeout_s: float
@@ -247,7 +246,7 @@ class QuestionPlan:
 
 
 def ask_question(where: SharedNamespace, address: Address, api: str, asking: QuestionPlan) -> QuestionOutcome:
-    """Ask a node, whose peer says that it is at `address`."""
+    """Ask a node at the address that its peer uses."""
     timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
     before = {flow.inode for flow in where.flows()}
     began = time.monotonic()
@@ -288,7 +287,7 @@ def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
 
 
 def _arrived(where: SharedNamespace, before: set[int], size: int, asking: QuestionPlan) -> int:
-    """How often a request of this size arrived at new connections of the process; the times wanted are waited for."""
+    """Return how often a request of this size arrived at new connections of the process, after waiting for `wanted`."""
     most = 0
 
     def look() -> bool:

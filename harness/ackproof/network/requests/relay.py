@@ -33,22 +33,23 @@ from ackproof.network.requests.line import ConnectionHalf, RelayConnection, Rela
 from ackproof.network.requests.rules import ActiveRule, Rule, RuleCounts
 
 CHUNK: Final = 256 * 1024
-"""So much is read at once: more would leave the processor's caches."""
+"""Bytes that are read at once: more would leave the processor's caches."""
 _RESET: Final = struct.pack("ii", 1, 0)
 _BACKLOG: Final = 256
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
 class OrderRefused(ValueError):
-    """What was asked for cannot be. The text says why."""
+    """An order that cannot be obeyed. The text says why."""
 
 
 class Relay:
-    """All ways, rules and connections."""
+    """Loop over all routes, rules and connections."""
 
     def __init__(self) -> None:
         self.trouble = ""
-        """What was no protocol of Kafka's, the first of it: closed, or passed on without a look from there on."""
+        """First bytes that were no protocol of Kafka's: the connection was closed, or passed on unread from there on.
+        """
         self._epoll = select.epoll()
         self._serves: dict[int, Callable[[int], None]] = {}
         self._wanted: dict[int, int] = {}
@@ -65,7 +66,7 @@ class Relay:
     # -- what it is told ----------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
-        """Take connections at `listen` from now on, and lead them to `upstream`. Raises `OrderRefused`, OSError."""
+        """Accept connections at `listen` from now on, and lead them to `upstream`. Raises `OrderRefused`, OSError."""
         if name in self._ways:
             raise OrderRefused(f"there is a way {name} already")
         way = RelayRoute(name, upstream)
@@ -76,11 +77,11 @@ class Relay:
         self.serve(line.fileno(), select.EPOLLIN, lambda events: self._take(line, way))
 
     def ways(self) -> dict[str, tuple[str, int]]:
-        """Where each way leads, by its name."""
+        """Return where each route leads, by name."""
         return {way.name: way.upstream for way in self._ways.values()}
 
     def lay(self, rule: Rule) -> None:
-        """Do so from the next frame on. Raises `OrderRefused`."""
+        """Apply a rule from the next frame on. Raises `OrderRefused`."""
         if rule.name in self._rules:
             raise OrderRefused(f"there is a rule {rule.name} already")
         if strangers := [name for name in rule.ways if name not in self._ways]:
@@ -90,7 +91,7 @@ class Relay:
             self._ways[name].rules[rule.side].append(acting)
 
     def lift(self, name: str) -> RuleCounts:
-        """Do so no more: what is held goes on, what is silent is closed. Raises `OrderRefused`."""
+        """Remove a rule: held frames go on, silent connections are closed. Raises `OrderRefused`."""
         acting = self._rules.pop(name, None)
         if acting is None:
             raise OrderRefused(f"there is no rule {name}")
@@ -111,20 +112,20 @@ class Relay:
         return self._rules[name].release(ways, most)
 
     def held(self) -> dict[str, dict[str, int]]:
-        """How many frames each rule holds on each way, for those who have not hung up."""
+        """Return how many frames each rule holds on each route, without clients that have hung up."""
         return {
             name: {way: len(acting.held([way])) for way in acting.rule.ways}
             for name, acting in self._rules.items()
         }
 
     def rules(self) -> Mapping[str, ActiveRule]:
-        """Those that are laid."""
+        """Return the rules in force, by name."""
         return self._rules
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def serve(self, descriptor: int, events: int, serve: Callable[[int], None]) -> None:
-        """Call `serve` with the events of this descriptor; with no `events`: no more."""
+        """Call `serve` with the events of this descriptor; without `events`, stop."""
         before = self._wanted.get(descriptor, 0)
         if events == before:
             return
@@ -145,12 +146,12 @@ class Relay:
         self.trouble = self.trouble or why
 
     def run(self) -> None:
-        """For ever."""
+        """Serve for ever."""
         while True:
             self.turn()
 
     def turn(self, longest_s: float = -1.0) -> None:
-        """Serve what is there; wait so long at most (below 0: as long as it takes) for something."""
+        """Serve pending events; wait at most `longest_s` seconds for one (below 0: without limit)."""
         if self._timers:
             soon = max(0.0, self._timers[0][0] - time.monotonic())
             longest_s = soon if longest_s < 0 else min(soon, longest_s)
@@ -165,7 +166,7 @@ class Relay:
             self._gone.pop().close()
 
     def close(self) -> None:
-        """Take no more connections, and close those that there are."""
+        """Accept no more connections, and close those that exist."""
         for line in list(self._lines):
             self._drop(line)
         for one in (*self._listening, *self._gone):
@@ -217,7 +218,7 @@ class Relay:
     def _serve_of(
         self, line: RelayConnection, descriptor: int, reads: ConnectionHalf, writes: ConnectionHalf
     ) -> None:
-        """Serve one socket of a connection: what is read from it, and what is written to it."""
+        """Serve one socket of a connection: read from it, and write to it."""
 
         def serve(events: int) -> None:
             self.guarded(line, partial(self._move, events, reads, writes))
@@ -232,8 +233,8 @@ class Relay:
             self._read(reads)
 
     def _await(self, line: RelayConnection) -> None:
-        """What each of its sockets is waited for. One that is waited for nothing is not listened to at all: of an end
-        that is gone epoll would tell again and again."""
+        """Wait for what each socket can do. One that can do nothing is not listened to: epoll would report a closed
+        end again and again."""
         for reads, writes in ((line.asking, line.answering), (line.answering, line.asking)):
             events = (select.EPOLLIN if reads.may_read else 0) | (select.EPOLLOUT if writes.unsent else 0)
             descriptor = reads.source.fileno()
@@ -251,7 +252,7 @@ class Relay:
             half.end()
 
     def abort(self, line: RelayConnection) -> None:
-        """Both sides get a reset."""
+        """Send a reset to both sides."""
         if not line.closed:
             for one in line.sockets:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -269,7 +270,7 @@ class Relay:
 
 
 class ControlSocket:
-    """Those who give orders."""
+    """Control socket: takes orders."""
 
     def __init__(self, relay: Relay, address: tuple[str, int]) -> None:
         self._relay = relay
@@ -340,7 +341,7 @@ def _words(row: object) -> list[str]:
 
 
 def main(host: str, port: str) -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process is ended."""
     relay = Relay()
     ControlSocket(relay, (host, int(port)))
     threading.Thread(target=import_messages, daemon=True).start()

@@ -9,11 +9,11 @@ from random import Random
 from typing import TypeAlias
 
 PartitionKey: TypeAlias = tuple[str, int]
-"""A topic, by its name or the hexadecimal digits of its id, whichever a request has, and a partition."""
+"""A topic, by its name or the hexadecimal digits of its id, and a partition."""
 
 
 class RuleKind(StrEnum):
-    """What is done to a frame."""
+    """Effect on a frame."""
 
     HOLD = "hold"
     LOSE = "lose"
@@ -24,18 +24,18 @@ class RuleKind(StrEnum):
 
 
 class DelayDistribution(StrEnum):
-    """How delays are drawn around `delay`."""
+    """Distribution of delays around `delay`."""
 
     UNIFORM = "uniform"
-    """Evenly, `jitter` more or less."""
+    """At most `jitter` more or less."""
     NORMAL = "normal"
-    """`jitter` is the standard deviation, of which there are three at most."""
+    """`jitter` is the standard deviation, cut at three of them."""
     EXPONENTIAL = "exponential"
     """Later than `delay` by `jitter` on average: most come soon, few come very late."""
 
 
 class FrameSide(StrEnum):
-    """Of which frames: those that ask, or those that answer."""
+    """Frames that a rule acts on: requests or responses."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -43,11 +43,11 @@ class FrameSide(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule on some ways (`proxy.Way`). Times in seconds.
+    """Rule on some routes. Times in seconds.
 
-    Of the frames that match, of every `every`-th a `share` is drawn, and at most `times` are hit. `places`: only those
-    that name one of these partitions, or whose request did; partition -1 is any of the topic. `until_held`: as soon as
-    so many wait they go on, and no other waits.
+    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. `places`:
+    only frames whose request names one of these partitions; partition -1 is any of the topic. `until_held`: as soon
+    as so many wait they go on, and no other waits.
     """
 
     name: str
@@ -59,27 +59,27 @@ class Rule:
     every: int = 1
     share: float = 1.0
     delay: float = 0.0
-    """By how much it is late, or comes again later."""
+    """Delay of the frame, or of its repetition."""
     jitter: float = 0.0
     spread: DelayDistribution = DelayDistribution.UNIFORM
     seed: int = 0
     places: tuple[PartitionKey, ...] = ()
     until_held: int | None = None
     overtaken: bool = False
-    """Whether what comes behind a held request on its connection goes on before it."""
+    """True if later frames on the connection of a held request go on before it."""
     code: int = 0
-    """The error that is answered."""
+    """Error code of the answer."""
     answers: tuple[tuple[int, str], ...] = ()
-    """By the request's version, what follows the correlation id in the response, in hexadecimal digits; of other
-    versions it is made from the request."""
+    """Bytes after the correlation id in the response, in hexadecimal digits, by the request's version. For other
+    versions the response is made from the request."""
 
     def as_json(self) -> dict[str, object]:
-        """In plain words, as `of_json` reads it."""
+        """Return the rule as plain data, as `of_json` reads it."""
         return asdict(self)
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
-        """The rule of these words. Raises TypeError, ValueError, KeyError."""
+        """Make a rule from plain data. Raises TypeError, ValueError, KeyError."""
         words = dict(data)
         words |= {
             "kind": RuleKind(str(words["kind"])),
@@ -100,41 +100,41 @@ def _list(value: object) -> Sequence[object]:
 
 @dataclass
 class RuleCounts:
-    """What came of a rule. Probes are in none of these."""
+    """Counts of a rule, without probes."""
 
     matched: int = 0
-    """Frames of its API, on its side of its ways, that name one of its partitions."""
+    """Frames of its API, on its side of its routes, that name one of its partitions."""
     hit: int = 0
-    """… to which it did something."""
+    """Frames that it acted on."""
     holding: int = 0
-    """… which it holds now."""
+    """Frames that it holds now."""
     full: bool = False
-    """Whether as many waited as were to, and went on."""
+    """True if as many frames waited as were to, and went on."""
     trouble: str = ""
-    """What could not be read or done, the first of it; it passed on."""
+    """First thing that could not be read or done; the frame passed."""
 
 
 @dataclass(eq=False)
 class HeldFrame:
-    """A frame that waits, because of a rule. `counted`: among those that the rule holds."""
+    """Frame that waits because of a rule. `counted`: it counts as held."""
 
     acting: ActiveRule
     counted: bool
     way: str
     go: Callable[[], None]
-    """Let it go on."""
+    """Let the frame go on."""
     abandoned: Callable[[], bool]
-    """Whether who asked has hung up; then the connection is ended, and it never goes."""
+    """Return True if the client has hung up; then the connection is ended, and the frame never goes."""
 
 
 @dataclass
 class ActiveRule:
-    """A rule that is laid."""
+    """Rule in force, with its counts and the frames that it holds."""
 
     rule: Rule
     counted: RuleCounts = field(default_factory=RuleCounts)
     waits: list[HeldFrame] = field(default_factory=list)
-    """In the order in which they came."""
+    """Held frames, in the order in which they came."""
 
     def __post_init__(self) -> None:
         self._answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
@@ -142,15 +142,15 @@ class ActiveRule:
         self._places = frozenset(self.rule.places)
 
     def among(self, place: PartitionKey) -> bool:
-        """Whether it is one of its partitions."""
+        """Return True for one of the rule's partitions."""
         return place in self._places or (place[0], -1) in self._places
 
     def speaks_of(self, places: Collection[PartitionKey]) -> bool:
-        """Whether it speaks of requests that name these."""
+        """Return True if the rule is about requests that name these partitions."""
         return not self._places or any(map(self.among, places))
 
     def takes(self, *, probe: bool) -> bool:
-        """Whether it does something to the next frame that matches."""
+        """Count a matching frame; return True if the rule acts on it."""
         if probe:
             return True
         rule, counted = self.rule, self.counted
@@ -165,39 +165,40 @@ class ActiveRule:
         return True
 
     def complain(self, why: str) -> None:
-        """Something could not be done."""
+        """Note something that could not be done."""
         self.counted.trouble = self.counted.trouble or why
 
     def begin(self, wait: HeldFrame) -> bool:
-        """It waits. Whether as many wait now as are to."""
+        """Hold a frame; return True if as many wait now as are to."""
         self.waits.append(wait)
         self.counted.holding += wait.counted
         self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
         return wait.counted and self.counted.full
 
     def end(self, wait: HeldFrame) -> None:
-        """It waits no more."""
+        """Note that a frame waits no more."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
     def held(self, ways: Collection[str]) -> list[HeldFrame]:
-        """What waits on these ways, first come first, but questions and what nobody waits for any more."""
+        """Return the frames that wait on these routes, the first first, without probes and frames whose client has
+        hung up."""
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
         return [wait for wait in there if not wait.abandoned()]
 
     def release(self, ways: Collection[str], most: int) -> int:
-        """Let so many of these go on, the first first; how many did."""
+        """Let up to `most` of these go on, the first first; return how many went."""
         going = self.held(ways)[:most]
         for wait in going:
             wait.go()
         return len(going)
 
     def answer(self, version: int) -> bytes | None:
-        """What follows the correlation id in its answer to a request of this version; None: it is to be made."""
+        """Return the bytes after the correlation id in the answer to this version; None: make them from the request."""
         return self._answers.get(version)
 
     def wait(self) -> float:
-        """By how many seconds the next one is late."""
+        """Return the delay of the next frame, in seconds."""
         rule, drawn = self.rule, 0.0
         if rule.jitter:
             match rule.spread:
