@@ -1,4 +1,4 @@
-"""A producer that writes in transactions, in virtual time: `ackproof.clients.transactions` as librdkafka does it.
+"""A producer that writes in transactions, in virtual time: `ackproof.clients.librdkafka.sending` as librdkafka does it.
 
 One transaction after the other, of `transaction_size` records each: begun, filled, flushed, and committed or (a share
 of them, on purpose) aborted. librdkafka speaks the first protocol of transactions: an epoch lasts until an error.

@@ -28,7 +28,7 @@ import numpy as np
 
 from ackproof.base.processes import find_children
 from ackproof.cli.main import main as ackproof
-from ackproof.clients.settings import ProducerSettings
+from ackproof.clients.librdkafka import adapter
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.windows import read_windows
 
@@ -149,7 +149,7 @@ def main() -> int:
         times = [float(at) for at in given.lies.split(",") if at]
         weigher = Weigher({Path(folder) / lie: at for lie, at in zip(LIES, times, strict=False)})
         if times:
-            ProducerSettings.MODULE = "lying_producer"
+            adapter.PRODUCER_MODULE = "lying_producer"
             os.environ["LIES"] = folder
             os.environ["PYTHONPATH"] = os.pathsep.join([str(LIAR), os.environ.get("PYTHONPATH", "")])
         thread = threading.Thread(target=weigher.watch, daemon=True)

@@ -34,10 +34,10 @@ from confluent_kafka.admin import AdminClient
 
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.config import producer_config, reader_config
+from ackproof.clients.contract import ConfigValue
 from ackproof.clients.final_read import End, final_read
 from ackproof.clients.final_readers import FinalReadOrder
-from ackproof.clients.settings import ConfigValue
+from ackproof.clients.librdkafka.adapter import producer_config, reader_config
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec

@@ -16,7 +16,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.cli.main import main_code
-from ackproof.clients.settings import ReaderSettings
+from ackproof.clients.librdkafka import adapter
 from ackproof.cluster.install import Installation
 from ackproof.faults import processes as faults
 from ackproof.run.phases import Phase
@@ -101,7 +101,7 @@ def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
         stage.play(
             "misread",
             SMALL,
-            {Phase.READ: lambda _: patch.setattr(ReaderSettings, "MODULE", "flipping_reader")},
+            {Phase.READ: lambda _: patch.setattr(adapter, "READER_MODULE", "flipping_reader")},
         )
     stage.play("sent-again", SMALL, {Phase.HEAL: planted.send_once_more})
     with pytest.MonkeyPatch.context() as patch:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.clients.settings import ProducerSettings
+from ackproof.clients.librdkafka import adapter
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
 from ackproof.plan.soaking import Soak
@@ -111,7 +111,7 @@ def soaked(course: Course, installs, tmp_path_factory: pytest.TempPathFactory) -
     lies.mkdir()
     options = CaseOptions(batch=str(folder), replay=f"ackproof run {file} --soak 10m", installed=installed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProducerSettings, "MODULE", "lying_producer")
+        patch.setattr(adapter, "PRODUCER_MODULE", "lying_producer")
         patch.setenv("LIES", str(lies))
         path = [str(Path(__file__).parent / "lies"), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(path))

@@ -12,7 +12,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
-from ackproof.clients.settings import TRANSACTIONS_LOG
+from ackproof.clients.contract import TRANSACTIONS_LOG
 from ackproof.cluster.install import Installation
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import Phase

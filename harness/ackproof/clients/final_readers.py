@@ -19,11 +19,11 @@ from typing import Final, TypeVar
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.config import reader_config
+from ackproof.clients.contract import EXIT_CLEAN, Isolation, ReaderSettings, client_adapter
 from ackproof.clients.launch import Handle, Launcher
-from ackproof.clients.settings import EXIT_CLEAN, Isolation, ReaderSettings
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
 
@@ -126,7 +126,7 @@ def read_by_processes(
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = dealt(sizes, _processes(sizes, len(clients)))
-    launcher = Launcher(tag, order.hidden)
+    launcher, adapter = Launcher(tag, order.hidden), client_adapter(LIBRDKAFKA)
     handles: list[Handle] = []
     outcomes = []
     try:
@@ -142,7 +142,11 @@ def read_by_processes(
                     places=_of(group, order.places),
                     origin_ns=clock.origin_ns,
                     flush_s=_FLUSH_S,
-                    config=reader_config({}, order.isolations[number], order.bootstrap, process, final=True),
+                    config=adapter.reader_config(
+                        {}, order.isolations[number], order.bootstrap, process, final=True
+                    ),
+                    library=LIBRDKAFKA,
+                    library_version=adapter.installed_library().version,
                     committed=number > 0,
                     starts=_of(group, starts),
                     ends=_of(group, goals[number]),

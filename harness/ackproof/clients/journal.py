@@ -1,31 +1,42 @@
-"""The memory-mapped journal of a producer: each send is written before the client library sees it.
+"""The memory-mapped journal of a producer, and how its rows become parts of the produced ledger.
 
-A journal is a folder with chunks of rows, `chunk-<k>.rows`; whose it is, and the table of places, stands in the
-client's settings. Row i of chunk k is record seq = k × rows + i, four 64-bit words in the machine's byte order::
+`journal/<client>/chunk-<index>.rows`: a header of 64 bytes (magic `AKPJRNL1`, first seq, number of rows, as two 64-bit
+words), then a row of four 64-bit words for each seq, in the machine's byte order::
 
     sent     CLOCK_MONOTONIC ns just before the produce call; 0: not sent
     done     CLOCK_MONOTONIC ns of the delivery report; 0: none came. Written last: it makes the row whole
     offset   offset in the acknowledgement, -1 unknown
     result   place (32 bits) | error code (16 bits, signed) | outcome (8 bits)
 
-The pages belong to the kernel, so that they outlive the process, at whatever instruction it is killed (they need
-not outlive the machine). A chunk has its name only once its header is written; all its bytes are written before it
-is mapped, so that a full disk is an OSError there and no SIGBUS later. A chunk is removed after its part of the ledger
-is there.
+The pages belong to the kernel: they outlive the process, at whatever instruction it is killed (not the machine). A
+chunk gets its name once its header is written. All its bytes are written before it is mapped, so that a full disk is an
+OSError there and no SIGBUS later. A chunk is removed once its part of the ledger exists.
+
+Parts are written by a thread of the producer (`Converter`) and, after a kill, by the harness (`salvage`). Arrow is
+loaded only where a part is written.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
+import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
-from ackproof.clients.settings import CHUNK_ROWS
+from ackproof.clients.contract import CHUNK_ROWS, SETTINGS, TRANSACTIONS_LOG, ProducerSettings
+from ackproof.clients.parts import FreeMemory
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.outcome import Outcome, TxnOutcome
+from ackproof.rundir.part_order import ArrayPool
+
+if TYPE_CHECKING:
+    from ackproof.rundir.ledger import ProducedRows, TxnRow
 
 WORDS: Final = 4
 SENT, DONE, OFFSET, RESULT = range(WORDS)
@@ -34,6 +45,12 @@ _MAGIC: Final = b"AKPJRNL1"
 _HEADER: Final = struct.Struct("=8sqq40x")
 _NAME: Final = "chunk-{:06d}.rows"
 _PATTERN: Final = "chunk-*.rows"
+
+_LOOK_EVERY_S: Final = 0.25
+_WARM_UP_AFTER_S: Final = 0.5
+_LATER: Final = 16
+"""Chunks (64 MiB) of a producer at full speed that wait until it ends, so that it has the processor to itself. Few
+loads take longer than these chunks last."""
 
 Words: Final = np.int64
 Matrix = npt.NDArray[np.int64]
@@ -44,23 +61,26 @@ class TornJournal(AckproofError):
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
-    """The word `result` of a row."""
+    """Return the word `result` of a row."""
     return place | (error & 0xFFFF) << 32 | outcome << 48
 
 
 def chunk_path(folder: Path, index: int) -> Path:
-    """The file of chunk `index`."""
+    """Return the file of chunk `index`."""
     return folder / _NAME.format(index)
 
 
 def chunk_files(folder: Path) -> list[tuple[int, Path]]:
-    """The chunks that are there, by index."""
-    found = []
+    """Return index and path of each chunk in a folder, by index."""
+    files = []
     for path in folder.glob(_PATTERN):
         number = path.name[len("chunk-") : -len(".rows")]
         if number.isdigit():
-            found.append((int(number), path))
-    return sorted(found)
+            files.append((int(number), path))
+    return sorted(files)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
 
 
 class Chunk:
@@ -83,7 +103,7 @@ class Chunk:
         temporary.replace(self.path)
 
     def resolved(self) -> bool:
-        """Whether every row was sent and has its outcome."""
+        """Return True if every row was sent and has its outcome."""
         return bool(self.matrix[:, DONE].all())
 
     def used(self) -> bool:
@@ -91,7 +111,7 @@ class Chunk:
 
 
 class Journal:
-    """Writer's side. `views[k]` and `matrices[k]` are chunk k, until it is turned into Parquet."""
+    """The journal of a producer that runs. `views[k]` and `matrices[k]` are chunk k, until its part is written."""
 
     def __init__(self, folder: Path, rows: int = CHUNK_ROWS) -> None:
         if rows & (rows - 1):
@@ -107,7 +127,7 @@ class Journal:
         self._chunks: dict[int, Chunk] = {}
 
     def extend(self) -> memoryview:
-        """Add a chunk and return its words. Raises OSError when the disk is full."""
+        """Add a chunk and return its words. Raises OSError if the disk is full."""
         chunk = Chunk(self.folder, self._next, self.rows)
         self._next += 1
         self._chunks[chunk.index] = chunk
@@ -120,7 +140,7 @@ class Journal:
         return self._chunks[self._next - 1]
 
     def resolved(self) -> list[Chunk]:
-        """The chunks before the current one whose rows are all resolved."""
+        """Return the chunks before the current one whose rows are all resolved."""
         current = self._next - 1
         return [
             chunk
@@ -129,30 +149,230 @@ class Journal:
         ]
 
     def remaining(self) -> list[Chunk]:
-        """All chunks that are still there, by index."""
+        """Return all chunks that have no part yet, by index."""
         return [chunk for _, chunk in sorted(self._chunks.items())]
 
     def retire(self, chunk: Chunk) -> None:
-        """Forget a chunk whose part of the ledger is there, and remove its file."""
+        """Forget a chunk whose part of the ledger exists, and remove its file."""
         del self.views[chunk.index], self.matrices[chunk.index], self._chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the folder of a journal whose chunks are all retired."""
+        """Remove the folder, once all chunks are retired."""
         self.folder.rmdir()
 
 
+# -- chunks to parts -------------------------------------------------------------------------------------------------
+
+
+class Converter:
+    """A background thread of a producer that turns resolved chunks into parts of the ledger."""
+
+    def __init__(
+        self, settings: ProducerSettings, journal: Journal, ledger: Path, starts: list[int] | None = None
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._ledger = ledger
+        self._starts = starts
+        # a producer that waits between its records need not put anything off
+        self._later = _LATER if settings.rate is None else 0
+        self._pool = ArrayPool()
+        self._memory = FreeMemory()
+        self._stop = threading.Event()
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="converter", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Turn what is left into parts, after the last delivery report. Raises what the thread met."""
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+        for chunk in self._journal.remaining():
+            self._convert(chunk)
+        self._journal.close()
+
+    def _run(self) -> None:
+        try:
+            self._stop.wait(_WARM_UP_AFTER_S)
+            import ackproof.rundir.ledger  # noqa: F401  - so that the first part and the end need not wait
+
+            while not self._stop.wait(_LOOK_EVERY_S):
+                due = self._journal.resolved()
+                for chunk in due[: max(0, len(due) - self._later)]:
+                    self._convert(chunk)
+                    self._memory.give_back()
+        except Exception as error:  # noqa: BLE001 - handed to the main thread, which ends the client with it
+            self.error = error
+
+    def _convert(self, chunk: Chunk) -> None:
+        from ackproof.rundir.ledger import write_produced
+
+        if chunk.used():
+            rows = produced_rows(self._settings, chunk.first_seq, chunk.matrix, self._starts)
+            write_produced(self._ledger, chunk.index, rows, self._pool)
+        self._journal.retire(chunk)
+
+
+def produced_rows(
+    settings: ProducerSettings, first_seq: int, matrix: Matrix, starts: list[int] | None = None
+) -> ProducedRows:
+    """Return the ledger rows of a chunk: those that were sent.
+
+    A row without a report is indeterminate, with done_ns -1 and offset -1. `starts`: the first seq of each transaction
+    of a transactional producer.
+    """
+    from ackproof.rundir.ledger import ProducedRows
+
+    used = np.flatnonzero(matrix[:, SENT])
+    rows = matrix[used]
+    done = rows[:, DONE] != 0
+    result = rows[:, RESULT]
+    outcome = np.where(done, (result >> 48) & 0xFF, Outcome.INDETERMINATE).astype(np.int8)
+    error = np.where(done, (result >> 32) & 0xFFFF, 0).astype(np.uint16).view(np.int16)
+    return ProducedRows(
+        producer=settings.producer,
+        places=settings.places,
+        place=result & 0xFFFFFFFF,
+        seq=first_seq + used,
+        outcome=outcome,
+        error=error,
+        offset=np.where(done & (outcome == Outcome.ACKED), rows[:, OFFSET], -1),
+        sent_ns=rows[:, SENT] - settings.origin_ns,
+        done_ns=np.where(done, rows[:, DONE] - settings.origin_ns, -1),
+        txn=None if starts is None else transaction_numbers(starts, first_seq + used),
+        library=settings.client_library,
+    )
+
+
+def transaction_numbers(starts: list[int], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the transaction of each seq, -1 for none; transaction k begins with seq `starts[k]`."""
+    return np.searchsorted(np.array(starts, np.int64), seqs, side="right").astype(np.int64) - 1
+
+
+# -- after a kill ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SalvageReport:
+    """The parts that `salvage` wrote, and the files that it could not read, each with the reason."""
+
+    parts: tuple[Path, ...]
+    refused: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+
+def salvage(run: CaseDir, client: str | None = None) -> SalvageReport:
+    """Turn the journals of killed clients (of all, or of one) into Parquet. The clients must not run any more.
+
+    Can be called again, also after it was itself killed: a part has the number of its chunk, so none is written twice.
+    What cannot be read stays where it is.
+    """
+    from ackproof.rundir.ledger import remove_unfinished
+
+    written: list[Path] = []
+    refused: list[str] = []
+    folders = [run.journal / client] if client is not None else sorted(run.journal.glob("*/"))
+    for folder in folders:
+        if folder.is_dir():
+            _salvage_journal(run, folder, written, refused)
+    for ledger in (run.produced, run.consumed):
+        for folder in ledger.glob("client=*" if client is None else client_folder(client)):
+            remove_unfinished(folder)
+    if client is None and run.journal.is_dir() and not any(run.journal.iterdir()):
+        run.journal.rmdir()
+    return SalvageReport(tuple(written), tuple(refused))
+
+
+def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
+    path = run.clients / folder.name / SETTINGS
+    chunks = chunk_files(folder)
+    if chunks:
+        try:
+            settings = ProducerSettings.read(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            refused.append(f"{path}: {error}")
+            return
+        ledger = run.produced / client_folder(settings.client)
+        starts = write_transaction_table(run, settings)
+        for index, chunk in chunks:
+            try:
+                part = _salvage_chunk(settings, ledger, index, chunk, starts)
+            except TornJournal as error:
+                refused.append(str(error))
+                continue
+            chunk.unlink(missing_ok=True)
+            if part is not None:
+                written.append(part)
+    if not chunk_files(folder):
+        for leftover in folder.iterdir():
+            leftover.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _salvage_chunk(
+    settings: ProducerSettings, ledger: Path, index: int, path: Path, starts: list[int] | None
+) -> Path | None:
+    from ackproof.rundir.ledger import part_path, write_produced
+
+    if part_path(ledger, index).exists():
+        return None  # killed between the part and the removal of its chunk
+    first_seq, matrix = read_chunk(path, index)
+    rows = produced_rows(settings, first_seq, matrix, starts)
+    if len(rows.seq) == 0:
+        return None
+    if int(rows.place.max()) >= len(settings.places):
+        raise TornJournal(f"{path}: a row names place {int(rows.place.max())} of {len(settings.places)}")
+    return write_produced(ledger, index, rows)
+
+
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
-    """The first seq and the rows of a chunk's file, as many as are whole. Raises `TornJournal`."""
+    """Return the first seq and the whole rows of a chunk's file. Raises `TornJournal`."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise TornJournal(f"{path}: {error.strerror}") from error
     if len(raw) < _HEADER.size:
-        raise TornJournal(f"{path}: {len(raw)} bytes, not even a header")
+        raise TornJournal(f"{path}: {len(raw)} bytes are less than a header")
     magic, first_seq, rows = _HEADER.unpack_from(raw)
     if magic != _MAGIC or rows <= 0 or first_seq != index * rows:
         raise TornJournal(f"{path}: not the header of chunk {index}")
     whole = min(rows, (len(raw) - _HEADER.size) // (WORDS * 8))
     flat = np.frombuffer(raw, dtype=np.int64, count=whole * WORDS, offset=_HEADER.size)
     return first_seq, flat.reshape(whole, WORDS)
+
+
+def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[int] | None:
+    """Turn a producer's `transactions.log` into its table. Return the first seq of each transaction, None for none."""
+    from ackproof.rundir.ledger import write_transactions
+
+    rows = read_transactions(run.clients / settings.client / TRANSACTIONS_LOG, settings.producer)
+    if not rows:
+        return None
+    write_transactions(run.transactions / client_folder(settings.client), rows, settings.client_library)
+    return [row.first_seq for row in rows]
+
+
+def read_transactions(path: Path, producer: int) -> list[TxnRow]:
+    """Return the transactions of a log by number, none for a missing file. A torn last line is passed over."""
+    from ackproof.rundir.ledger import TxnRow
+
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="ascii")
+    rows: dict[int, TxnRow] = {}
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        word, number, *rest = line.split()
+        txn = int(number)
+        if word == "begin":
+            # its commit was never asked for so far: whatever happens to its producer, it cannot be committed
+            rows[txn] = TxnRow(producer, txn, TxnOutcome.ABORTED, int(rest[0]), int(rest[1]), -1, -1)
+        elif word == "commit":
+            rows[txn] = rows[txn]._replace(outcome=TxnOutcome.UNKNOWN, commit_ns=int(rest[0]))
+        else:
+            rows[txn] = rows[txn]._replace(outcome=TxnOutcome(int(rest[0])), ended_ns=int(rest[1]))
+    return [rows[txn] for txn in sorted(rows)]

@@ -1,25 +1,26 @@
-"""One client process: how it is started, what its parent reads of it, how it is asked to stop."""
+"""One client process from the harness's side: started, asked to stop, its events read."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from ackproof.base.errors import BadInput
 from ackproof.base.processes import Child, RunTag, spawn
-from ackproof.clients.control import FREE, SEND, STOP
-from ackproof.clients.counters import SharedCounters
-from ackproof.clients.settings import (
+from ackproof.clients.channel import FREE, SEND, STOP, SharedCounters
+from ackproof.clients.contract import (
     CONTROL_FD,
     HIDDEN_FD,
     SETTINGS,
+    ConfigValue,
     ProducerSettings,
     ReaderSettings,
+    client_adapter,
     hide,
 )
 from ackproof.rundir.documents import Client
@@ -30,8 +31,8 @@ _TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
-class Line:
-    """One event of a client. `topic` '' and `partition` -1: of no particular partition."""
+class ClientEvent:
+    """One event of a client. `topic` '' and `partition` -1: it is about no partition."""
 
     t_ns: int
     topic: str
@@ -42,36 +43,36 @@ class Line:
 class Inbox:
     """The events file of a client, read as it grows: whole lines, each once.
 
-    A line that is torn (its client was killed over it) is passed over.
+    A torn line, whose client was killed while it wrote, is passed over.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._at = 0
+        self._offset = 0
 
-    def read(self) -> list[Line]:
-        """What has come since the last call."""
+    def read(self) -> list[ClientEvent]:
+        """Return the events since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
-            file.seek(self._at)
+            file.seek(self._offset)
             raw = file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
-        self._at += len(whole)
-        lines: list[Line] = []
+        self._offset += len(whole)
+        events: list[ClientEvent] = []
         for text in whole.splitlines():
             try:
                 raw = json.loads(text)
                 what = (ClientReset if raw["kind"] == "reset" else Note).model_validate(raw["detail"])
-                lines.append(Line(int(raw["t_ns"]), str(raw["topic"]), int(raw["partition"]), what))
+                events.append(ClientEvent(int(raw["t_ns"]), str(raw["topic"]), int(raw["partition"]), what))
             except (ValueError, KeyError, TypeError):
                 continue
-        return lines
+        return events
 
 
 @dataclass
 class Handle:
-    """One client process, from the parent's side. `control` is the writing end of its pipe, -1 once it is closed."""
+    """One client process. `control` is the writing end of its pipe, -1 once it is closed."""
 
     client: Client
     settings: ProducerSettings | ReaderSettings
@@ -81,17 +82,17 @@ class Handle:
     inbox: Inbox
     control: int
     expected: bool = False
-    """It was asked to stop: a good end is expected."""
+    """It was asked to stop: a clean exit is expected."""
     killed: bool = False
-    """The parent killed it: any end is expected."""
+    """The harness killed it: any exit is expected."""
     succeeded: bool = False
-    """Another producer has its transactional id: once it is fenced nobody else comes in its place."""
+    """Another producer has its transactional id: once it is fenced, no producer replaces it."""
     fenced: str = ""
-    """With which words it said that it was fenced."""
+    """The library's words when it was fenced, '' before."""
     status: int | None = None
 
     def count(self, topic: str | None, partition: int | None) -> int:
-        """Records acknowledged or read so far: in all, of a topic, or of a partition."""
+        """Return the records acknowledged or read so far: in all, of a topic, or of a partition."""
         if topic is None:
             return self.counters.total()
         counted = zip(self.settings.places, self.counters.counts, strict=True)
@@ -99,8 +100,8 @@ class Handle:
             count for place, count in counted if place.topic == topic and partition in (None, place.partition)
         )
 
-    def tell(self, timeline: Timeline) -> None:
-        """Merge what it wrote down into the timeline."""
+    def copy_events(self, timeline: Timeline) -> None:
+        """Copy its new events into the timeline."""
         for line in self.inbox.read():
             if isinstance(line.what, ClientReset) and self.succeeded:
                 self.fenced = line.what.reason
@@ -113,12 +114,12 @@ class Handle:
             )
 
     def tail(self) -> str:
-        """The last of what it wrote."""
+        """Return the end of its output."""
         output = self.folder / "output.log"
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
     def ask_to_stop(self) -> None:
-        """Ask it to stop in good order; it may have ended meanwhile."""
+        """Ask it to close; it may have ended meanwhile."""
         self.expected = True
         try:
             os.write(self.control, STOP)
@@ -126,11 +127,11 @@ class Handle:
             return
 
     def ask_to_send(self) -> None:
-        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
         os.write(self.control, SEND)
 
     def free(self) -> None:
-        """Let it send without being asked; it may have ended meanwhile."""
+        """Let it send at its rate without being asked; it may have ended meanwhile."""
         with suppress(OSError):
             os.write(self.control, FREE)
 
@@ -142,7 +143,7 @@ class Handle:
 
 
 def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
-    """The client as `case.json` lists it."""
+    """Return the client as `case.json` lists it."""
     topics = tuple(dict.fromkeys(place.topic for place in settings.places))
     if isinstance(settings, ProducerSettings):
         return Client(
@@ -164,17 +165,32 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts client processes of one run. `hidden`: settings of librdkafka that clients get and no file does."""
+    """Launcher of one run's client processes. `hidden`: library settings with secrets, which no file may hold."""
 
     tag: RunTag
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def verify(
+        self, library: str, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
+    ) -> None:
+        """Raise `BadInput` if the library refuses a configuration together with the hidden settings."""
+        why = client_adapter(library).objection(kind, {**config, **self.hidden})
+        if why is not None:
+            raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
+
     def start(self, settings: ProducerSettings | ReaderSettings) -> Handle:
-        """Start a client; its settings file, counters and output are in its folder."""
+        """Start a client. Its settings file, counters and output are in its folder."""
         name = settings.process if isinstance(settings, ReaderSettings) else settings.client
         folder = CaseDir(self.tag.case_dir).clients / name
         folder.mkdir(parents=True, exist_ok=True)
-        settings.write(folder / SETTINGS)
+        path = folder / SETTINGS
+        settings.write(path)
+        adapter = client_adapter(settings.library)
+        command = (
+            adapter.producer_command(path)
+            if isinstance(settings, ProducerSettings)
+            else adapter.reader_command(path)
+        )
         counters = SharedCounters(folder / "counters", len(settings.places), create=True)
         reading, writing = os.pipe()
         inherited = {CONTROL_FD: reading}
@@ -182,7 +198,7 @@ class Launcher:
             if self.hidden:
                 inherited[HIDDEN_FD] = hide(self.hidden)
             child = spawn(
-                [sys.executable, "-P", "-m", settings.MODULE, str(folder / SETTINGS)],
+                command,
                 run=self.tag,
                 role=name,
                 cwd=folder,

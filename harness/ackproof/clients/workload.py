@@ -1,7 +1,7 @@
-"""The parent's side of the load: client processes started, watched, counted, stopped, killed.
+"""The load of a run: client processes started, watched, counted, stopped and killed.
 
 Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
-readers. A producer whose client met a fatal error ends, and the next free number takes its place.
+readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Final
 from ackproof.base.errors import ClientDied, WaitTimeout
 from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.config import producer_config, reader_config, verify
-from ackproof.clients.counters import SharedCounters, State
-from ackproof.clients.launch import Handle, Launcher
-from ackproof.clients.salvage import Salvaged, salvage
-from ackproof.clients.settings import (
+from ackproof.clients.channel import ClientState, SharedCounters
+from ackproof.clients.contract import (
     EXIT_CLEAN,
     EXIT_RESET,
     WHOLE,
     ProducerSettings,
     ReaderSettings,
     Rotation,
-    delivery_timeout_s,
+    client_adapter,
 )
+from ackproof.clients.journal import SalvageReport, salvage
+from ackproof.clients.launch import Handle, Launcher
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
@@ -35,17 +34,17 @@ from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
 
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
-"""What a client may take to close and to write its last parts, beyond its own bounds."""
+"""Time for a client to close and to write its last parts, beyond its own bounds."""
 _MOST_RESETS: Final = 100
 
 
 class Workload:
     """Producers and live readers of one run. Safe to use from several threads. An unknown id is a KeyError.
 
-    `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
-    round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
-    librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get. `on_demand`: after
-    a first record for each place producers send what they are asked for (`ask_for_record`), until `free`.
+    `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
+    place producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
+    report from which brokers they fetch. `on_demand`: after one record for each place producers send a record for each
+    `ask_for_record`, until `free`.
     """
 
     def __init__(
@@ -74,10 +73,11 @@ class Workload:
         self._seed = seed
         self._rotation = rotation
         self._timeline = timeline
-        self._hidden = dict(hidden or {})
         self._readers_tell = readers_tell
         self._on_demand = on_demand
-        self._launcher = Launcher(tag, self._hidden)
+        self._launcher = Launcher(tag, dict(hidden or {}))
+        self._producer_adapter = client_adapter(spec.producers.library)
+        self._reader_adapter = client_adapter(spec.consumers.library)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         # what the watching thread and the callers share
@@ -87,39 +87,37 @@ class Workload:
         self._next_producer = 0
         self._next_reader = 0
         self._slots: dict[str, int] = {}
-        """The place of each producer: a transactional id belongs to the place."""
+        """The slot of each producer. A transactional id belongs to the slot, so a successor fences the one before."""
         self._successors: dict[str, str] = {}
-        """Who took the place of a client that is gone, or that was fenced."""
+        """The replacement of each client that is gone or was fenced."""
         self._resets = 0
         self._stopping = False
-
-    # -- life ----------------------------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `BadInput` for settings that are refused, `ClientDied` with the client's last output, `WaitTimeout`.
+        Raises `BadInput` for settings that a library refuses, `ClientDied` with the client's output, `WaitTimeout`.
         """
-        readers = self.spec.consumers
-        verify(
-            producer_config(self.spec.producers, self.bootstrap, "p0") | self._hidden,
-            reader_config(readers.config_of(0), readers.isolation, self.bootstrap, "r0") | self._hidden
-            if readers.live
-            else None,
-        )
+        producers, readers = self.spec.producers, self.spec.consumers
+        config = self._producer_adapter.producer_config(producers, self.bootstrap, "p0")
+        self._launcher.verify(producers.library, "producer", config)
+        if readers.live:
+            first = readers.config_of(0)
+            config = self._reader_adapter.reader_config(first, readers.isolation, self.bootstrap, "r0")
+            self._launcher.verify(readers.library, "consumer", config)
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
         with self._lock:
-            for _ in range(self.spec.consumers.live):
+            for _ in range(readers.live):
                 self._start_reader()
-            for _ in range(self.spec.producers.count):
+            for _ in range(producers.count):
                 self._start_producer()
         self._watcher = threading.Thread(target=self._watch, name="workload", daemon=True)
         self._watcher.start()
 
         def ready() -> bool:
             self.check()
-            return all(handle.counters.state >= State.READY for handle in self._handles())
+            return all(handle.counters.state >= ClientState.READY for handle in self._handles())
 
         wait_until(
             ready,
@@ -129,21 +127,22 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Stop producers, then readers, in good order; bounded by the delivery time-out.
+        """Stop producers, then readers, and return when all are gone; bounded by the delivery time-out.
 
-        Returns when all are gone. One that does not come to its end in time is killed and its journal salvaged: it
-        leaves no `_END`. Raises `ClientDied` if a client had ended by itself.
+        A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
+        `ClientDied` if a client had ended by itself.
         """
         with self._lock:
             self._stopping = True
-        flush_s = delivery_timeout_s(producer_config(self.spec.producers, "", ""))
+        adapter = self._producer_adapter
+        flush_s = adapter.delivery_timeout_s(adapter.producer_config(self.spec.producers, "", ""))
         self._stop_all("producer", flush_s + _MARGIN_S)
         self._stop_all("reader", _MARGIN_S)
         self._end_watch()
         self.check()
 
-    def abort(self) -> Salvaged:
-        """Kill what still runs and turn what is left into Parquet. For the end of a run that failed."""
+    def abort(self) -> SalvageReport:
+        """Kill what still runs and salvage all journals: for the end of a run that failed."""
         with self._lock:
             self._stopping = True
             running = [handle for handle in self._handles() if handle.status is None]
@@ -155,9 +154,9 @@ class Workload:
         return salvage(self.run)
 
     def kill(self, client_id: str) -> int | None:
-        """SIGKILL one client and salvage what it left; it does not come back.
+        """SIGKILL one client and salvage what it left; nothing replaces it.
 
-        Returns how many attempts of a producer were left without an outcome, None for a reader.
+        Return how many attempts of a producer have no outcome, None for a reader.
         """
         with self._lock:
             handle = self._by_id[client_id]
@@ -173,7 +172,7 @@ class Workload:
         return max(0, counters.sent - counters.total() - counters.failed - counters.indeterminate)
 
     def running(self) -> dict[str, ClientProcess]:
-        """The clients that run, by id, in order of their start."""
+        """Return the clients that run, by id, in order of their start."""
         return {
             handle.client.id: ClientProcess(handle.client.id, handle.child.pid, handle.child.started)
             for handle in self._handles()
@@ -186,36 +185,35 @@ class Workload:
             self._by_id[client_id].child.signal(number)
 
     def replace(self, client_id: str) -> str:
-        """Start another client in the place of one that is gone. Its id."""
+        """Start a client that replaces one that is gone. Return its id."""
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start a further client, in the place of the one with the id `after` if there was one. Its id."""
+        """Start a further client; it replaces the client `after`, if given. Return its id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
     def take_over(self, client_id: str) -> str:
-        """Start another producer with the transactional id of one that goes on, and that is fenced by it. Its id."""
+        """Start a producer with the transactional id of one that runs on and is fenced by it. Return its id."""
         with self._lock:
             self._by_id[client_id].succeeded = True
             return self._start_producer(client_id).client.id
 
     def transactional_id(self, client_id: str) -> str:
-        """The transactional id of a producer, '' if it has none."""
+        """Return the transactional id of a producer, '' if it has none."""
         with self._lock:
             slot = self._slots[client_id]
-        # of the place, not of the client: whoever takes it over fences the one before it
         return f"ackproof-{self.tag.run_id}-{slot}" if self.spec.producers.transaction_size else ""
 
     def fenced(self, client_id: str) -> str:
-        """With which words a producer said that it was fenced, '' as long as it did not."""
+        """Return the library's words when this producer was fenced, '' before."""
         with self._lock:
             return self._by_id[client_id].fenced
 
     def successor(self, client_id: str) -> str | None:
-        """Who is in a client's place now: itself, or whoever took the place of whoever took it.
+        """Return the client that has replaced this one last, or itself if none has.
 
-        None while a fault has killed that one and nobody has come yet.
+        None while a fault has killed that client and nothing has replaced it yet.
         """
         with self._lock:
             while (later := self._successors.get(client_id)) is not None:
@@ -224,12 +222,12 @@ class Workload:
             return None if handle.killed and handle.status is not None else client_id
 
     def at_work(self, client_id: str) -> bool:
-        """Whether a client has sent or read something, or has come to its good end."""
-        seen = self.counters(client_id)
-        return seen.sent > 0 or seen.total() > 0 or seen.state >= State.STOPPING
+        """Return True if a client has sent or read a record, or closes."""
+        counters = self.counters(client_id)
+        return counters.sent > 0 or counters.total() > 0 or counters.state >= ClientState.STOPPING
 
     def ask_for_record(self, client_id: str) -> None:
-        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
         with self._lock:
             self._by_id[client_id].ask_to_send()
 
@@ -244,33 +242,31 @@ class Workload:
         if self._failure:
             raise ClientDied(self._failure)
 
-    # -- what it did so far --------------------------------------------------------------------------------------
-
     @property
     def clients(self) -> tuple[Client, ...]:
-        """Every client there has been, in order of their start."""
+        """Every client that was started, in order of their start."""
         with self._lock:
             return tuple(handle.client for handle in self._by_id.values())
 
     @property
     def readers(self) -> int:
-        """How many live readers there have been: the next free number."""
+        """Number of live readers that were started: the next free number."""
         return self._next_reader
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
+        """Return the records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
         return self._count("producer", topic, partition)
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Records handed to live readers so far, each reader counted."""
+        """Return the records that live readers got so far, summed over readers."""
         return self._count("reader", topic, partition)
 
     def sent(self) -> int:
-        """Records handed to the producers' libraries so far. At most 50 ms behind."""
+        """Return the records that producers gave to their library so far. At most 50 ms behind."""
         return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def counters(self, client_id: str) -> SharedCounters:
-        """What a client has done so far. At most 50 ms behind."""
+        """Return a client's counters. At most 50 ms behind."""
         with self._lock:
             return self._by_id[client_id].counters
 
@@ -281,10 +277,7 @@ class Workload:
         with self._lock:
             return [handle for handle in self._by_id.values() if kind in (None, handle.client.kind)]
 
-    # -- starting ------------------------------------------------------------------------------------------------
-
     def _start_producer(self, after: str | None = None) -> Handle:
-        """Start a producer, in the place of the one with the id `after` if there was one."""
         spec, number = self.spec.producers, self._next_producer
         self._next_producer += 1
         slot = number if after is None else self._slots[after]
@@ -296,7 +289,11 @@ class Workload:
             case_dir=str(self.run.path.absolute()),
             places=self.written,
             origin_ns=self._timeline.clock.origin_ns,
-            config=producer_config(spec, self.bootstrap, name, self.transactional_id(name)),
+            config=self._producer_adapter.producer_config(
+                spec, self.bootstrap, name, self.transactional_id(name)
+            ),
+            library=spec.library,
+            library_version=self._producer_adapter.installed_library().version,
             producer=number,
             first_place=(self._seed + number) % len(self.written),
             value_size=spec.value_size,
@@ -311,7 +308,6 @@ class Workload:
         return self._launch(settings, after)
 
     def _start_reader(self, after: str | None = None) -> Handle:
-        """Start a reader, in the place of the one with the id `after` if there was one."""
         spec, number = self.spec.consumers, self._next_reader
         self._next_reader += 1
         name = f"r{number}"
@@ -322,7 +318,11 @@ class Workload:
             case_dir=str(self.run.path.absolute()),
             places=self.places,
             origin_ns=self._timeline.clock.origin_ns,
-            config=reader_config(spec.config_of(number), spec.isolation, self.bootstrap, name),
+            config=self._reader_adapter.reader_config(
+                spec.config_of(number), spec.isolation, self.bootstrap, name
+            ),
+            library=spec.library,
+            library_version=self._reader_adapter.installed_library().version,
             tells=self._readers_tell,
             reader=number,
             isolation=spec.isolation,
@@ -340,23 +340,21 @@ class Workload:
         self._timeline.add(ClientStarted(pid=handle.child.pid), client=settings.client)
         return handle
 
-    # -- watching ------------------------------------------------------------------------------------------------
-
     def _watch(self) -> None:
         while not self._watch_stop.wait(_WATCH_EVERY_S):
             with self._lock:
-                for handle in [one for one in self._by_id.values() if one.status is None]:
-                    handle.tell(self._timeline)
+                for handle in [handle for handle in self._by_id.values() if handle.status is None]:
+                    handle.copy_events(self._timeline)
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """A client is gone: say so, and bring a producer that asked for it back as a new one. Under the lock."""
+        """Note the end of a client, and start another producer if its library needs a reset. Under the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return
         handle.status = status
         handle.release()
-        handle.tell(self._timeline)
+        handle.copy_events(self._timeline)
         name = handle.client.id
         if status == EXIT_RESET and self._resets < _MOST_RESETS:
             self._resets += 1

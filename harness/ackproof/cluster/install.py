@@ -13,7 +13,6 @@ from typing import Final
 
 import psutil
 
-from ackproof.cluster.metadata.kraft_log import levels_in
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.builds import find_build
@@ -82,6 +81,9 @@ def jars_by_label(
 
 def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
     """The feature levels of this Kafka's release, as its own tool writes them into a new cluster."""
+    # Its package loads the client of ZooKeeper, which nobody needs who only reads an experiment.
+    from ackproof.cluster.metadata.kraft_log import levels_in
+
     return levels_in(install(build, progress).checkpoint)
 
 

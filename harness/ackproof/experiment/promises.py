@@ -57,6 +57,8 @@ class Promises:
     """Whether producers write in transactions."""
     forgets_ids: str = ""
     """How a leader may forget a producer id that is still in use; empty: it may not."""
+    library: str = LIBRDKAFKA
+    """The producers' client library, as `rundir.guarantees` names it."""
 
     @classmethod
     def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
@@ -78,6 +80,7 @@ class Promises:
             dropped=any(fault.drops(topic) for fault in spec.faults),
             transactional=producers.transaction_size is not None,
             forgets_ids=_forgets_ids(spec, configs),
+            library=producers.library,
         )
 
     @property
@@ -186,7 +189,7 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
 
 def _guaranteed(anomaly: str, promises: Promises) -> Ruling:
     """What the client library guarantees."""
-    row = LIBRARIES[LIBRDKAFKA].guarantee(
+    row = LIBRARIES[promises.library].guarantee(
         anomaly,
         idempotence=promises.idempotence,
         retries=promises.retry_possible,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -17,6 +17,7 @@ from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
+from ackproof.rundir.guarantees import LIBRDKAFKA
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -218,7 +219,10 @@ class TopicSpec(Spec):
 
 
 class ProducerSpec(Spec):
-    """The producers, each a process of its own (librdkafka)."""
+    """The producers, each a process of its own."""
+
+    library: ClassVar[str] = LIBRDKAFKA
+    """Name of their client library in `rundir.guarantees`."""
 
     count: Whole = Field(1, ge=1, le=100, description="How many producers.")
     acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
@@ -271,6 +275,8 @@ class ProducerSpec(Spec):
 
 class ConsumerSpec(Spec):
     """The live readers, each a process of its own; the final read takes place in any case."""
+
+    library: ClassVar[str] = LIBRDKAFKA
 
     live: Whole = Field(0, ge=0, le=100, description="How many readers read while the load goes on.")
     isolation: Literal["read_uncommitted", "read_committed"] = Field(

@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.clients.config import producer_config
-from ackproof.clients.settings import resend_after_s, socket_timeout_s
+from ackproof.clients.contract import client_adapter
 from ackproof.experiment.promises import id_expiry_ms, settings_in_force
 from ackproof.judge.copies import sent_again
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, Inversion
-from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Resend
+from ackproof.rundir.guarantees import LIBRARIES, Excuse, Resend
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED
@@ -33,9 +32,6 @@ _CHECK_INTERVAL: Final = "producer.id.expiration.check.interval.ms"
 _CHECK_INTERVAL_MS: Final = 600_000
 _SLACK_MS: Final = 60_000
 """A broker may have started so long before the run's first moment."""
-_REFRESHING: Final = {
-    row.name for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.resend is Resend.UNCOUNTED
-}
 
 Key = tuple[int, int]
 """Producer and seq."""
@@ -98,7 +94,9 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Those that were on their way long enough, if the leader changed, or the request can have waited in the client."""
     least_s = _resend_after_s(facts.case)
-    waits_s = socket_timeout_s(producer_config(facts.case.experiment.workload.producers, "", ""))
+    producers = facts.case.experiment.workload.producers
+    adapter = client_adapter(producers.library)
+    waits_s = adapter.request_wait_s(adapter.producer_config(producers, "", ""))
     count = 0
     every = _findings(facts, anomaly)
     attempts_of = _attempts(facts, every)
@@ -116,7 +114,9 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 def _answered_by_a_fault(facts: Facts) -> bool:
     """Whether a fault of the case gave an error after which the client looks for another leader."""
-    return any(getattr(fault, "error", None) in _REFRESHING for fault in facts.case.faults)
+    errors = LIBRARIES[facts.case.experiment.workload.producers.library].errors
+    uncounted = {row.name for row in errors if row.code > 0 and row.resend is Resend.UNCOUNTED}
+    return any(getattr(fault, "error", None) in uncounted for fault in facts.case.faults)
 
 
 def _forgotten(facts: Facts) -> int:
@@ -249,4 +249,6 @@ def _rows(table: object, names: Sequence[str]) -> Iterator[tuple]:  # type: igno
 
 
 def _resend_after_s(case: Case) -> float:
-    return resend_after_s(producer_config(case.experiment.workload.producers, "", ""))
+    producers = case.experiment.workload.producers
+    adapter = client_adapter(producers.library)
+    return adapter.resend_after_s(adapter.producer_config(producers, "", ""))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Final
+from typing import Final, Literal
 
-from ackproof.clients.config import objection, producer_config, reader_config
-from ackproof.clients.settings import ConfigValue
+from ackproof.clients.contract import ConfigValue, client_adapter
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.kafka import (
@@ -265,39 +264,45 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
-    # What librdkafka says of settings that are refused already would be said twice.
+    # Settings that are refused already are not refused once more in the library's words.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
-        config = producer_config(producers, "", "", "p" if producers.transaction_size else "")
-        if config != producer_config(_harmless(producers), "", "", ""):
-            _check_client(found, _PRODUCERS, "producer", config)
+        adapter = client_adapter(producers.library)
+        config = adapter.producer_config(producers, "", "", "p" if producers.transaction_size else "")
+        # No library refuses acks and idempotence alone, and loading one takes long.
+        plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
+        if config != adapter.producer_config(plain, "", ""):
+            _check_client(found, _PRODUCERS, producers.library, "producer", config)
     if found.sound_below(_CONSUMERS) and readers.config:
-        _check_client(found, _CONSUMERS, "consumer", reader_config(readers.config, readers.isolation, "", ""))
+        config = client_adapter(readers.library).reader_config(readers.config, readers.isolation, "", "")
+        _check_client(found, _CONSUMERS, readers.library, "consumer", config)
 
 
-def _harmless(producers: ProducerSpec) -> ProducerSpec:
-    """The same acks and idempotence, and all else as it is by default: loading librdkafka takes long, and to none of
-    these it has an objection."""
-    return ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
-
-
-def _check_client(found: Problems, path: Path, kind: str, config: dict[str, ConfigValue]) -> None:
-    """Put librdkafka's objection where the file has the setting that it names."""
-    said = _objection(kind, tuple(sorted((name, str(value)) for name, value in config.items())))
-    if said is None:
+def _check_client(
+    found: Problems,
+    path: Path,
+    library: str,
+    kind: Literal["producer", "consumer"],
+    config: dict[str, ConfigValue],
+) -> None:
+    """Report the library's objection at the setting of the file that it names."""
+    why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
+    if why is None:
         return
-    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", said):
+    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", why):
         field = (*path, field_of(name) or "config")
         where = field if field[-1] != "config" else (*field, name)
         if found.node(where) is not None:
-            found.report(where, f"librdkafka refuses it: {said}")
+            found.report(where, f"{library} refuses it: {why}")
             return
-    found.report(path, f"librdkafka refuses it: {said}", key=True)
+    found.report(path, f"{library} refuses it: {why}", key=True)
 
 
 @cache
-def _objection(kind: str, config: tuple[tuple[str, str], ...]) -> str | None:
-    return objection(kind, dict(config))
+def _objection(
+    library: str, kind: Literal["producer", "consumer"], config: tuple[tuple[str, str], ...]
+) -> str | None:
+    return client_adapter(library).objection(kind, dict(config))
 
 
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:

@@ -21,9 +21,9 @@ from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeou
 from ackproof.base.interrupts import interrupts_wait
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
+from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
-from ackproof.clients.settings import WHOLE
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log

@@ -8,7 +8,7 @@ from typing import Protocol
 from ackproof.base.errors import MissingTool
 from ackproof.base.extensions import SIMULATOR, SOAK, load_extension
 from ackproof.base.processes import RunTag
-from ackproof.clients.settings import Rotation
+from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.case import Case

@@ -177,23 +177,25 @@ BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
 )
 """The only codes of a broker that make an attempt `failed`, and that without retries and idempotence only."""
 
-_DEFINITE: Final = frozenset(entry.code for entry in BEFORE_APPEND)
+_DEFINITE: Final = {
+    name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
+    for name, library in LIBRARIES.items()
+}
 
 REFUSED: Final = Outcome.FAILED
 """Outcome of a produce call that raised: the library did not take the record, so it was never sent."""
 
 
-def classify_report(code: int, *, may_resend: bool) -> Outcome:
-    """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
+def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:
+    """Return the outcome that a delivery report with this code of Kafka or of the library means; 0 is no error.
 
-    `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
-    always, without them once it is old enough (`workload.settings.resend_after_s`), unless its partition kept its
-    leader meanwhile (`workload.reports.Epochs`). Then an earlier send may have been appended, whatever the last one
-    was told.
+    `may_resend`: the client may have sent the record more than once, so that an earlier send may have been appended.
+    That holds with retries or idempotence, and without them once the record is old enough (`resend_after_s` of the
+    library's adapter), unless its partition kept its leader meanwhile.
     """
     if code == NO_ERROR:
         return Outcome.ACKED
-    if code in _DEFINITE and not may_resend:
+    if code in _DEFINITE[library] and not may_resend:
         return Outcome.FAILED
     return Outcome.INDETERMINATE
 

@@ -155,7 +155,7 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """A delivery report. `resend_after_s`: see `workload.settings`; 0 if a record may always be sent again."""
+        """Take a delivery report. `resend_after_s`: see the adapter of librdkafka; 0: resends at any age."""
         young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
         outcome = classify_report(code, may_resend=not young)
         if partition >= 0:

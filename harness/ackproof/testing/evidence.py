@@ -17,10 +17,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from ackproof.audit.results import AuditResult
 from ackproof.base.errors import AuditFailed, EvidenceMissing
 from ackproof.base.wait import wait_until
-from ackproof.clients.config import reader_config
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
-from ackproof.clients.settings import installed_library
+from ackproof.clients.librdkafka.adapter import installed_library, reader_config
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase

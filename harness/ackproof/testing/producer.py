@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from ackproof.clients.settings import resend_after_s
+from ackproof.clients.librdkafka.adapter import resend_after_s
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.audited import Audited, plain
 from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content, known

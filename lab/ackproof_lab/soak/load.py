@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.base.interrupts import first_interrupt
 from ackproof.base.processes import RunTag
-from ackproof.clients.settings import Rotation
+from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.case import Case

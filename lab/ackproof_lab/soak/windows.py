@@ -21,9 +21,9 @@ from typing import Final
 from ackproof.base.errors import AckproofError, WaitTimeout
 from ackproof.base.processes import RunTag, spawn
 from ackproof.base.wait import wait_until
+from ackproof.clients.contract import CHUNK_ROWS, Rotation
 from ackproof.clients.final_read import End, ends_of
 from ackproof.clients.final_readers import FinalReadOrder, read_by_processes
-from ackproof.clients.settings import CHUNK_ROWS, Rotation
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.experiment import ExperimentSpec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ackproof.clients.reader import main
+from ackproof.clients.librdkafka.reader import main
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 FLIPPED = 7

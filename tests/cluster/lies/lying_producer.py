@@ -17,8 +17,8 @@ from pathlib import Path
 
 import confluent_kafka
 
-from ackproof.clients import producer
 from ackproof.clients.journal import DONE, OFFSET, RESULT, WORDS, pack_result
+from ackproof.clients.librdkafka import producer
 from ackproof.rundir.guarantees import REFUSED
 
 LIES = ("lost", "duplicate", "resurrected")

@@ -18,8 +18,8 @@ import pytest
 
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.counters import SharedCounters
-from ackproof.clients.settings import Rotation
+from ackproof.clients.channel import SharedCounters
+from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock

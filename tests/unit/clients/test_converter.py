@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.clients import converter
-from ackproof.clients.converter import Converter
-from ackproof.clients.journal import DONE, RESULT, SENT, Chunk, Journal, chunk_files
-from ackproof.clients.settings import ProducerSettings
+from ackproof.clients import journal as journals
+from ackproof.clients.contract import ProducerSettings
+from ackproof.clients.journal import DONE, RESULT, SENT, Chunk, Converter, Journal, chunk_files
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
@@ -22,8 +21,8 @@ ROWS, CHUNKS, LATER = 64, 9, 3
 def test_how_many_wait_for_the_end(
     paced: bool, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(converter, "_LATER", LATER)
-    monkeypatch.setattr(converter, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(journals, "_LATER", LATER)
+    monkeypatch.setattr(journals, "_LOOK_EVERY_S", 0.01)
     journal = Journal(tmp_path / "journal", ROWS)
     for number in range(CHUNKS):
         journal.extend()

@@ -14,10 +14,10 @@ import ackproof.clients.final_read as module
 import ackproof.clients.final_readers as readers
 from ackproof.base.errors import Interrupted
 from ackproof.base.processes import RunTag, find_children
+from ackproof.clients.contract import ReaderSettings
 from ackproof.clients.final_read import End, Read, final_read
 from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
 from ackproof.clients.launch import Handle, Launcher
-from ackproof.clients.settings import ReaderSettings
 from ackproof.clients.workload import Workload
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile

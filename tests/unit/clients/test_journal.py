@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackproof.clients.contract import ProducerSettings
 from ackproof.clients.journal import (
     DONE,
     OFFSET,
@@ -19,10 +20,10 @@ from ackproof.clients.journal import (
     TornJournal,
     chunk_path,
     pack_result,
+    produced_rows,
     read_chunk,
+    salvage,
 )
-from ackproof.clients.salvage import produced_rows, salvage
-from ackproof.clients.settings import ProducerSettings
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome

@@ -17,7 +17,7 @@ BURST = """
 import ctypes, re, sys
 from pathlib import Path
 import pyarrow as pa
-from ackproof.clients.memory import FreeMemory
+from ackproof.clients.parts import FreeMemory
 
 def held_mib():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
@@ -64,7 +64,7 @@ def test_it_goes_back(burst: str, every_s: float, given_back: bool) -> None:
 
 FETCHES = """
 import ctypes, sys
-from ackproof.clients.memory import FreeMemory
+from ackproof.clients.parts import FreeMemory
 
 class Info(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"

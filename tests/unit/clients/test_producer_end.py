@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ackproof.clients import producer
+from ackproof.clients.librdkafka import producer
 
 
 @pytest.mark.parametrize("fatal", [True, False])
@@ -19,11 +19,11 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KafkaException(KafkaError(48, "Failed to end transaction", fatal=fatal))
 
     process = producer.ProducerProcess.__new__(producer.ProducerProcess)
-    told: list[str] = []
-    for name in ("_load", "_flush", "_let_them_read"):
+    events: list[str] = []
+    for name in ("_load", "_flush", "_await_brokers"):
         monkeypatch.setattr(process, name, lambda: None)
     reports = SimpleNamespace(fatal="", settle=lambda: None)
-    reports.ended_by = lambda error: setattr(reports, "fatal", error.str())
+    reports.note_fatal = lambda error: setattr(reports, "fatal", error.str())
     given = {
         "transactions": None,
         "counters": SimpleNamespace(stage=None),
@@ -31,7 +31,7 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
         "reports": reports,
         "converter": SimpleNamespace(finish=lambda: None),
         "ledger": tmp_path,
-        "events": SimpleNamespace(add=lambda kind, reason: told.append(f"{kind}: {reason}")),
+        "events": SimpleNamespace(add=lambda kind, reason: events.append(f"{kind}: {reason}")),
     }
     for name, value in given.items():
         monkeypatch.setattr(process, name, value, raising=False)
@@ -40,4 +40,4 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
             process.run()
         return
     assert process.run() == producer.EXIT_RESET
-    assert told == ["reset: Failed to end transaction"]
+    assert events == ["reset: Failed to end transaction"]

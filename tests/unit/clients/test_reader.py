@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackproof.clients.reader import ReaderProcess, cut_at, goes_on
+from ackproof.clients.librdkafka.reader import ReaderProcess, resume_offset, truncation_offset
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.observed import read_commits
 from ackproof.rundir.partition import TopicPartition
@@ -112,7 +112,7 @@ def test_what_is_not_ours_is_nobody(kafka, load) -> None:
     assert said == [(-1, -1, "", -1, True), nobody, nobody, (4, 8, "elsewhere", 9, True), nobody]
 
 
-def test_a_reader_that_the_log_start_has_passed_says_so_and_goes_on(kafka, load) -> None:
+def test_a_reader_that_the_log_start_has_passed_says_so_and_resumes(kafka, load) -> None:
     load = load(kafka, topics={"orders": 2}, rate="2000/s", live=1)
     kafka.rtt(20)  # so that records are deleted before the reader has fetched them
     load.workload.start()
@@ -179,7 +179,7 @@ def test_a_reader_outlives_its_brokers(kafka, load) -> None:
 @pytest.mark.parametrize("bad", ["auto.offset.reset", "enable.partition.eof"])
 def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp_path: Path) -> None:
     from ackproof.base.errors import BadInput
-    from ackproof.clients.config import reader_config
+    from ackproof.clients.librdkafka.adapter import reader_config
 
     with pytest.raises(BadInput, match=bad):
         reader_config({bad: "x"}, "read_uncommitted", "", "r0")
@@ -226,7 +226,7 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
     reader.stop = Event()
     reader.stop.set()
     monkeypatch.setattr(ReaderProcess, "_step", lambda one: client.give(one))
-    reader._live()
+    reader._read_live()
     assert reader.positions.tolist() == [read]
     assert time.monotonic() - client.began < bound_s
 
@@ -246,8 +246,8 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
         (100, 300, 1199, 1000, 300),
     ],
 )
-def test_where_a_reader_goes_on(position: int, low: int, high: int, cut: int | None, resumes: int) -> None:
-    assert goes_on(position, low, high, cut) == resumes
+def test_where_a_reader_resumes(position: int, low: int, high: int, cut: int | None, resumes: int) -> None:
+    assert resume_offset(position, low, high, cut) == resumes
 
 
 def test_where_a_log_was_cut_is_told_by_the_library_in_its_text() -> None:
@@ -255,5 +255,5 @@ def test_where_a_log_was_cut_is_told_by_the_library_in_its_text() -> None:
         "Partition log truncation detected at offset 7610 (leader epoch 0): broker end offset is 1199 (offset leader "
         "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
     )
-    assert cut_at(text) == 1199
-    assert cut_at("Broker: Offset out of range (broker 1)") is None
+    assert truncation_offset(text) == 1199
+    assert truncation_offset("Broker: Offset out of range (broker 1)") is None

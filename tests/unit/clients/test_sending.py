@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from ackproof.clients import sending
-from ackproof.clients.counters import SharedCounters
+from ackproof.clients.channel import SharedCounters
+from ackproof.clients.contract import ProducerSettings
 from ackproof.clients.journal import DONE, RESULT, SENT, Journal
-from ackproof.clients.sending import Sender
-from ackproof.clients.settings import ProducerSettings
+from ackproof.clients.librdkafka import sending
+from ackproof.clients.librdkafka.sending import Sender
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -132,7 +132,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         serve=lambda timeout_s: made.serve(timeout_s),
         ending=lambda: made.ending,
         failed=errors.append,
-        unvalued=lambda value: lambda error, message: None,
+        tombstone_callback=lambda value: lambda error, message: None,
     )
     made = Bench(library, sender, journal, counters, errors, [])
     yield made

@@ -16,14 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
-from ackproof.clients.config import producer_config, reader_config
-from ackproof.clients.control import Events
-from ackproof.clients.counters import SharedCounters, State
+from ackproof.clients.channel import ClientState, Events, SharedCounters
 from ackproof.clients.launch import Inbox
-from ackproof.clients.producer import Pace
-from ackproof.clients.reports import Epochs
-from ackproof.clients.rows import PartWriter, RowBuffer
-from ackproof.clients.settings import delivery_timeout_s, resend_after_s
+from ackproof.clients.librdkafka.adapter import (
+    delivery_timeout_s,
+    producer_config,
+    reader_config,
+    resend_after_s,
+)
+from ackproof.clients.librdkafka.producer import Pace
+from ackproof.clients.librdkafka.reports import LeaderEpochs
+from ackproof.clients.parts import PartWriter, RowBuffer
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientReset, Note
@@ -35,7 +38,7 @@ def test_a_pace_is_smooth(rate: float, steps: list[float]) -> None:
     pace, now, sent = Pace(rate, 100.0), 100.0, 0
     for step in steps:
         due = pace.due(now)
-        pace.sent(due)
+        pace.add_sent(due)
         sent += due
         assert abs(sent - (now - 100.0) * rate) <= 1.001
         wait = pace.wait_s(now)
@@ -46,9 +49,9 @@ def test_a_pace_is_smooth(rate: float, steps: list[float]) -> None:
 
 def test_what_was_delayed_is_not_made_up_for_by_a_burst() -> None:
     pace = Pace(1000, 0.0)
-    pace.sent(pace.due(0.0))
+    pace.add_sent(pace.due(0.0))
     assert pace.due(60.0) == 200
-    pace.sent(200)
+    pace.add_sent(200)
     assert pace.due(60.0) == 0
     assert pace.due(60.01) in (10, 11)
 
@@ -56,12 +59,12 @@ def test_what_was_delayed_is_not_made_up_for_by_a_burst() -> None:
 def test_a_board_is_seen_from_both_sides(tmp_path: Path) -> None:
     ours = SharedCounters(tmp_path / "counters", 3, create=True)
     theirs = SharedCounters(tmp_path / "counters", 3)
-    assert ours.state is State.STARTING
-    theirs.stage = State.READY
+    assert ours.state is ClientState.STARTING
+    theirs.stage = ClientState.READY
     theirs.counts[2] += 5
     theirs.counts[0] = 1
     theirs.sent, theirs.failed, theirs.indeterminate = 7, 8, 9
-    assert ours.state is State.READY
+    assert ours.state is ClientState.READY
     assert (ours.total(), list(ours.counts)) == (6, [1, 0, 5])
     assert (ours.sent, ours.failed, ours.indeterminate) == (7, 8, 9)
 
@@ -112,10 +115,10 @@ def statistics(at_us: int, epochs: dict[str, dict[int, int]]) -> str:
 
 
 def test_epochs() -> None:
-    epochs = Epochs([TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)])
-    assert epochs.take(statistics(10, {"a": {0: 5, 1: 1, -1: -1}, "other": {0: 3}})) == 10_000
-    epochs.take(statistics(20, {"a": {0: 5, 1: 2}}))
-    epochs.take(statistics(30, {"a": {0: 5, 1: 2}}))
+    epochs = LeaderEpochs([TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)])
+    assert epochs.add(statistics(10, {"a": {0: 5, 1: 1, -1: -1}, "other": {0: 3}})) == 10_000
+    epochs.add(statistics(20, {"a": {0: 5, 1: 2}}))
+    epochs.add(statistics(30, {"a": {0: 5, 1: 2}}))
     cases = [
         (0, 11_000, 29_000, True),
         (0, 9_000, 29_000, False),  # sent before anything was known
@@ -151,7 +154,7 @@ def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["producer", "reader"])
 def test_a_client_process_loads_nothing_heavy_before_it_starts(module: str) -> None:
     code = (
-        f"import sys, ackproof.clients.{module}\n"
+        f"import sys, ackproof.clients.librdkafka.{module}\n"
         "heavy = {'pydantic', 'pyarrow', 'pyspark', 'pandas', 'rich', 'kafka'} & sys.modules.keys()\n"
         "assert not heavy, heavy"
     )

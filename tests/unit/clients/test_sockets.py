@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.clients import producer
-from ackproof.clients.sockets import unread_bytes
+from ackproof.clients.librdkafka import producer
+from ackproof.clients.librdkafka.producer import unread_bytes
 
 
 @pytest.fixture
@@ -90,5 +90,5 @@ def test_a_producer_that_waits_no_longer_says_what_it_leaves_unread(
         events=SimpleNamespace(add=lambda kind, **detail: said.append(detail)),
         _serve=lambda timeout_s: None,
     )
-    producer.ProducerProcess._let_them_read(process)  # type: ignore[arg-type]
+    producer.ProducerProcess._await_brokers(process)  # type: ignore[arg-type]
     assert said == [{"unread_bytes": count, "producer": 7} for count in told]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ackproof.clients.salvage import read_log
+from ackproof.clients.journal import read_transactions
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
@@ -85,19 +85,19 @@ def test_one_that_is_fenced_says_so_and_comes_back_as_another(load, kafka) -> No
 
 def test_a_log_that_ends_anywhere_is_read(tmp_path: Path) -> None:
     log = tmp_path / "transactions.log"
-    assert read_log(log, 7) == []
+    assert read_transactions(log, 7) == []
     whole = "begin 0 0 10\ncommit 0 20\nend 0 0 30\nbegin 1 50 40\ncommit 1 50\nend 1 3 55\n"
     whole += "begin 2 60 60\ncommit 2 70\n"
     log.write_text(whole)
-    assert [row.outcome for row in read_log(log, 7)] == [
+    assert [row.outcome for row in read_transactions(log, 7)] == [
         TxnOutcome.COMMITTED,
         TxnOutcome.FENCED,
         TxnOutcome.UNKNOWN,
     ]
     for end in range(len(whole)):
         log.write_text(whole[:end])
-        rows = read_log(log, 7)
+        rows = read_transactions(log, 7)
         assert [row.txn for row in rows] == list(range(len(rows)))
     log.write_text("begin 0 0 10\n")
-    (row,) = read_log(log, 7)
+    (row,) = read_transactions(log, 7)
     assert row == (7, 0, TxnOutcome.ABORTED, 0, 10, -1, -1)

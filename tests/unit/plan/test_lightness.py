@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.clients.config import objection, producer_config, reader_config
+from ackproof.clients.librdkafka.adapter import objection, producer_config, reader_config
 from ackproof.experiment.spec import Acks, ProducerSpec
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
-from ackproof.clients.settings import Rotation
+from ackproof.clients.contract import Rotation
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import At
 from ackproof.plan import cases, load

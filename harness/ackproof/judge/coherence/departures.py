@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ackproof.clients.settings import EXIT_CLEAN, EXIT_RESET
+from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
 from ackproof.judge.facts import Facts

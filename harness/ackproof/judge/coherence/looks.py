@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ackproof.clients.settings import EXIT_CLEAN
+from ackproof.clients.contract import EXIT_CLEAN
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.judge.starved import quiet

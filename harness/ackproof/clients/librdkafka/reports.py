@@ -1,11 +1,11 @@
-"""Delivery reports on their way into the journal and the counters.
+"""Delivery reports of librdkafka, written into the journal and the counters.
 
-Acknowledgements are collected while reports are served and written down together: at a high rate a report then costs
-a third of what it costs alone. Nothing waits: the producer settles after each time it serves reports, and a long
-serving settles in between.
+Acknowledgements are collected while reports are served and written together: at a high rate a report then costs a third
+of what it costs alone. Nothing waits: the producer settles each time after it served reports, and a long serving
+settles in between.
 
-Some errors mean `failed` only if the record was sent once. Where its age does not show that, it is indeterminate at
-first and decided by the next statistics (`Epochs`).
+Some errors mean `failed` only if the record was sent once. If its age does not show that, it is indeterminate at first
+and decided by the next statistics (`LeaderEpochs`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, Message
 
-from ackproof.clients.counters import SharedCounters
+from ackproof.clients.channel import SharedCounters
+from ackproof.clients.contract import ProducerSettings
 from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
-from ackproof.clients.settings import ProducerSettings, resend_after_s
+from ackproof.clients.librdkafka.adapter import resend_after_s
 from ackproof.rundir.guarantees import classify_report
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -31,9 +32,9 @@ from ackproof.rundir.partition import TopicPartition
 _SEQ: Final = struct.Struct(">q")
 _SEQ_AT: Final = 16
 _MOST: Final = 1024
-"""Acknowledgements that are held back at most: half a millisecond's worth."""
+"""Acknowledgements that are collected at most: half a millisecond's worth."""
 _FEW: Final = 12
-"""Up to so many it is faster to take them one by one."""
+"""Up to so many acknowledgements are faster to write one by one."""
 _LARGE: Final = 4096
 """Values above this many bytes are not joined to read their seqs at once."""
 
@@ -43,47 +44,45 @@ _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: i
 
 
 @dataclass
-class _Span:
-    """One epoch, from when to when it was seen, in CLOCK_MONOTONIC ns."""
+class _EpochSpan:
+    """One leader epoch and when it was seen first and last, in CLOCK_MONOTONIC ns."""
 
     epoch: int
     first_ns: int
     last_ns: int
 
 
-class Epochs:
-    """Which leader epochs the client has seen of each place, and when: whether a partition changed leader meanwhile.
+class LeaderEpochs:
+    """Leader epochs of each place as the library's statistics show them, to tell if a leader changed meanwhile.
 
-    With retries=0 librdkafka still sends a record again after NOT_LEADER_OR_FOLLOWER and its like
-    (`settings.resend_after_s`). Kafka gives such an answer after an append only when the partition has got another
-    leader, and with it another leader epoch, and the client sends again only to a leader that it has learned of. So a
-    record whose partition had one and the same epoch before its send and after its report was appended by none of the
-    sends before the one that was answered. The epochs come with librdkafka's statistics; they never go down.
+    With retries=0 librdkafka still sends a record again after NOT_LEADER_OR_FOLLOWER and similar errors
+    (`adapter.resend_after_s`). Kafka gives such an answer after an append only if the partition has another leader by
+    then, with another epoch; and the client sends again only to a leader that it knows. So if a partition had one epoch
+    from before the send until after the report, no earlier send of the record was appended. Epochs never go down.
     """
 
     def __init__(self, places: Sequence[TopicPartition]) -> None:
         self._index = {place: number for number, place in enumerate(places)}
-        self._spans: list[list[_Span]] = [[] for _ in places]
+        self._spans: list[list[_EpochSpan]] = [[] for _ in places]
 
-    def take(self, statistics: str) -> int:
-        """Take note of one emission of statistics; when it was made, in CLOCK_MONOTONIC ns."""
-        said = json.loads(statistics)
-        at_ns = int(said["ts"]) * 1000
-        for topic, about in said["topics"].items():
-            for partition, state in about["partitions"].items():
-                number = self._index.get(TopicPartition(topic, int(partition)))
-                if number is not None and state["leader_epoch"] >= 0:
-                    self._see(self._spans[number], state["leader_epoch"], at_ns)
+    def add(self, statistics: str) -> int:
+        """Add one emission of statistics. Return when it was made, in CLOCK_MONOTONIC ns."""
+        emission = json.loads(statistics)
+        at_ns = int(emission["ts"]) * 1000
+        for topic, states in emission["topics"].items():
+            for partition, state in states["partitions"].items():
+                number, epoch = self._index.get(TopicPartition(topic, int(partition))), state["leader_epoch"]
+                if number is None or epoch < 0:
+                    continue
+                spans = self._spans[number]
+                if spans and spans[-1].epoch == epoch:
+                    spans[-1].last_ns = at_ns
+                else:
+                    spans.append(_EpochSpan(epoch, at_ns, at_ns))
         return at_ns
 
-    def _see(self, spans: list[_Span], epoch: int, at_ns: int) -> None:
-        if spans and spans[-1].epoch == epoch:
-            spans[-1].last_ns = at_ns
-        else:
-            spans.append(_Span(epoch, at_ns, at_ns))
-
     def unchanged(self, place: Numbers, sent_ns: Numbers, done_ns: Numbers) -> npt.NDArray[np.bool_]:
-        """For each record, whether its place had one epoch from before `sent_ns` until after `done_ns`."""
+        """Return for each record whether its place had one epoch from before `sent_ns` until after `done_ns`."""
         same = np.zeros(len(place), np.bool_)
         for number in np.unique(place).tolist():
             here = place == number
@@ -93,25 +92,25 @@ class Epochs:
 
 
 @dataclass(frozen=True)
-class _Unvalued:
-    """The report of a record without a value, which would have been `told`."""
+class _TombstoneReport:
+    """The report of a tombstone. `payload` is the value that the record would have had."""
 
-    told: bytes
+    payload: bytes
     message: Message
 
     def value(self) -> bytes:
-        return self.told
+        return self.payload
 
     def offset(self) -> int | None:
         return self.message.offset()
 
 
-class Reports:
-    """Takes the reports of one producer. `fatal` is the text of the error that ended its client, or ''."""
+class DeliveryReports:
+    """Receiver of one producer's delivery reports. `fatal` is the text of the error that ended its client, or ''."""
 
     def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
         self.fatal = ""
-        self._acked: list[Message | _Unvalued] = []
+        self._acked: list[Message | _TombstoneReport] = []
         self._journal = journal
         self._counters = counters
         self._counts = np.frombuffer(counters.counts, np.int64)
@@ -121,17 +120,17 @@ class Reports:
         self._places = len(settings.places)
         self._singly = settings.value_size > _LARGE or settings.tombstone_every > 0
         self._size = settings.value_size
-        # acks=0: the offsets that librdkafka gives are made up (None, then 0, 1, 2 …)
+        # with acks=0 librdkafka makes offsets up (None, then 0, 1, 2 …)
         self._with_offset = settings.config["acks"] != "0"
         self._resend_after_ns = int(resend_after_s(settings.config) * 1e9)
-        self._epochs = Epochs(settings.places)
+        self._epochs = LeaderEpochs(settings.places)
         self._undecided: list[int] = []
 
-    def callback(self) -> Callable[[KafkaError | None, Message | _Unvalued], None]:
-        """What librdkafka's client is to call. It runs once for every record: a closure over plain names."""
+    def callback(self) -> Callable[[KafkaError | None, Message | _TombstoneReport], None]:
+        """Return the callback for librdkafka: a closure over plain names, as it runs once for every record."""
         acked, take, most, settle, failed = self._acked, self._acked.append, _MOST, self.settle, self._failed
 
-        def report(error: KafkaError | None, message: Message | _Unvalued) -> None:
+        def report(error: KafkaError | None, message: Message | _TombstoneReport) -> None:
             if error is None:
                 take(message)
                 if len(acked) >= most:
@@ -141,23 +140,23 @@ class Reports:
 
         return report
 
-    def unvalued(self, told: bytes) -> Callable[[KafkaError | None, Message], None]:
-        """What librdkafka's client is to call for a record without a value, which would have been this."""
+    def tombstone_callback(self, payload: bytes) -> Callable[[KafkaError | None, Message], None]:
+        """Return the callback for a tombstone; `payload` is the value that the record would have had."""
         report = self.callback()
-        return lambda error, message: report(error, _Unvalued(told, message))
+        return lambda error, message: report(error, _TombstoneReport(payload, message))
 
     def settle(self) -> None:
-        """Write down the acknowledgements that were collected."""
+        """Write the acknowledgements that were collected."""
         acked = self._acked
         if not acked:
             return
         if len(acked) <= _FEW:
-            self._one_by_one()
+            self._settle_singly()
         else:
-            self._together()
+            self._settle_together()
         acked.clear()
 
-    def _one_by_one(self) -> None:
+    def _settle_singly(self) -> None:
         now, views, counts = time.monotonic_ns(), self._journal.views, self._counters.counts
         for message in self._acked:
             (seq,) = _unpack(message.value(), _SEQ_AT)
@@ -168,7 +167,7 @@ class Reports:
             row[at + DONE] = now
             counts[(seq + self._first) % self._places] += 1
 
-    def _together(self) -> None:
+    def _settle_together(self) -> None:
         seqs = self._seqs()
         offsets = self._offsets()
         now = time.monotonic_ns()
@@ -200,11 +199,11 @@ class Reports:
             return np.full(count, -1, np.int64)
         try:
             return np.fromiter(map(Message.offset, self._acked), np.int64, count)  # type: ignore[arg-type]
-        except TypeError:  # one without an offset: a duplicate of an idempotent producer; or without a value
+        except TypeError:  # no offset: a duplicate of an idempotent producer; or a tombstone's report
             offsets = (message.offset() for message in self._acked)
             return np.fromiter((-1 if offset is None else offset for offset in offsets), np.int64, count)
 
-    def _failed(self, error: KafkaError, message: Message | _Unvalued) -> None:
+    def _failed(self, error: KafkaError, message: Message | _TombstoneReport) -> None:
         (seq,) = _unpack(message.value(), _SEQ_AT)
         row = self._journal.views[seq >> self._shift]
         at = (seq & self._mask) * WORDS
@@ -221,16 +220,16 @@ class Reports:
             self._counters.failed += 1
         else:
             self._counters.indeterminate += 1
-        self.ended_by(error)
+        self.note_fatal(error)
 
     @property
     def undecided(self) -> int:
-        """How many attempts wait for statistics to be decided."""
+        """Number of attempts whose outcome waits for statistics."""
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:
-        """Decide what can be decided: attempts that were reported before these statistics were made."""
-        at_ns = self._epochs.take(statistics)
+        """Decide the attempts that were reported before these statistics were made."""
+        at_ns = self._epochs.add(statistics)
         waiting = []
         pinned = set()
         by_chunk: dict[int, list[int]] = {}
@@ -245,7 +244,7 @@ class Reports:
         self._journal.pinned = pinned
 
     def _decide(self, matrix: Matrix, row: Numbers, at_ns: int) -> list[int]:
-        """Decide these rows of a chunk; those that were reported after `at_ns` are left, and returned."""
+        """Decide these rows of a chunk. Return those that were reported after `at_ns`: they wait."""
         due = matrix[row, DONE] < at_ns
         late, row = row[~due], row[due]
         result = matrix[row, RESULT]
@@ -253,10 +252,10 @@ class Reports:
         matrix[once, RESULT] += (Outcome.FAILED - Outcome.INDETERMINATE) << 48
         self._counters.failed += len(once)
         self._counters.indeterminate -= len(once)
-        return [int(one) for one in late]
+        return [int(number) for number in late]
 
-    def ended_by(self, error: KafkaError) -> None:
-        """Take note of an error if it is one after which the client is dead."""
+    def note_fatal(self, error: KafkaError) -> None:
+        """Keep the error if the client is dead after it."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.fatal = self.fatal or error.str()
 

@@ -1,12 +1,11 @@
-"""A reader process: ``python -m ackproof.clients.reader SETTINGS.json``.
+"""A reader process: ``python -m ackproof.clients.librdkafka.reader SETTINGS.json``.
 
-It assigns itself all partitions and writes down every record that it is handed. A live reader starts at the
-beginning and reads until it is asked to stop; the final reader reads each partition from its given start until its
-position reaches the given end (`final`), and leaves `result.json`.
+It assigns itself all partitions of its settings, joins no group, and writes every record that it gets. A live reader
+starts at the beginning and reads until it is asked to stop. The final reader reads each partition from its start until
+its position reaches its end, and leaves `result.json`.
 
-A reader never skips silently: it runs with auto.offset.reset=error. When the client library reports that its
-position is not in the log any more (it was truncated, or retention passed it), the reader writes the event down
-and goes on under a new assignment number, where its log and the leader's part: see `goes_on`.
+A reader never skips silently: it runs with auto.offset.reset=error. If its position is not in the log any more (the log
+was truncated, or retention passed it), it writes an event and resumes under a new assignment number (`resume_offset`).
 """
 
 from __future__ import annotations
@@ -26,46 +25,53 @@ import numpy.typing as npt
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackproof.clients.control import Events, listen
-from ackproof.clients.counters import SharedCounters, State
-from ackproof.clients.rows import PartitionIndex, PartWriter, RowBuffer, timestamps_ms
-from ackproof.clients.settings import EXIT_CLEAN, ReaderSettings
+from ackproof.clients.channel import ClientState, Events, SharedCounters, listen
+from ackproof.clients.contract import EXIT_CLEAN, ReaderSettings
+from ackproof.clients.librdkafka.messages import (
+    PartitionIndex,
+    identities,
+    leader_epochs,
+    offsets,
+    timestamps_ms,
+)
+from ackproof.clients.parts import PartWriter, RowBuffer
 from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.part_order import Column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
-"""`consume` waits that long for a whole batch: the counters lag no more than that behind."""
+"""Longest wait of `consume` for a whole batch; the counters lag no more than that."""
 _QUIET_S: Final = 0.4
-"""A reader that was asked to stop, and was not told where the logs end, leaves when nothing comes for so long …"""
+"""A reader that was asked to stop and does not know the log ends closes if nothing comes for so long."""
 _STUCK_S: Final = 1.5
-"""… and one that was told, but does not get there: what is left holds no record for it (markers), or is withheld."""
+"""The same if it knows them: what is left holds no record for it (control records), or is withheld."""
 _DRAIN_S: Final = 5.0
-"""It reads on no longer than that."""
+"""Longest time for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
-"""A commit that has no answer after so long is given up, and asked for anew."""
+"""A commit without an answer for so long is given up and asked for again."""
 _TELL_MS: Final = 200
 
 _NOT_IN_THE_LOG: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 )
 _CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
-"""librdkafka says where a log was cut in the text of its error and nowhere else; the error's offset is the position."""
+"""librdkafka gives the offset of a truncation only in the text of its error; the error's offset is the position."""
 
 
-def cut_at(text: str) -> int | None:
-    """Where the leader says that the reader's last epoch ends in its log (KIP-320), if the library tells."""
-    found = _CUT_AT.search(text)
-    return int(found[1]) if found else None
+def truncation_offset(text: str) -> int | None:
+    """Return where the reader's last epoch ends in the leader's log (KIP-320), None if the error does not say."""
+    match = _CUT_AT.search(text)
+    return int(match[1]) if match else None
 
 
-def goes_on(position: int, low: int, high: int, cut: int | None) -> int:
-    """The offset at which to go on, for a position that is not in the log [low, high) any more.
+def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
+    """Return the offset to read from, for a position that is not in the log [low, high) any more.
 
-    Not at `high`, though it is below the position: what was cut off may have been written anew in part since, and all
-    of it where the log is beyond the position again. Without being told where it was cut nothing is trusted.
+    It is not `high`, even if that is below the position: part of what was cut off may have been written again since.
+    If the offset of the truncation (`cut`) is unknown, everything is read again.
     """
     if position < low:
         return low
@@ -73,7 +79,7 @@ def goes_on(position: int, low: int, high: int, cut: int | None) -> int:
 
 
 class ReaderProcess:
-    """The state of one reader. `positions[i]` is the offset that is read next at place i, -1 the beginning."""
+    """The state of one reader. `positions[i]` is the offset to read next at place i, -1 the beginning."""
 
     def __init__(self, settings: ReaderSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
@@ -91,7 +97,7 @@ class ReaderProcess:
         starts = (-1,) * len(settings.places) if settings.ends is None else settings.starts
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
-        """As `positions`, but passing also over what holds no record, where the library says so."""
+        """As `positions`, but past offsets without a record too, where the library reports them."""
         self.counts = np.frombuffer(self.counters.counts, np.int64)
         self.assignment = settings.share - 1
         self.read_seq = settings.first_read_seq
@@ -99,34 +105,36 @@ class ReaderProcess:
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
         self.flush_at = time.monotonic() + settings.flush_s
-        tells = {"statistics.interval.ms": _TELL_MS, "stats_cb": self._tell_sources} if settings.tells else {}
+        statistics = (
+            {"statistics.interval.ms": _TELL_MS, "stats_cb": self._report_sources} if settings.tells else {}
+        )
         self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
         self.commit: tuple[int, list[tuple[str, int, int]]] | None = None
-        """The commit that has no answer yet: when it was asked for in ns, and (topic, partition, offset) of each."""
+        """The commit that has no answer yet: its time in ns, and (topic, partition, offset) of each partition."""
         self.give_up_at = math.inf
-        callbacks = {"error_cb": self._on_error, "on_commit": self._note_answer}
-        self.client = Consumer({**settings.config, **tells, **callbacks})
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self.client = Consumer({**settings.config, **statistics, **callbacks})
 
     def run(self) -> int:
-        """Read, then leave the ledger whole. The exit status."""
+        """Read, and close the ledger. Return the exit status."""
         self._assign()
-        self.counters.stage = State.READY
+        self.counters.stage = ClientState.READY
         if self.settings.ends is None:
-            self._live()
-            self._await_answer()
+            self._read_live()
+            self._await_commit()
         else:
-            self._final(np.array(self.settings.ends, np.int64), self.settings.idle_s)
-        self.counters.stage = State.STOPPING
+            self._read_to_ends(np.array(self.settings.ends, np.int64), self.settings.idle_s)
+        self.counters.stage = ClientState.STOPPING
         self._flush()
         self.parts.finish()
-        if self.settings.shares == 1:  # else who started them all knows when the last has ended
+        if self.settings.shares == 1:  # else the harness marks the end when the last process has ended
             from ackproof.rundir.parts import mark_end
 
             mark_end(self.ledger)
-        self.counters.stage = State.CLOSED
+        self.counters.stage = ClientState.CLOSED
         return EXIT_CLEAN
 
-    def _live(self) -> None:
+    def _read_live(self) -> None:
         stop = self.stop
         while not stop.is_set():
             self._step()
@@ -140,17 +148,17 @@ class ReaderProcess:
                 quiet_since = time.monotonic()
 
     def _bounds(self) -> npt.NDArray[np.int64] | None:
-        """(2, places): where each log starts and ends now for a consumer; None if a leader does not answer."""
+        """Return (2, places): first and last offset of each log for a consumer; None if a leader does not answer."""
         try:
-            found = [
+            offsets = [
                 self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
                 for place in self.settings.places
             ]
         except KafkaException:
             return None
-        return np.array(found, np.int64).T
+        return np.array(offsets, np.int64).T
 
-    def _final(self, ends: npt.NDArray[np.int64], idle_s: float) -> None:
+    def _read_to_ends(self, ends: npt.NDArray[np.int64], idle_s: float) -> None:
         moved = time.monotonic()
         while not self.stop.is_set() and (self.reached < ends).any() and time.monotonic() - moved < idle_s:
             before = int(self.reached.sum())
@@ -167,19 +175,19 @@ class ReaderProcess:
         temporary.replace(self.folder / "result.json")
 
     def _step(self) -> int:
-        """Take one batch. How many records were in it."""
+        """Take one batch. Return its number of records."""
         messages = self.client.consume(_BATCH, _WAIT_S)
         read_ns = self._now_ns()
         stamps = timestamps_ms(messages)
-        # what the library says instead of a record has no time; looking at these is half the cost of asking each
+        # an error that comes as a message has no timestamp: the timestamps cost half of asking each message
         if messages and stamps.min() < 0 and any(map(Message.error, messages)):
-            self._said(messages)
+            self._take_errors(messages)
             messages = [message for message in messages if message.error() is None]
             stamps = timestamps_ms(messages)
         if messages:
             self._take(messages, stamps, read_ns)
         if self.resets:
-            self._reset()
+            self._resume()
         if time.monotonic() >= self.commit_at:
             self._commit()
         if self.buffer.used and (
@@ -189,56 +197,63 @@ class ReaderProcess:
         return len(messages)
 
     def _take(self, messages: list[Message], stamps: npt.NDArray[np.int64], read_ns: int) -> None:
-        place = self.index.of(messages)
-        offset = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+        place, offset = self.index.find(messages), offsets(messages)
         if self.buffer.used == 0:
             self.flush_at = time.monotonic() + self.settings.flush_s
-        self.buffer.add(messages, place, offset, stamps, self.assignment, read_ns, self.decode)
+        columns: dict[str, Column | int] = {
+            "place": place,
+            "assignment": self.assignment,
+            "offset": offset,
+            "leader_epoch": leader_epochs(messages),
+            "read_ns": read_ns,
+            "timestamp_ms": stamps,
+            **identities(messages, self.decode),
+        }
+        self.buffer.add(len(messages), columns)
         self.read_seq += len(messages)
-        # of several records of one place numpy keeps the last that is assigned
+        # numpy keeps the last of several values for one place
         self.positions[place] = offset + 1
         np.maximum(self.reached, self.positions, out=self.reached)
         self.counts += np.bincount(place, minlength=len(self.counts))
 
     def _commit(self) -> None:
-        """Commit what is in the ledger; `_note_answer` takes the answer. Without one ask again after `_ANSWER_S`."""
+        """Commit what is in the ledger; `_on_commit` takes the answer. Without one, ask again after `_ANSWER_S`."""
         now = time.monotonic()
         if self.commit is not None and now < self.give_up_at:
             return
         self._flush()
-        offsets = [
+        committed = [
             (*place, position)
             for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
             if position >= 0
         ]
         self.commit_at = now + (self.settings.commit_s or 0.0)
-        if not offsets:
+        if not committed:
             return
-        self.commit, self.give_up_at = (self._now_ns(), offsets), now + _ANSWER_S
-        self._tell("commits", begun_ns=self.commit[0], offsets=offsets)
+        self.commit, self.give_up_at = (self._now_ns(), committed), now + _ANSWER_S
+        self._write_line("commits", begun_ns=self.commit[0], offsets=committed)
         try:
             # Not synchronously: without a coordinator that call need not return.
-            self.client.commit(offsets=[ClientPartition(*offset) for offset in offsets], asynchronous=True)
+            self.client.commit(offsets=[ClientPartition(*offset) for offset in committed], asynchronous=True)
         except KafkaException as error:
-            self._note_answer(error.args[0], [])
+            self._on_commit(error.args[0], [])
 
-    def _await_answer(self) -> None:
+    def _await_commit(self) -> None:
         self.commit_at, answered_by = math.inf, time.monotonic() + _ASK_S
         while self.commit is not None and time.monotonic() < answered_by:
             self._step()
 
-    def _note_answer(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
-        """Write down the answer to a commit: why it was not granted, or not that of every partition; '' it was."""
+    def _on_commit(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
+        """Write the answer to a commit: the first error, '' if every partition was committed."""
         if self.commit is None:
             return  # given up
-        begun_ns, offsets = self.commit
-        if answers and {(answer.topic, answer.partition, answer.offset) for answer in answers} != set(
-            offsets
-        ):
+        begun_ns, committed = self.commit
+        answered = {(answer.topic, answer.partition, answer.offset) for answer in answers}
+        if answers and answered != set(committed):
             return  # of an earlier commit, which was given up
         errors = (error, *(answer.error for answer in answers))
         why = next((reason.name() for reason in errors if reason is not None), "")
-        self._tell("commits", begun_ns=begun_ns, offsets=offsets, done_ns=self._now_ns(), error=why)
+        self._write_line("commits", begun_ns=begun_ns, offsets=committed, done_ns=self._now_ns(), error=why)
         self.commit = None
         if why and self.commit_at < math.inf:
             self.commit_at = time.monotonic()
@@ -246,9 +261,8 @@ class ReaderProcess:
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self.settings.origin_ns
 
-    def _tell(self, what: str, **line: object) -> None:
-        """Write a line into a file of this reader's own."""
-        with (self.folder / f"{what}.jsonl").open("a", encoding="utf-8") as file:
+    def _write_line(self, file_name: str, **line: object) -> None:
+        with (self.folder / f"{file_name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def _flush(self) -> None:
@@ -262,8 +276,7 @@ class ReaderProcess:
         buffer.first_read_seq = self.read_seq
         return buffer
 
-    def _said(self, messages: list[Message]) -> None:
-        """What came instead of records."""
+    def _take_errors(self, messages: list[Message]) -> None:
         for message in messages:
             error = message.error()
             if error is None:
@@ -277,13 +290,13 @@ class ReaderProcess:
             elif error.code() in _NOT_IN_THE_LOG:
                 self.problems[number] = error.str()
                 if self.settings.ends is None:
-                    self.resets[number] = cut_at(error.str())
+                    self.resets[number] = truncation_offset(error.str())
             elif self.problems.get(number) != error.str():
                 self.problems[number] = error.str()
                 self._event("problem", number, code=error.code(), reason=error.str())
 
-    def _reset(self) -> None:
-        """Go on where the log still has something, once the leader of every partition in question answers."""
+    def _resume(self) -> None:
+        """Resume the partitions whose position left the log, once all their leaders answer."""
         for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:
@@ -291,7 +304,7 @@ class ReaderProcess:
             except KafkaException:
                 return
             position = int(self.positions[number])
-            resumes = goes_on(position, low, high, cut)
+            resumes = resume_offset(position, low, high, cut)
             self._event(
                 "reset",
                 number,
@@ -306,7 +319,7 @@ class ReaderProcess:
         self._assign()
 
     def _assign(self) -> None:
-        """Assign anew, at the positions, under the next number: all places; to the final reader those not empty."""
+        """Assign all places (the final reader: those with something left) at the positions, under the next number."""
         self.assignment += 1
         ends = self.settings.ends
         self.client.assign(
@@ -325,24 +338,24 @@ class ReaderProcess:
             kind, topic=place.topic, partition=place.partition, assignment=self.assignment, **detail
         )
 
-    def _tell_sources(self, statistics: str) -> None:
-        """Write down from whom it fetches, as a line of `rundir.observed.Fetching`."""
+    def _report_sources(self, statistics: str) -> None:
+        """Write from which broker each partition is fetched, as a line of `rundir.observed.Fetching`."""
         topics = json.loads(statistics).get("topics", {})
         sources = [
             (place.topic, place.partition, partition["broker"])
             for place in self.settings.places
             if (partition := topics.get(place.topic, {}).get("partitions", {}).get(str(place.partition)))
         ]
-        self._tell("served", t_ns=self._now_ns(), sources=sources)
+        self._write_line("served", t_ns=self._now_ns(), sources=sources)
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the reader whose settings file is the one argument."""
+    """Run a reader; the one argument is its settings file."""
     path = Path(arguments[0])
-    # see the producer: no cycles to find among all these messages
+    # messages make no reference cycles; looking for some among so many takes time
     gc.disable()
     return ReaderProcess(ReaderSettings.read(path), path.parent).run()
 
@@ -351,6 +364,6 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Closing a consumer whose brokers came and went can take librdkafka forever (its issue 4674), and this one holds
-    # nothing that is not in the ledger by now, and it is in no group.
+    # Closing a consumer whose brokers came and went can take librdkafka forever (its issue 4674). Everything is in the
+    # ledger by now, and the reader is in no group.
     os._exit(status)

@@ -1,62 +1,60 @@
-"""A producer process: ``python -m ackproof.clients.producer SETTINGS.json``.
+"""A producer process: ``python -m ackproof.clients.librdkafka.producer SETTINGS.json``.
 
-One thread sends and serves delivery reports; every send is in the journal before the client library sees it, every
-report in the journal and in the shared counters before the next is looked at. It ends with 0 when it was asked to
-stop and closed in good order, and with `EXIT_RESET` after a fatal error of its client.
+One thread sends and serves delivery reports. Every send is in the journal before the library sees it; every report is
+in the journal and in the shared counters before the next is served. It exits with 0 if it was asked to stop and closed
+cleanly, and with `EXIT_RESET` after a fatal error of the library.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from ackproof.clients.control import Demand, Events, listen
-from ackproof.clients.converter import Converter
-from ackproof.clients.counters import SharedCounters, State
-from ackproof.clients.journal import RESULT, Journal
-from ackproof.clients.reports import Reports
-from ackproof.clients.sending import Sender
-from ackproof.clients.settings import (
+from ackproof.clients.channel import ClientState, Demand, Events, SharedCounters, listen
+from ackproof.clients.contract import (
     EXIT_CLEAN,
     EXIT_RESET,
     TRANSACTIONS_LOG,
     ProducerSettings,
-    delivery_timeout_s,
 )
-from ackproof.clients.sockets import unread_bytes
-from ackproof.clients.transactions import Transactions
+from ackproof.clients.journal import RESULT, Converter, Journal, write_transaction_table
+from ackproof.clients.librdkafka.adapter import delivery_timeout_s
+from ackproof.clients.librdkafka.reports import DeliveryReports
+from ackproof.clients.librdkafka.sending import Sender, Transactions
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
 
 _BLOCK: Final = 512
-"""Records between two looks at delivery reports at full speed: half a millisecond of sending."""
+"""Records between two calls that serve delivery reports at full speed: half a millisecond of sending."""
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
 _MOST_BEHIND_S: Final = 0.2
 _FREE_RATE: Final = 50.0
-"""Records per second of one that sent on demand and is free, where its experiment gives no rate."""
+"""Records per second of a producer that sent on demand and is freed, if its experiment gives no rate."""
 _DECIDE_S: Final = 1.0
-"""How long the last statistics are awaited when outcomes depend on them."""
+"""Longest wait for the last statistics if outcomes depend on them."""
 _STANDSTILL_S: Final = 10.0
-"""Brokers that read nothing for this long will not read before the end either; on a busy machine a live one has stood
-still for seven. It is within what the harness allows a client for its end (`workload.clients`)."""
+"""Brokers that read nothing for so long will not read before the end; on a busy machine a live one stood still for
+seven. Within the time that the harness allows a client to close (`workload`)."""
 _LOOKS: Final = 3
-"""So many looks in a row must find nothing: the kernel's table of sockets is not read in one piece."""
+"""Looks in a row that must find nothing: the kernel's table of sockets is not read in one piece."""
 
 
 class Pace:
-    """A smooth schedule of `rate` records per second, from the first look on.
+    """A smooth schedule of `rate` records per second, from its construction on.
 
-    What a client could not send in time is made up for by at most 0.2 s worth of records: a cluster that comes
-    back is not met by a burst of everything that its absence delayed.
+    A producer that is late makes up for at most 0.2 s worth of records: a cluster that comes back does not get a burst
+    of everything that was delayed.
     """
 
     def __init__(self, rate: float, now_s: float) -> None:
@@ -65,7 +63,7 @@ class Pace:
         self._sent = 0
 
     def due(self, now_s: float) -> int:
-        """How many records are due at `now_s` (seconds on any one clock)."""
+        """Return how many records are due at `now_s` (seconds on any one clock)."""
         due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
         most = max(1, int(self._rate * _MOST_BEHIND_S))
         if due > most:
@@ -73,16 +71,16 @@ class Pace:
             due = most
         return max(0, due)
 
-    def sent(self, count: int) -> None:
+    def add_sent(self, count: int) -> None:
         self._sent += count
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds from `now_s` until the next record is due."""
+        """Return the seconds from `now_s` until the next record is due."""
         return max(0.0, self._start_s + self._sent / self._rate - now_s)
 
 
-class OnDemand:
-    """A record for each place at first, then those that the parent asks for; once it is free, at this rate."""
+class PaceOnDemand:
+    """A schedule by demand: one record for each place, then those that the harness asks for; once freed, `rate`."""
 
     def __init__(self, demand: Demand, places: int, rate: float | None) -> None:
         self._demand = demand
@@ -92,7 +90,7 @@ class OnDemand:
         self._pace: Pace | None = None
 
     def due(self, now_s: float) -> int:
-        """How many records are due now."""
+        """Return how many records are due now."""
         asked = self._demand.records
         self._left += asked - self._taken
         self._taken = asked
@@ -100,14 +98,14 @@ class OnDemand:
             self._pace = Pace(self._rate, now_s)
         return self._left + (self._pace.due(now_s) if self._pace is not None else 0)
 
-    def sent(self, count: int) -> None:
+    def add_sent(self, count: int) -> None:
         asked = min(count, self._left)
         self._left -= asked
         if self._pace is not None:
-            self._pace.sent(count - asked)
+            self._pace.add_sent(count - asked)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until it is worth a look again."""
+        """Return the seconds until the next look."""
         return _IDLE_S if self._pace is None else self._pace.wait_s(now_s)
 
 
@@ -124,7 +122,7 @@ class ProducerProcess:
         self.ledger = run.produced / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(run.journal / settings.client, settings.chunk_rows)
-        self.reports = Reports(settings, self.journal, self.counters)
+        self.reports = DeliveryReports(settings, self.journal, self.counters)
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
             self.block -= 1
@@ -144,8 +142,8 @@ class ProducerProcess:
             settings,
             serve=self._serve,
             ending=self._ending,
-            failed=self.reports.ended_by,
-            unvalued=self.reports.unvalued,
+            failed=self.reports.note_fatal,
+            tombstone_callback=self.reports.tombstone_callback,
         )
         self.transactions: Transactions | None = None
         starts: list[int] | None = None
@@ -156,32 +154,30 @@ class ProducerProcess:
                 settings,
                 flush=self._flush,
                 ending=self._ending,
-                fatal=self.reports.ended_by,
+                fatal=self.reports.note_fatal,
             )
             starts = self.transactions.starts
         self.converter = Converter(settings, self.journal, self.ledger, starts)
 
     def run(self) -> int:
-        """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
+        """Send until asked to stop or until the client is dead, and close the ledger. Return the exit status."""
         joined = self.transactions is None or self.transactions.join()
-        self.counters.stage = State.READY
+        self.counters.stage = ClientState.READY
         if joined:
             self._load()
-        self.counters.stage = State.STOPPING
+        self.counters.stage = ClientState.STOPPING
         if self.transactions is not None:
             self.transactions.finish(commit=True)
         self._flush()
-        self._let_them_read()
+        self._await_brokers()
         self._serve(0, lambda _: self.client.close())  # which raises a fatal error again
         self.converter.finish()
         from ackproof.rundir.parts import mark_end
 
         if self.transactions is not None:
-            from ackproof.clients.salvage import write_transaction_table
-
             write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.settings)
         mark_end(self.ledger)
-        self.counters.stage = State.CLOSED
+        self.counters.stage = ClientState.CLOSED
         gave_up = "" if self.transactions is None else self.transactions.gave_up
         if self.reports.fatal or gave_up:
             self.events.add("reset", reason=self.reports.fatal or gave_up)
@@ -210,16 +206,16 @@ class ProducerProcess:
                 at += sent
                 self.counters.sent = seq + at
                 if pace is not None:
-                    pace.sent(sent)
+                    pace.add_sent(sent)
                 self._serve(0)
             if at < block:
                 return
             seq += block
 
-    def _pace(self) -> Pace | OnDemand | None:
+    def _pace(self) -> Pace | PaceOnDemand | None:
         settings = self.settings
         if settings.on_demand:
-            return OnDemand(self.demand, len(settings.places), settings.rate)
+            return PaceOnDemand(self.demand, len(settings.places), settings.rate)
         return None if settings.rate is None else Pace(settings.rate, time.monotonic())
 
     def _ending(self) -> bool:
@@ -229,14 +225,14 @@ class ProducerProcess:
         return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
 
     def _name_places(self, seq: int, count: int) -> None:
-        """Write the places of the next records into their rows, which are not yet sent."""
+        """Write the places of the next records into their rows, before they are sent."""
         chunk = self.journal.current
         at = seq - chunk.first_seq
         begin = (seq + self.settings.first_place) % len(self.settings.places)
         chunk.matrix[at : at + count, RESULT] = self.round[begin : begin + count]
 
-    def _await_due(self, pace: Pace | OnDemand, at: int) -> int:
-        """Serve reports until records are due; the end of what is due in the present block."""
+    def _await_due(self, pace: Pace | PaceOnDemand, at: int) -> int:
+        """Serve reports until records are due. Return the end of what is due in the present block."""
         while not self._ending():
             now = time.monotonic()
             due = pace.due(now)
@@ -247,17 +243,17 @@ class ProducerProcess:
         return at
 
     def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
-        """Serve delivery reports, by `poll`, `flush` or `close`. A fatal error comes as an exception, once."""
+        """Serve delivery reports by `poll`, `flush` or `close`. A fatal error comes as an exception, once."""
         try:
             (serve or self.client.poll)(timeout_s)
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
-            self.reports.ended_by(error.args[0])
+            self.reports.note_fatal(error.args[0])
         self.reports.settle()
 
     def _flush(self) -> None:
-        """Wait for the last reports; what has none when its time is over is purged and stays indeterminate."""
+        """Wait for the last reports. Records without a report at the end are purged and stay indeterminate."""
         bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
         deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:
@@ -269,8 +265,8 @@ class ProducerProcess:
         while self.reports.undecided and time.monotonic() < deadline:
             self._serve(_IDLE_S)
 
-    def _let_them_read(self) -> None:
-        """acks=0: close only when the brokers have read what was sent (see `sockets`), or stand still for long."""
+    def _await_brokers(self) -> None:
+        """With acks=0, close only once the brokers have read what was sent (`unread_bytes`), or stand still."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()
@@ -289,8 +285,67 @@ class ProducerProcess:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")
 
 
+_ESTABLISHED: Final = "01"
+_TABLES: Final = ("tcp", "tcp6")
+_MAPPED: Final = "0000000000000000FFFF0000"
+"""How an IPv4 address begins in the table of a socket that takes both families, as a JVM's does (::ffff:a.b.c.d)."""
+
+
+class _Socket(NamedTuple):
+    local: str
+    remote: str
+    unsent: int
+    unread: int
+    inode: str
+
+
+def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[str] | None = None) -> int:
+    """Return the bytes in this process's TCP connections that the other end has not read yet.
+
+    Bytes that the other machine has not acknowledged and, where the other end is on this machine (`/proc/net` shows
+    both), bytes that its process has not read. `own`: inodes of the sockets that count, by default this process's.
+
+    With acks=0 a record counts as acknowledged once it is in a socket. A client that closes while a broker is behind
+    and owes it another answer (to a metadata request) resets the connection when that answer comes, and what lay in the
+    socket is gone, although nothing was broken. Applications that just exit lose it too; the harness must not, or
+    losses at acks=0 would partly be its own.
+    """
+    mine = _own_inodes() if own is None else own
+    sockets = [socket for table in _TABLES for socket in _sockets(net / table)]
+    peers = {(socket.local, socket.remote): socket for socket in sockets}
+    total = 0
+    for socket in sockets:
+        if socket.inode in mine:
+            peer = peers.get((socket.remote, socket.local))
+            total += socket.unsent + (peer.unread if peer is not None else 0)
+    return total
+
+
+def _own_inodes() -> frozenset[str]:
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed since it was listed
+            name = os.readlink(descriptor)  # noqa: PTH115 — `socket:[1]` is no path
+            if name.startswith("socket:["):
+                found.add(name[len("socket:[") : -1])
+    return frozenset(found)
+
+
+def _sockets(table: Path) -> Iterator[_Socket]:
+    try:
+        lines = table.read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return  # a machine without this family
+    for line in lines:
+        words = line.split()
+        if len(words) > 9 and words[3] == _ESTABLISHED:
+            unsent, _, unread = words[4].partition(":")
+            local, remote = (address.removeprefix(_MAPPED) for address in words[1:3])
+            yield _Socket(local, remote, int(unsent, 16), int(unread, 16), words[9])
+
+
 def main(arguments: list[str]) -> int:
-    """Run the producer whose settings file is the one argument."""
+    """Run a producer; the one argument is its settings file."""
     path = Path(arguments[0])
     # reports make no reference cycles; looking for some among a hundred thousand messages costs acks their time
     gc.disable()

@@ -1,0 +1,137 @@
+"""How the harness and a running client speak: a control pipe, an events file and counters in shared memory.
+
+The harness holds the writing end of the pipe. A byte ``s`` asks the client to close. A producer that sends on demand
+sends one record for each ``1``, and from ``f`` on at its rate. End of file means that the harness is gone, however it
+ended: the client then ends at once, so that no load goes on without its harness; its journal keeps what it had sent.
+Rare events go as JSON lines into `events.jsonl` in the client's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from ackproof.clients.contract import CONTROL_FD, EXIT_ORPHAN
+
+STOP: Final = b"s"
+SEND: Final = b"1"
+FREE: Final = b"f"
+HEAD: Final = 8
+"""Words of state before the counters."""
+
+
+@dataclass
+class Demand:
+    """Records that the harness has asked a producer for."""
+
+    records: int = 0
+    free: bool = False
+    """The producer sends at its rate from now on, without being asked."""
+
+
+def listen(demand: Demand | None = None) -> threading.Event:
+    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM."""
+    stop = threading.Event()
+    control_fd = int(os.environ[CONTROL_FD])
+
+    def watch() -> None:
+        while command := os.read(control_fd, 1):
+            if command == STOP:
+                stop.set()
+            elif demand is not None:
+                demand.records += command == SEND
+                demand.free = demand.free or command == FREE
+        os._exit(EXIT_ORPHAN)
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    threading.Thread(target=watch, name="control", daemon=True).start()
+    signal.signal(signal.SIGTERM, on_signal)
+    return stop
+
+
+class Events:
+    """The events file of a client: one JSON object a line, with `t_ns` in nanoseconds since the run's start."""
+
+    def __init__(self, path: Path, origin_ns: int) -> None:
+        self._path = path
+        self._origin_ns = origin_ns
+
+    def add(self, kind: str, *, topic: str = "", partition: int = -1, **detail: str | int | float) -> None:
+        """Append one event, in one write."""
+        line = json.dumps(
+            {
+                "t_ns": time.monotonic_ns() - self._origin_ns,
+                "kind": kind,
+                "topic": topic,
+                "partition": partition,
+                "detail": detail,
+            }
+        )
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+class ClientState(IntEnum):
+    """State of a client, the first word of its counters."""
+
+    STARTING = 0
+    READY = 1
+    STOPPING = 2
+    CLOSED = 3
+
+
+class _Word:
+    """A word of the head, as an attribute of the counters."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, counters: SharedCounters, owner: type) -> int:
+        return counters.words[self._index]
+
+    def __set__(self, counters: SharedCounters, count: int) -> None:
+        counters.words[self._index] = count
+
+
+class SharedCounters:
+    """Counters of one client in a mapped file: written by the client, read by the harness at any time.
+
+    The file holds `HEAD` 64-bit words of state, then one counter for each place of the settings: records acknowledged
+    to a producer, records read by a reader. Each word is stored whole, so a reader of the file sees an old or a new
+    value and needs no lock. `create` makes the file, all zero.
+    """
+
+    stage = _Word(0)
+    sent = _Word(1)
+    """Produce calls of a producer that were accepted or refused."""
+    failed = _Word(2)
+    """Attempts of a producer that are known to have failed."""
+    indeterminate = _Word(3)
+    """Attempts of a producer whose report leaves the outcome open. Attempts without a report do not count."""
+
+    def __init__(self, path: Path, places: int, *, create: bool = False) -> None:
+        size = (HEAD + places) * 8
+        with path.open("w+b" if create else "r+b") as file:
+            if create:
+                file.truncate(size)
+            self._map = mmap.mmap(file.fileno(), size)
+        self.words = memoryview(self._map).cast("q")
+        self.counts = self.words[HEAD:]
+
+    @property
+    def state(self) -> ClientState:
+        return ClientState(self.stage)
+
+    def total(self) -> int:
+        return sum(self.counts)

@@ -1,0 +1,209 @@
+"""The contract between the harness and a client process (README.md), and what an adapter of a client library offers.
+
+A client is told one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library
+is a folder beside this file with a module `adapter`, a line in `client_adapter` and its tables in `rundir.guarantees`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
+
+from ackproof.rundir.guarantees import LIBRDKAFKA
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import SHARE, ClientLibrary
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import ProducerSpec
+
+ConfigValue: TypeAlias = str | int | float | bool
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+EXIT_CLEAN: Final = 0
+EXIT_RESET: Final = 3
+"""A producer met a fatal error of its library and closed cleanly. The harness starts another producer for it."""
+EXIT_ORPHAN: Final = 4
+"""The harness is gone. The client ended at once and left its journal."""
+
+CHUNK_ROWS: Final = 1 << 17
+"""Rows of a producer's part, a power of two: 4 MiB of its journal."""
+FLUSH_S: Final = 1.0
+"""A reader closes a part of its ledger after so many seconds."""
+SETTINGS: Final = "settings.json"
+TRANSACTIONS_LOG: Final = "transactions.log"
+"""In a producer's folder: begin, commit and end of each transaction (README.md)."""
+CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
+"""Variable with the descriptor of the control pipe (`channel`)."""
+HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
+"""Variable with the descriptor of a JSON object: library settings with secrets, which no file may hold."""
+
+
+class Rotation(NamedTuple):
+    """Size of ledger parts: rows of a producer's part; seconds and most rows of a reader's part."""
+
+    chunk_rows: int = CHUNK_ROWS
+    flush_s: float = FLUSH_S
+    flush_rows: int = CHUNK_ROWS
+
+
+WHOLE: Final = Rotation()
+
+
+class ClientAdapter(Protocol):
+    """What the harness asks of a client library's adapter. The module `librdkafka.adapter` is one.
+
+    Durations are seconds, and a configuration is in the library's own words.
+    """
+
+    def installed_library(self) -> ClientLibrary:
+        """Return the library that clients will load, with its version."""
+
+    def producer_command(self, settings: Path) -> list[str]:
+        """Return the command line of a producer with this settings file."""
+
+    def reader_command(self, settings: Path) -> list[str]:
+        """Return the command line of a reader with this settings file."""
+
+    def producer_config(
+        self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
+    ) -> dict[str, ConfigValue]:
+        """Return the configuration of one producer. Raises `BadInput` for a setting that the harness makes."""
+
+    def reader_config(
+        self, extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
+    ) -> dict[str, ConfigValue]:
+        """Return the configuration of one reader. Raises `BadInput` for a setting that the harness makes."""
+
+    def objection(
+        self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
+    ) -> str | None:
+        """Return why the library refuses a configuration, without connecting; None if it takes it."""
+
+    def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
+        """Return the age below which a record cannot have been sent twice; 0 if it can at any age."""
+
+    def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
+        """Return the time after which the library gives a record up."""
+
+    def request_wait_s(self, config: Mapping[str, ConfigValue]) -> float:
+        """Return the longest time for which a request waits to be sent or answered."""
+
+
+def client_adapter(name: str) -> ClientAdapter:
+    """Return the adapter of a client library by its name in `rundir.guarantees`. Raises KeyError."""
+    if name == LIBRDKAFKA:
+        from ackproof.clients.librdkafka import adapter
+
+        return adapter
+    raise KeyError(name)
+
+
+def hide(settings: Mapping[str, str]) -> int:
+    """Return a descriptor of an unnamed file with these settings, for a child to inherit."""
+    descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
+    os.write(descriptor, json.dumps(dict(settings)).encode())
+    return descriptor
+
+
+def _hidden_settings() -> dict[str, ConfigValue]:
+    descriptor = os.environ.get(HIDDEN_FD, "")
+    if not descriptor:
+        return {}
+    settings: dict[str, ConfigValue] = json.loads(os.pread(int(descriptor), 1 << 20, 0))
+    return settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """Settings of every client. `config` goes to the library as it is."""
+
+    client: str
+    run_id: str
+    case_dir: str
+    places: tuple[TopicPartition, ...]
+    origin_ns: int
+    """The run's start on CLOCK_MONOTONIC: times in ledgers and events count from here."""
+    config: dict[str, ConfigValue]
+    library: str = LIBRDKAFKA
+    library_version: str = ""
+
+    @property
+    def client_library(self) -> ClientLibrary:
+        """The library for the footer of each ledger part."""
+        return ClientLibrary(self.library, self.library_version)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a settings file and add the hidden settings. Raises OSError, ValueError, KeyError, TypeError."""
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
+        own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
+        return cls(**{**own, "places": places, "config": {**raw["config"], **_hidden_settings()}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """Settings of one producer. Record `seq` goes to `places[(seq + first_place) % len(places)]`."""
+
+    producer: int
+    first_place: int
+    value_size: int
+    rate: float | None
+    """This producer's own records per second; None: full speed."""
+    chunk_rows: int
+    transaction_size: int = 0
+    """Records of a transaction; 0: no transactions."""
+    abort_share: float = 0.0
+    """Share of the transactions that are aborted on purpose."""
+    on_demand: bool = False
+    """Send a record only when the harness asks for one, until it frees the producer (`channel`)."""
+    keys: int = 0
+    """Number of keys, which records have in turn; 0: no keys."""
+    tombstone_every: int = 0
+    """Every Nth record of a key is a tombstone; 0: none is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderSettings(ClientSettings):
+    """Settings of one reader: a live one, or the final one if `ends` is given.
+
+    A reader assigns itself all of `places` and joins no group.
+    """
+
+    reader: int
+    isolation: Isolation
+    commit_s: float | None = None
+    """A live reader commits its positions every so many seconds; None: never."""
+    flush_rows: int = CHUNK_ROWS
+    flush_s: float = FLUSH_S
+    committed: bool = False
+    """It reads transactions at read_committed, and its rows say so (their phase)."""
+    starts: Sequence[int] = ()
+    """The final reader begins here, one offset for each place …"""
+    ends: Sequence[int] | None = None
+    """… and reads until its position reaches these."""
+    tells: bool = False
+    """A live reader reports from which brokers it fetches."""
+    idle_s: float = 0.0
+    """The final reader gives up if no unfinished partition moves for so many seconds."""
+    share: int = 0
+    """Number of this process among the `shares` that are one reader, each with partitions and a name of its own."""
+    shares: int = 1
+    process: str = ""
+
+    @property
+    def first_read_seq(self) -> int:
+        """The first `read_seq` of this process: ranges of processes of one reader do not overlap."""
+        return self.share * SHARE
+
+    @property
+    def first_part(self) -> int:
+        """The number of this process's first ledger part."""
+        return self.share * 1_000_000

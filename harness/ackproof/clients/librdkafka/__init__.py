@@ -1,0 +1,1 @@
+"""The adapter of librdkafka (confluent-kafka): a producer process and a reader process in Python."""

@@ -1,0 +1,176 @@
+"""Configurations and commands of clients that use librdkafka: an implementation of `clients.contract.ClientAdapter`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ackproof.base.errors import BadInput
+from ackproof.clients.contract import ConfigValue
+from ackproof.rundir.guarantees import LIBRDKAFKA
+from ackproof.rundir.parts import ClientLibrary
+
+if TYPE_CHECKING:
+    from ackproof.experiment.settings import Scope
+    from ackproof.experiment.spec import ProducerSpec
+
+PRODUCER_MODULE: Final = "ackproof.clients.librdkafka.producer"
+READER_MODULE: Final = "ackproof.clients.librdkafka.reader"
+
+_FAIL_OVER: Final[dict[str, ConfigValue]] = {
+    # a new leader is found by asking: 0.2 s after an election instead of seconds
+    "topic.metadata.refresh.interval.ms": 100,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 200,
+    "log.connection.close": False,
+}
+_FAST_REFRESH_MS: Final = 100
+_SINGLE_SEND_BACKOFF_MS: Final = 500
+_STATISTICS_MS: Final = 200
+
+_RETRY_BACKOFF_MS: Final = 100
+_RETRY_BACKOFF_MAX_MS: Final = 1000
+_SOCKET_TIMEOUT_MS: Final = 60_000
+_JITTER: Final = 0.2
+"""librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
+
+
+def installed_library() -> ClientLibrary:
+    """Return librdkafka with the version that confluent-kafka brings."""
+    from confluent_kafka import libversion
+
+    return ClientLibrary(LIBRDKAFKA, str(libversion()[0]))
+
+
+def producer_command(settings: Path) -> list[str]:
+    """Return the command line of a producer process."""
+    return _command(PRODUCER_MODULE, settings)
+
+
+def reader_command(settings: Path) -> list[str]:
+    """Return the command line of a reader process."""
+    return _command(READER_MODULE, settings)
+
+
+def _command(module: str, settings: Path) -> list[str]:
+    return [sys.executable, "-P", "-m", module, str(settings)]
+
+
+def producer_config(
+    spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
+) -> dict[str, ConfigValue]:
+    """Return the configuration of one producer. Raises `BadInput` for a setting that the harness makes."""
+    from ackproof.experiment.settings import Scope
+
+    timeout_ms = _milliseconds(spec.delivery_timeout)
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "acks": spec.acks,
+        "enable.idempotence": spec.idempotence,
+        "linger.ms": spec.linger * 1000,
+        "compression.type": spec.compression,
+        "message.timeout.ms": timeout_ms,
+        "queue.buffering.max.kbytes": 128 * 1024,
+    }
+    if transactional_id:
+        transaction_ms = round(spec.transaction_timeout * 1000)
+        config["transactional.id"] = transactional_id
+        config["transaction.timeout.ms"] = transaction_ms
+        config["message.timeout.ms"] = min(timeout_ms, transaction_ms)
+    if spec.retries is not None:
+        config["retries"] = spec.retries
+    if spec.retries == 0 and not spec.idempotence:
+        # Sends that librdkafka repeats all the same are told apart by their age (resend_after_s) or, where that does
+        # not decide, by the leader epochs of their partition (reports.LeaderEpochs).
+        config["retry.backoff.ms"] = _SINGLE_SEND_BACKOFF_MS
+        config["statistics.interval.ms"] = _STATISTICS_MS
+        config["topic.metadata.refresh.fast.interval.ms"] = _FAST_REFRESH_MS
+    if spec.in_flight is not None:
+        config["max.in.flight.requests.per.connection"] = spec.in_flight
+    if spec.batch_size is not None:
+        config["batch.size"] = spec.batch_size
+    if spec.request_timeout is not None:
+        config["request.timeout.ms"] = _milliseconds(spec.request_timeout)
+    return {**config, **_allowed(Scope.PRODUCER, spec.config)}
+
+
+def reader_config(
+    extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
+) -> dict[str, ConfigValue]:
+    """Return the configuration of one reader. Raises `BadInput` for a setting that the harness makes."""
+    from ackproof.experiment.settings import Scope
+
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        # No reader joins a group: it assigns itself its partitions. Commits need a name, and so does the library.
+        "group.id": f"ackproof-{client}",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": final,
+        "auto.offset.reset": "error",
+        "isolation.level": isolation,
+        # By default a full queue makes the fetcher pause for a second: six times slower.
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 50,
+    }
+    return {**config, **_allowed(Scope.CONSUMER, extra)}
+
+
+def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
+    """Return why librdkafka refuses a configuration, None if it takes it. It connects to nothing.
+
+    It knows the names, the ranges, and what contradicts what, such as acks=1 with idempotence.
+    """
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    offline = {name: value for name, value in config.items() if name != "bootstrap.servers"}
+    try:
+        (Producer if kind == "producer" else Consumer)({**offline, "log_level": 0}).close()
+    except KafkaException as error:
+        return " ".join(error.args[0].str().split())
+    return None
+
+
+def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
+
+    With retries > 0 or idempotence it can. With retries=0 librdkafka still sends again, uncounted, after the errors
+    that `rundir.guarantees` lists, some of which can come after an append. But never before retry.backoff.ms, less a
+    fifth of jitter (rd_kafka_retry_msgq).
+    """
+    idempotent = str(config["enable.idempotence"]).lower() == "true"
+    if idempotent or str(config.get("retries", "")) != "0":
+        return 0.0
+    first = float(config.get("retry.backoff.ms", _RETRY_BACKOFF_MS)) * (1 - _JITTER)
+    most = float(config.get("retry.backoff.max.ms", _RETRY_BACKOFF_MAX_MS))
+    return min(first, most) / 1000
+
+
+def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the time after which librdkafka gives a record up (message.timeout.ms), in seconds."""
+    return float(config["message.timeout.ms"]) / 1000
+
+
+def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the longest time for which a request waits to be sent or answered, in seconds."""
+    return float(config.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS)) / 1000
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _allowed(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings. Validation reports refused ones with line and column; here is the last guard."""
+    from ackproof.experiment.settings import refusal
+
+    if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:
+        raise BadInput(f"workload.{scope}s.config: {'; '.join(refused)}")
+    return extra

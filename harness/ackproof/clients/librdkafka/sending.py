@@ -1,0 +1,329 @@
+"""Records and transactions of a producer, handed to librdkafka.
+
+Every send is in the journal before the library sees it. A record that the library does not take for want of room
+(back-pressure) is tried again after reports were served. A record that it refuses for another reason is a failed
+attempt.
+
+At full speed the records of a block are sent place by place, in order of seq within each: a record and its report then
+take a third less processor time than with a call of their own. Such records share one `sent`, the time of the call. The
+seqs of a ledger have no gaps, however its producer ends.
+
+A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (asked for) or
+`end <txn> <outcome> <ns>`, written before the call that it is about. Without a `commit` line nobody can ever commit a
+transaction of a killed producer; with one and without `end` its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ackproof.clients.channel import SharedCounters
+from ackproof.clients.contract import ProducerSettings
+from ackproof.clients.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
+from ackproof.clients.librdkafka.adapter import delivery_timeout_s
+from ackproof.rundir.guarantees import REFUSED
+from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import HEADER, SEQ, Keys
+
+_MANY: Final = 8
+"""From so many records for each place on, batches are faster."""
+_END_S: Final = 1.0
+"""Longest time for which a producer that is to stop still completes the block that it has begun."""
+_ROOM_S: Final = 0.01
+"""Time for which reports are served before a record is offered again, and after a refusal."""
+
+
+class Sender:
+    """Sender of one producer's records. Record seq goes to place (seq + first_place) % len(places).
+
+    `serve` serves delivery reports for so many seconds at most, `ending` returns True if nothing more is to be sent,
+    `failed` takes errors of produce calls, and `tombstone_callback` makes the callback for a tombstone from the value
+    that it would have had. Keyed records are sent one by one: the library takes no headers in batches.
+    """
+
+    def __init__(
+        self,
+        client: Producer,
+        journal: Journal,
+        counters: SharedCounters,
+        settings: ProducerSettings,
+        *,
+        serve: Callable[[float], None],
+        ending: Callable[[], bool],
+        failed: Callable[[KafkaError], None],
+        tombstone_callback: Callable[[bytes], Callable[[KafkaError | None, Message], None]],
+    ) -> None:
+        self._client = client
+        self._journal = journal
+        self._counters = counters
+        self._mask = settings.chunk_rows - 1
+        self._first = settings.first_place
+        self._places = settings.places
+        self._round: list[TopicPartition] = list(settings.places)
+        self._serve = serve
+        self._ending = ending
+        self._failed = failed
+        self._tombstone_callback = tombstone_callback
+        self._producer = settings.producer
+        self._keys = Keys(settings.keys, settings.tombstone_every) if settings.keys else None
+        self._until = 0.0
+
+    def send(self, seq: int, values: list[bytes]) -> int:
+        """Send the records seq, seq + 1, …, which are in the journal's current chunk.
+
+        Return how many were sent or refused: fewer than all only when the producer is to stop.
+        """
+        if self._keys is None and len(values) >= _MANY * len(self._places):
+            return self._send_batches(seq, values)
+        return self._send_singly(seq, values)
+
+    # -- one by one ---------------------------------------------------------------------------------------------
+
+    def _send_singly(self, seq: int, values: list[bytes]) -> int:
+        produce, now = self._client.produce if self._keys is None else self._produce_keyed, time.monotonic_ns
+        words = self._journal.current.words
+        at = (seq & self._mask) * WORDS
+        for sent, (value, (topic, partition)) in enumerate(
+            zip(values, self._places_from(seq, len(values)), strict=True)
+        ):
+            while True:
+                words[at] = now()
+                try:
+                    produce(topic, value, None, partition)
+                except BufferError:
+                    words[at] = 0  # nothing was taken: no attempt yet
+                    if self._ending():
+                        return sent
+                    self._serve(_ROOM_S)
+                    continue
+                except KafkaException as error:
+                    self._refuse(at // WORDS, error.args[0])
+                break
+            at += WORDS
+        return len(values)
+
+    def _produce_keyed(self, topic: str, value: bytes, _: None, partition: int) -> None:
+        """Produce as the library does, with the record's key. A tombstone has its identity in a header."""
+        assert self._keys is not None
+        seq = int.from_bytes(value[SEQ], "big")
+        key = self._keys.record_key(self._producer, seq)
+        if self._keys.deletes(seq):
+            self._client.produce(
+                topic,
+                None,
+                key,
+                partition,
+                on_delivery=self._tombstone_callback(value),
+                headers={HEADER: value},
+            )
+        else:
+            self._client.produce(topic, value, key, partition)
+
+    def _places_from(self, seq: int, count: int) -> list[TopicPartition]:
+        number = len(self._places)
+        begin = (seq + self._first) % number
+        while len(self._round) < begin + count:
+            self._round += self._places
+        return self._round[begin : begin + count]
+
+    def _refuse(self, row: int, error: KafkaError) -> None:
+        self._fail(self._journal.current.matrix, row, error.code())
+        self._failed(error)
+        self._serve(_ROOM_S)
+
+    # -- in batches --------------------------------------------------------------------------------------
+
+    def _send_batches(self, seq: int, values: list[bytes]) -> int:
+        number = len(self._places)
+        row = seq & self._mask
+        rows = self._journal.current.matrix[row : row + len(values)]
+        # All rows now: a producer that is killed in between leaves no gap of seqs, only rows that it never offered.
+        rows[:, SENT] = time.monotonic_ns()
+        rest: list[int] = []
+        for nth in range(number):
+            place = self._places[(seq + nth + self._first) % number]
+            not_taken = self._send_batch(rows[nth::number], place, values[nth::number])
+            rest += [nth + number * index for index in not_taken]
+        return self._give_up(rows, rest) if rest else len(values)
+
+    def _send_batch(self, rows: Matrix, place: TopicPartition, values: list[bytes]) -> list[int]:
+        """Send values to one place. `rows` are their rows in the journal. Return those not taken before the end."""
+        offered: Sequence[int] = range(len(values))
+        stamped: slice | list[int] = slice(None)  # cheaper than a list of all indices
+        while True:
+            messages: list[dict[str, object]] = [{"value": values[index]} for index in offered]
+            rows[stamped, SENT] = time.monotonic_ns()
+            if self._offer(messages, place) == len(messages):
+                return []
+            offered = stamped = self._not_taken(rows, offered, messages)
+            if not stamped or (self._ending() and self._out_of_time()):
+                return stamped
+            self._serve(_ROOM_S)
+
+    def _out_of_time(self) -> bool:
+        """Return True once a producer that is to stop has had its time to complete its block."""
+        now = time.monotonic()
+        self._until = self._until or now + _END_S
+        return now >= self._until
+
+    def _give_up(self, rows: Matrix, rest: list[int]) -> int:
+        """Give up records for which there was no room at the end. Return how many were sent or refused.
+
+        Those before the last that was taken are failed attempts, as seqs have no gaps. The others are no attempts.
+        """
+        taken = set(range(len(rows))) - set(rest)
+        count = max(taken, default=-1) + 1
+        for index in rest:
+            if index < count:
+                self._fail(rows, index, KafkaError._QUEUE_FULL)
+            else:
+                rows[index, SENT] = 0
+        return count
+
+    def _offer(self, messages: list[dict[str, object]], place: TopicPartition) -> int:
+        """Return how many messages the library took. The others have its reason in `_error`."""
+        try:
+            taken: int = self._client.produce_batch(place.topic, messages, place.partition)
+        except KafkaException as error:  # the topic's name, say: none was taken
+            for message in messages:
+                message["_error"] = error.args[0]
+            return 0
+        return taken
+
+    def _not_taken(
+        self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]
+    ) -> list[int]:
+        """Return those for which there was no room; the others that were not taken are refused."""
+        full = []
+        refused: KafkaError | None = None
+        for index, message in zip(offered, messages, strict=True):
+            error = message.get("_error")
+            if not isinstance(error, KafkaError):
+                continue
+            if error.code() == KafkaError._QUEUE_FULL:
+                full.append(index)
+                continue
+            refused = error
+            self._fail(rows, index, error.code())
+        if refused is not None:
+            self._failed(refused)
+            self._serve(_ROOM_S)
+        return full
+
+    def _fail(self, rows: Matrix, index: int, code: int) -> None:
+        rows[index, RESULT] = pack_result(int(rows[index, RESULT]) & 0xFFFFFFFF, code, REFUSED)
+        rows[index, DONE] = time.monotonic_ns()
+        self._counters.failed += 1
+
+
+_ASK_S: Final = 2.0
+_FENCED: Final = frozenset({KafkaError._FENCED, 47, 90})
+"""librdkafka's own code, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
+
+
+class Transactions:
+    """The transactions of one producer, one after the other, of `settings.transaction_size` records each.
+
+    `starts[k]` is the first seq of transaction k. `gave_up` says why a transaction could not be ended, '' if all could:
+    then the client must not be used any more.
+    """
+
+    def __init__(
+        self,
+        client: Producer,
+        log: Path,
+        settings: ProducerSettings,
+        *,
+        flush: Callable[[], None],
+        ending: Callable[[], bool],
+        fatal: Callable[[KafkaError], None],
+    ) -> None:
+        self.starts: list[int] = []
+        self.gave_up = ""
+        self._client = client
+        self._log = log
+        self._settings = settings
+        self._size = settings.transaction_size
+        self._draw = random.Random(f"{settings.first_place}/{settings.producer}")
+        self._flush = flush
+        self._ending = ending
+        self._fatal = fatal
+        self._open = False
+
+    def join(self) -> bool:
+        """Register with the coordinator, which fences the id's former producer. Return False if asked to stop first."""
+        while not self._ending():
+            try:
+                self._client.init_transactions(_ASK_S)
+            except KafkaException as error:
+                self._fatal(error.args[0])
+                if not error.args[0].retriable() and not self._ending():
+                    raise
+            else:
+                return True
+        return False
+
+    def room(self, seq: int) -> int:
+        """Return how many records from `seq` on the open transaction takes, 0 for no more; end and begin one if due."""
+        if self._open and seq - self.starts[-1] >= self._size:
+            self.finish(commit=self._draw.random() >= self._settings.abort_share)
+        if self.gave_up:
+            return 0
+        if not self._open:
+            try:
+                self._client.begin_transaction()
+            except KafkaException as error:  # fenced meanwhile, say
+                self._fatal(error.args[0])
+                self.gave_up = error.args[0].str()
+                return 0
+            self.starts.append(seq)
+            self._write(f"begin {len(self.starts) - 1} {seq}")
+            self._open = True
+        return self.starts[-1] + self._size - seq
+
+    def finish(self, *, commit: bool) -> None:
+        """Commit or abort the open transaction, if there is one."""
+        if not self._open:
+            return
+        self._open = False
+        self._flush()
+        outcome = TxnOutcome.ABORTED
+        if commit:
+            self._write(f"commit {len(self.starts) - 1}")
+            outcome = self._end(self._client.commit_transaction, TxnOutcome.COMMITTED)
+        if not commit or outcome is TxnOutcome.ABORTED:
+            outcome = self._end(self._client.abort_transaction, TxnOutcome.ABORTED)
+            if outcome is TxnOutcome.UNKNOWN and not commit:
+                outcome = TxnOutcome.ABORTED  # its commit was never asked for
+        self._write(f"end {len(self.starts) - 1} {int(outcome)}")
+
+    def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
+        """Call until there is an answer. ABORTED for a commit: the transaction must be aborted instead."""
+        deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
+        while True:
+            try:
+                call(_ASK_S)
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.txn_requires_abort() and good is TxnOutcome.COMMITTED:
+                    return TxnOutcome.ABORTED
+                self._fatal(error)
+                if error.code() in _FENCED:
+                    self.gave_up = error.str()
+                    return TxnOutcome.FENCED
+                if error.fatal() or not error.retriable() or time.monotonic() > deadline:
+                    self.gave_up = error.str()
+                    return TxnOutcome.UNKNOWN
+            else:
+                return good
+
+    def _write(self, line: str) -> None:
+        with self._log.open("a", encoding="ascii") as file:
+            file.write(f"{line} {time.monotonic_ns() - self._settings.origin_ns}\n")

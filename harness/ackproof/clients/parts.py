@@ -1,0 +1,170 @@
+"""Rows of a reader in memory, and the thread that turns full buffers into parts of the consumed ledger."""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.clients.contract import ReaderSettings
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.part_order import ArrayPool, Column
+
+if TYPE_CHECKING:
+    from ackproof.rundir.ledger import ConsumedRows
+
+_WAITING_BUFFERS: Final = 4
+_COLUMNS: Final[Mapping[str, npt.DTypeLike]] = {
+    "place": np.int32,
+    "assignment": np.int32,
+    "offset": np.int64,
+    "leader_epoch": np.int32,
+    "producer": np.int32,
+    "seq": np.int64,
+    "origin": np.int32,
+    "origin_partition": np.int32,
+    "intact": np.bool_,
+    "read_ns": np.int64,
+    "timestamp_ms": np.int64,
+}
+_PHASES: Final = {
+    (False, False): ReadPhase.LIVE,
+    (True, False): ReadPhase.FINAL,
+    (False, True): ReadPhase.LIVE_COMMITTED,
+    (True, True): ReadPhase.FINAL_COMMITTED,
+}
+"""By (final read, transactions are read at read_committed)."""
+
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE: Final = 64 << 10
+"""Bytes. Setting the limit at all keeps it from rising (mallopt(3))."""
+_GIVE_BACK_EVERY_S: Final = 30.0
+"""A client at full speed fills its parts faster, and would only ask for the same pages again."""
+
+
+class RowBuffer:
+    """Up to `capacity` rows, and a batch more: one array for each column of the ledger that a batch fills."""
+
+    def __init__(self, capacity: int, batch: int) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self.first_read_seq = 0
+        self._columns: dict[str, Column] = {
+            name: np.empty(capacity + batch, dtype) for name, dtype in _COLUMNS.items()
+        }
+
+    def add(self, count: int, values: Mapping[str, Column | int]) -> None:
+        """Append `count` rows: for each column of the buffer an array, or one value for all rows."""
+        rows = slice(self.used, self.used + count)
+        for name, column in self._columns.items():
+            column[rows] = values[name]
+        self.used = rows.stop
+
+    def rows(self, settings: ReaderSettings, phase: ReadPhase, origins: Sequence[str]) -> ConsumedRows:
+        """Return the rows as the ledger takes them."""
+        from ackproof.rundir.ledger import ConsumedRows
+
+        return ConsumedRows(
+            reader=settings.reader,
+            phase=phase,
+            places=settings.places,
+            origins=origins,
+            read_seq=np.arange(self.first_read_seq, self.first_read_seq + self.used, dtype=np.int64),
+            library=settings.client_library,
+            **{name: column[: self.used] for name, column in self._columns.items()},
+        )
+
+
+class PartWriter:
+    """A thread that writes buffers as parts. If a few buffers wait, `put` waits too."""
+
+    def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
+        self._folder, self._settings, self._origins = folder, settings, origins
+        self._phase = _PHASES[settings.ends is not None, settings.committed]
+        self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
+        self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._memory = FreeMemory()
+        self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
+        self._thread.start()
+
+    def put(self, buffer: RowBuffer) -> None:
+        """Take a buffer that nobody changes any more. Raises what the thread met before."""
+        self._queue.put(buffer)
+        if self._error is not None:
+            raise self._error
+
+    def empty_buffer(self) -> RowBuffer | None:
+        """Return a buffer that was written, to be filled again: fresh memory costs more than what goes into it."""
+        try:
+            return self._written.get_nowait()
+        except queue.Empty:
+            return None
+
+    def finish(self) -> None:
+        """Wait until all is written. Raises what the thread met."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
+
+        number, pool = self._settings.first_part, ArrayPool()
+        while (buffer := self._queue.get()) is not None:
+            if self._error is not None:
+                continue
+            try:
+                from ackproof.rundir.ledger import write_consumed
+
+                rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
+                write_consumed(self._folder, number, rows, pool)
+                number += 1
+                # One is filled, one is written: there are more only behind a backlog.
+                if self._written.empty():
+                    buffer.used = 0
+                    self._written.put(buffer)
+                del buffer, rows  # while the next one is awaited
+                self._memory.give_back()
+            except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
+                self._error = error
+
+
+class FreeMemory:
+    """Memory that malloc and Arrow's pool hold free, given back to the kernel by the thread that writes parts.
+
+    While a leader is gone, tens of thousands of records wait in the library and become one large part. Once they are
+    freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool keeps all.
+
+    glibc takes large blocks from the kernel only until the first one is freed; then blocks up to its size come from
+    arenas, where free memory lies between used memory. A fixed limit prevents that: without it a reader grew from 7 to
+    25 MiB within 14 minutes.
+    """
+
+    def __init__(self, every_s: float = _GIVE_BACK_EVERY_S) -> None:
+        libc = ctypes.CDLL(None)
+        self._trim = getattr(libc, "malloc_trim", None)
+        if self._trim is not None:
+            libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        self._every_s = every_s
+        self._due_s = time.monotonic() + every_s
+
+    def give_back(self) -> None:
+        """Give it back, unless that was done just now. It takes a millisecond (malloc_trim(3), glibc only)."""
+        now = time.monotonic()
+        if now < self._due_s:
+            return
+        import pyarrow as pa  # loaded already: the caller has written a part
+
+        pa.default_memory_pool().release_unused()
+        if self._trim is not None:
+            self._trim(0)
+        self._due_s = now + self._every_s
