@@ -51,7 +51,7 @@ def test_an_effect_is_measured_and_none_is_said_to_be_none(go: Go) -> None:
     assert shown.over.low is not None
     assert shown.over.high is not None
     assert shown.over.low <= 1 <= shown.over.high
-    said = f"{ACK}, mean of acks=all over acks=1: no effect at this scale, {shown.over.told}."
+    said = f"{ACK}, mean of acks=all over acks=1: no effect at this scale, {shown.over.outcome_text}."
     assert beside.why == said
     assert "no effect" not in both.why
     assert [one.case for one in both.shown] == ["acks=1", "acks=all"]

@@ -39,7 +39,7 @@ def test_the_mean_of_repeats_decides_and_thrice_the_timeout_fails(go: Go) -> Non
         assert (mean.verdict, mean.cells, mean.repeats) == (verdict, ("acks=all",), 4)
         assert (ratio.verdict, ratio.cells) == (Verdict.PASS, ("acks=all", "acks=1"))
         assert len(mean.values[0]) == 4
-        assert f"95 % interval {mean.interval}, 4 repeats" in mean.told
+        assert f"95 % interval {mean.interval}, 4 repeats" in mean.outcome_text
         assert ratio.low is not None
         assert ratio.high is not None
         assert ratio.low <= 1 <= ratio.high
