@@ -1,7 +1,8 @@
-"""What is seen of a cluster while it runs, through Kafka's own protocol and beside the clients under test.
+"""Observation of a cluster while it runs, through Kafka's own protocol and apart from the clients under test.
 
-Belongs here: sampling of leaders, in-sync replicas, high watermarks and log ends. Does not belong here: what it
-means (audit, judge), what is done about it (faults).
+Here: sampling of leaders, in-sync replicas, high watermarks and log ends; what each broker answers; node
+metrics; load of the machine; the replicas' logs on disk. Not here: what the observations mean (audit, judge),
+what is done about them (faults).
 """
 
 from __future__ import annotations

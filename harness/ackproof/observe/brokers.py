@@ -1,5 +1,5 @@
-"""Asks each broker by itself, five times a second, what it says of the cluster and what a client gets there; and, in
-ZooKeeper mode, the znodes."""
+"""Asks each broker separately, five times a second, for its metadata and for what a client gets there; in
+ZooKeeper mode also the znodes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 _ANSWER_WITHIN_S: Final = 0.45
-"""How long a round waits for the last answer: one that takes long puts off the next round, and makes no hole yet."""
+"""Time that a round waits for the last answer; a late answer delays the next round by at most this."""
 _MOST_BYTES: Final = 1 << 20
 _LEADER_ONLY: Final = 1
-"""acks of a Produce: nobody else is waited for."""
+"""acks of a Produce that waits for no follower."""
 _SPOILT: Final = struct.pack(">qiibIhiqqqhii", 0, 49, -1, 2, 0xBAD, 0, 0, 0, 0, -1, -1, -1, 1)
-"""The header of a batch of one record (org.apache.kafka.common.record.DefaultRecordBatch) whose checksum is not that of
-what follows: no broker appends it."""
+"""Header of a batch of one record (org.apache.kafka.common.record.DefaultRecordBatch) with a wrong checksum:
+no broker appends it."""
 
 
 class _Reply(NamedTuple):
-    """A viewer's answer; that of the quorum says who the controller is, and what znodes there are."""
+    """A viewer's answer. The quorum's answer names the controller and holds the znodes."""
 
     told: ViewerAnswer | None
     controller: int | None = None
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
-    """Writes a `Round` a line to `path`. The quorum is asked as `ZNODES`, whether it has some or not."""
+    """Writes a `BrokerRound` a line to `path`. The quorum is asked as `ZNODES` in both modes."""
 
     NAME = "brokers"
     DOES = "asking each broker"
@@ -52,9 +52,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
         super().__init__(cluster, topics, timeline)
         self._path = path
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        """Who has a replica, as somebody said last."""
+        """Replicas of each partition, from the latest answer of any viewer."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
-        """The offset from which each broker is asked next: of the last record that it gave."""
+        """Offset of each broker's next Fetch: that of the last record it returned."""
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask everybody at once. What is answered later is of no round, and whoever owes an answer is silent."""
+        """Ask every viewer at once. A late answer belongs to no round, and its viewer counts as silent."""
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
             if viewer not in late and self._can_be_asked(viewer):
@@ -113,8 +113,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return _Reply(told, -1 if controller is None else controller)
 
     def _ask_broker(self, broker: int, link: Connection) -> _Reply:
-        """Its log ends are asked before what it serves: a record that lies beyond the high watermark then does so
-        already. Raises `WireError`."""
+        """Ask one broker. Its log ends are asked before its records, so that a record beyond the high
+        watermark is known to exist. Raises `WireError`."""
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}
         view, ends, fetched, produced = link.ask_all(
@@ -159,11 +159,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
 def _settled_marks(
     link: Connection, told: Mapping[TopicPartition, int], given: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
-    """The high watermarks below which the records of answers lay for certain.
+    """Return the high watermarks that the records of each answer must lie below.
 
-    A broker notes the mark that it tells before it reads, up to the mark of that later moment (Partition.
-    readRecords). So what is beyond the one told is held against the one that is told next; a replica that tells
-    none then is left out, as one that did not answer.
+    A broker notes the mark that it returns before it reads, up to a later mark (Partition.readRecords). So
+    records beyond the returned mark are compared with the mark of a second Fetch. A replica that returns none
+    then is left out.
     """
     doubted = {place: mark for place, mark in told.items() if _count_beyond(given[place], mark)}
     if not doubted:
@@ -182,7 +182,7 @@ def _settled_marks(
 
 
 def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
-    """A consumer's Fetch from these offsets, that names no rack and waits for nothing."""
+    """Return a consumer's Fetch from these offsets, without a rack and without waiting."""
     return Question(
         "Fetch",
         11,
@@ -200,7 +200,7 @@ def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
 
 
 def produce_question(places: Iterable[TopicPartition]) -> Question:
-    """A Produce of one batch each that nobody appends."""
+    """Return a Produce with one batch per partition that no broker appends."""
     rows = _by_topic((place, (_SPOILT,)) for place in places)
     return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
 
@@ -215,7 +215,7 @@ def _by_topic(
 
 
 def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN401 — kafka-python's messages are untyped
-    """The rows of a response by their partitions; `number` is what it calls the partition."""
+    """Return the rows of a response by partition; `number` is the field with the partition."""
     return {
         TopicPartition(getattr(topic, "topic", "") or topic.name, getattr(row, number)): row
         for topic in response.responses
@@ -224,12 +224,12 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
 
 
 def _count_beyond(batches: Iterable[Batch], mark: int) -> int:
-    """How many records have offsets at or above a mark."""
+    """Return the number of records with offsets at or above a mark."""
     return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
 
 
 def _batches(data: bytes) -> Iterator[Batch]:
-    """The whole ones; the last of an answer may be cut."""
+    """Yield the whole batches; the last one of an answer may be cut."""
     position = 0
     while (batch := batch_at(data, position, len(data))) is not None:
         yield batch

@@ -1,4 +1,4 @@
-"""Watches the machine and the harness itself while a run goes on: a starved run is not to be taken for Kafka's ways."""
+"""Watches the machine and the harness, so that a starved run is not blamed on Kafka."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ackproof.rundir.observed import PULSE_EVERY_S, Pulse
 from ackproof.rundir.timeline import Timeline
 
 _STOLEN, _IDLE, _WAITING, _GUESTS = 7, 3, 4, 8
-"""Columns of /proc/stat; what guests used is counted as user time, too."""
+"""Columns of /proc/stat. Time of guests is included in user time."""
 _RESOURCES: Final = ("cpu", "io", "memory")
 
 
 class Counts(NamedTuple):
-    """What was done so far: looks of the sampler, records sent and acknowledged."""
+    """Totals so far: samples taken, records sent and acknowledged."""
 
     looks: int
     sent: int
@@ -26,7 +26,8 @@ class Counts(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """The kernel's counters now. `ticks`: all, busy, stolen; `waited_us`: by resource, -1 where it does not say."""
+    """The kernel's counters at one moment. `ticks`: all, busy, stolen; `waited_us`: by resource, -1 if the
+    kernel does not count it."""
 
     at: float
     ticks: tuple[int, int, int]
@@ -34,7 +35,7 @@ class _Machine(NamedTuple):
 
 
 class PulseRecorder(Watcher):
-    """Writes a `Pulse` a second to `path`, from `start` to `stop`, in a thread of its own."""
+    """Writes a `Pulse` a second to `path`."""
 
     NAME = "pulse"
     DOES = "watching the machine"
@@ -97,7 +98,8 @@ def _ticks() -> tuple[int, int, int]:
 
 
 def _waited_us(resource: str) -> int:
-    """Microseconds so far in which somebody waited for it; -1 where the kernel does not count them."""
+    """Return the microseconds so far in which some task waited for the resource; -1 if the kernel does not
+    count them."""
     try:
         line = Path(f"/proc/pressure/{resource}").read_text(encoding="ascii").partition("\n")[0]
         return int(line.rpartition("total=")[2])

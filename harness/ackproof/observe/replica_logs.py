@@ -1,6 +1,6 @@
-"""The replicas' logs on disk at the end of a run: the second witness of what was kept.
+"""Reads the replicas' logs on disk at the end of a run: the second witness of losses.
 
-Read from the files of live brokers that are at rest: what a broker appended is in its file at once, fsync or not.
+The files are those of live brokers at rest: an appended batch is in its file at once, fsync or not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 _FOLDER: Final = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)(?P<deleted>\.[0-9a-f]{32}-delete)?"
 )
-"""A partition's folder, or one that waits to be removed; those that are being moved have another suffix after a dot."""
+"""A partition's folder, or a deleted one; folders that are being moved have another suffix after a dot."""
 _HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 _EPOCHS: Final = "leader-epoch-checkpoint"
 _METADATA: Final = "partition.metadata"
@@ -54,7 +54,7 @@ _ID: Final = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log dir of a node, as this machine sees it."""
+    """A log dir of a node, by its path on this machine."""
 
     node: int
     path: Path
@@ -63,9 +63,10 @@ class LogDir:
 def collect_replica_logs(
     log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str
 ) -> ReplicasFile:
-    """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised.
+    """Read every replica of these topics and write `observed/replicas.*`. Unreadable logs become reasons, not
+    exceptions.
 
-    Of logs that were deleted a broker may have removed a part already: what cannot be read of them is not told of.
+    A broker may have removed a part of a deleted log, so unreadable deleted logs are skipped.
     """
     wanted = frozenset(topics)
     replicas: list[Replica] = []
@@ -117,7 +118,7 @@ def collect_replica_logs(
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
-    """What a folder says of its replica, and the batches of each segment."""
+    """Return the replica of a folder, and the batches of each segment."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = base = -1
@@ -155,7 +156,7 @@ def _read(
 
 
 def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
-    """A log that was deleted, with what is asked of its batches."""
+    """Return a deleted log with the epochs and the newest timestamp of its batches."""
     batches = [batch for some in found.values() for batch in some]
     starts = {entry.epoch: entry.start for entry in replica.epochs}
     for batch in batches:
@@ -166,7 +167,8 @@ def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -
 
 
 def _topic_id(path: Path) -> str:
-    """The id in `partition.metadata` (KIP-516), as the metadata log writes it; '' where there is none."""
+    """Return the topic id in `partition.metadata` (KIP-516) in the form of the metadata log; '' if there is
+    none."""
     try:
         found = _ID.search(path.read_text(encoding="utf-8"))
         return parse_uuid(found[1]) if found else ""
@@ -209,11 +211,11 @@ def _epochs(path: Path) -> Iterator[EpochStart]:
 
 
 _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-"""By the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
+"""Compression by the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
 
 
 class BatchContents:
-    """Looks into the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
+    """Reads the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
 
     def __init__(self, run_id: str, topics: Sequence[str]) -> None:
         # No key (length -1, which is written as 1) or a short one, the value's length, the value: so ours begin.
@@ -225,10 +227,10 @@ class BatchContents:
         self._digests: dict[tuple[int, int, int], int] = {}
 
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
-        """Of each batch of a segment: whether its CRC-32C, computed anew, is that of its header; its `content`.
+        """Return for each batch of a segment whether its CRC-32C holds, and its content sum.
 
-        The content is `UNKNOWN` of a batch that is damaged, that compaction went through, or that has records of
-        somebody else's. Raises OSError.
+        The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other
+        clients. Raises OSError.
         """
         sound, digests = [], []
         with path.open("rb") as file:
@@ -259,7 +261,7 @@ class BatchContents:
 
 
 def _marker(path: Path, batch: Batch) -> int:
-    """Which of a transaction's markers it is (org.apache.kafka.common.record.ControlRecordType)."""
+    """Return the type of a transaction marker (org.apache.kafka.common.record.ControlRecordType)."""
     try:
         keys = [record.key for record in records(path, batch)]
     except ValueError:
@@ -269,7 +271,7 @@ def _marker(path: Path, batch: Batch) -> int:
 
 
 def _decompress(body: bytes, codec: int) -> bytes:
-    """The records of a batch as they were before compression."""
+    """Return the decompressed records of a batch."""
     if codec == 0:
         return body
     name = _CODECS[codec]
@@ -286,7 +288,7 @@ def _decompress(body: bytes, codec: int) -> bytes:
 
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
-"""So Java's streams of snappy begin; librdkafka writes one bare block."""
+"""Header of Java's snappy streams; librdkafka writes one bare block."""
 
 
 def _snappy(block: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What watches a run: a thread that looks until it is stopped, and whose crash is a fact of the run."""
+"""Threads that watch a run until they are stopped. A crash of one becomes a note in the timeline."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ackproof.rundir.timeline import Note, Timeline
 
 
 class Watcher(ABC):
-    """Watches from `start` to `stop`."""
+    """Watches from `start` to `stop`, in a thread of its own."""
 
     NAME: ClassVar[str]
-    """Of its thread."""
+    """Name of the thread."""
     DOES: ClassVar[str]
-    """For the note of the timeline, if it crashes: "sampling ended: …"."""
+    """Activity, for the note of a crash: "sampling ended: …"."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -31,18 +31,18 @@ class Watcher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and close what it writes. May be called again, and before `start`."""
+        """Stop, and close the output. May be called again, and before `start`."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @abstractmethod
     def _watch(self) -> None:
-        """Look until `_stop` is set. Whatever it raises is noted in the timeline."""
+        """Observe until `_stop` is set. Any exception becomes a note in the timeline."""
 
     def _looks(self, period_s: float) -> Iterator[None]:
-        """One each period until it is stopped. After one that took too long the next is due at once, but none is made
-        up for."""
+        """Yield once per period until stopped. After a late one the next is due at once; missed ones are not
+        repeated."""
         due = time.monotonic()
         while not self._stop.is_set():
             yield
@@ -57,13 +57,14 @@ class Watcher(ABC):
 
 
 GIVE_UP_AFTER_S: Final = 10.0
-"""A broker that owes an answer for this long gets a new connection. A paused one answers when it goes on."""
+"""A broker that owes an answer for this long gets a new connection. A paused broker answers after it resumes."""
 
 ReplyT = TypeVar("ReplyT")
 
 
 class BrokerPoller(Watcher, Generic[ReplyT]):
-    """Asks the brokers, and the metadata quorum, of some topics. No broker is asked again before it has answered."""
+    """A watcher that asks all brokers, and the metadata quorum, at once, each over a connection and by a
+    thread of its own. No broker is asked again before it has answered."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:
         super().__init__(timeline)
@@ -77,7 +78,7 @@ class BrokerPoller(Watcher, Generic[ReplyT]):
         }
         self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix=self.NAME)
         self._asked: dict[int, Future[ReplyT]] = {}
-        """What is under way, by whom it was asked of."""
+        """Unanswered requests by broker."""
 
     def stop(self) -> None:
         super().stop()

@@ -1,7 +1,7 @@
-"""Between Arrow's memory and numpy's, without a copy; and Arrow's own threads.
+"""Conversions between Arrow and numpy without a copy, and the limit on Arrow's threads.
 
-`pa.array`, `pa.scalar` and `Array.to_numpy` would import pandas, if it is installed, to see whether they were given a
-Series or must make one: 0.5 s in each of Spark's workers and at the end of each client, for nothing.
+`pa.array`, `pa.scalar` and `Array.to_numpy` import pandas if it is installed: 0.5 s in each Spark worker and
+at the end of each client. The functions here do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ackproof.rundir.part_order import Column as Array
 
 
 def to_numpy(column: pa.Array) -> Array:
-    """What a column of numbers or bools without nulls holds."""
+    """Return the values of a column of numbers or bools that has no nulls."""
     length, start = len(column), column.offset
     raw = column.buffers()[1]
     if pa.types.is_boolean(column.type):
@@ -28,7 +28,7 @@ def to_numpy(column: pa.Array) -> Array:
 
 
 def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
-    """An array of a primitive type, their own if none is given. Bools stay bools."""
+    """Return an Arrow array of `type_`, by default that of the values. Bools stay bools."""
     if values.dtype == np.bool_:
         packed = np.packbits(values, bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
@@ -38,14 +38,14 @@ def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
 
 
 def repeat_text(text: str, length: int) -> pa.Array:
-    """One string, `length` times."""
+    """Return an array that repeats one string."""
     raw = text.encode()
     ends = np.arange(length + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(pa.string(), length, [None, pa.py_buffer(ends), pa.py_buffer(raw * length)])
 
 
 def append_numbers(before: str, values: Array) -> pa.Array:
-    """`before` and a number, for each number."""
+    """Return an array of texts: `before` followed by each number."""
     import pyarrow.compute as pc
 
     length = len(values)
@@ -54,7 +54,7 @@ def append_numbers(before: str, values: Array) -> pa.Array:
 
 
 def text_array(words: Sequence[str]) -> pa.Array:
-    """An array of strings."""
+    """Return an array of these strings."""
     raw = [word.encode() for word in words]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
     return pa.Array.from_buffers(
@@ -82,6 +82,6 @@ def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ..
 
 
 def limit_arrow_threads() -> None:
-    """For a process that is one of several, one per core: Arrow's own threads would only get in their way."""
+    """Give Arrow one thread, in a process that is one of several, one per core."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -1,4 +1,4 @@
-"""What a batch writes at its top: `batch.json`, and `pairs.json` of storms of pairs (`storm: {pairs: all}`)."""
+"""Documents of a batch: `batch.json`, and `pairs.json` of storms of pairs (`storm: {pairs: all}`)."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ class BatchCase(Document):
 
     case: str
     experiment: str = ""
-    """Whose it is, where the batch is of several files: the experiment's name, with its file's if others have it."""
+    """Name of its experiment in a batch of several files, with the file's name if others share it."""
     settings: dict[str, Scalar]
     cell: str = ""
-    """The part of the case's name that stands for settings which go together."""
+    """The part of the case's name that stands for settings which belong together."""
     repeat: int
     verdict: Verdict | None = None
     error: str | None = None
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     permitted: str = ""
-    """Why what is gone in a PASS is right."""
+    """Why the losses in a PASS are allowed."""
     expected: tuple[ExpectationJudged, ...] = ()
     starved: tuple[str, ...] = ()
-    """Why what takes time in it says nothing of Kafka."""
+    """Why its times say nothing about Kafka: the machine was starved."""
     timing: str = ""
-    """Whose time-outs its brokers had (`Timing.name`); '' in files of older versions."""
+    """Name of the brokers' timing (`Timing.name`); '' in files of older versions."""
     deleted_windows: int = 0
-    """Of a soak, windows that were deleted when nothing was found in them."""
+    """Number of windows that a soak deleted because nothing was found in them."""
     run: str
     order: int = 0
     """Position in the run order of its batch, from 1; 0: unknown."""
 
     @property
     def cell_name(self) -> str:
-        """What all its repeats are called: `acks=all`."""
+        """Return the name that all its repeats share: `acks=all`."""
         return self.case.rpartition("#")[0]
 
     @property
     def title(self) -> str:
-        """What it is called beside the others: `acks=all#1`, and where several files are run `kills: acks=all#1`."""
+        """Return its name within the batch: `acks=all#1`, and with several files `kills: acks=all#1`."""
         return f"{self.experiment}: {self.case}" if self.experiment else self.case
 
 
 class RepeatValue(Document):
-    """What one repeat came to: a number between two. `high` None: open above; `low` None: unknown, and `why` says
-    why. `never`: it was watched for, and did not come."""
+    """The result of one repeat: a number between two bounds. `high` None: open above; `low` None: unknown,
+    and `why` says why. `never`: the event was watched for and did not occur."""
 
     case: str
     low: float | None = None
@@ -61,34 +61,35 @@ class RepeatValue(Document):
 
 
 class OverRepeats(Document):
-    """What is expected of a quantity over the repeats of a case, or of one case beside another; and what came of it.
+    """An expectation over the repeats of a case, or over the repeats of two cases that are compared, with its
+    result.
 
-    `cells`: the names of the one or the two, without repeats; `values`: what each of their repeats came to. `repeats`:
-    so many of each count, the first ones. `confidence`: of the interval. `verdict` None: not judged yet; `why`: what
-    makes it INCONCLUSIVE.
+    `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat. `repeats`:
+    number of repeats of each that count, the first ones. `confidence`: of the interval. `verdict` None: not
+    judged yet; `why`: what makes it INCONCLUSIVE.
     """
 
     experiment: str = ""
     quantity: str
     demand: str
-    """As the file has it: `p95 < 6s`."""
+    """The demand as the file has it: `p95 < 6s`."""
     unit: str
-    """Of the quantity; of the interval too, unless that is a ratio."""
+    """Unit of the quantity, and of the interval unless that is a ratio."""
     cells: tuple[str, ...]
     repeats: int
     needed: int = 0
-    """So many bound the interval on each side that the demand needs; 0: it is not said."""
+    """Number of repeats that bound the interval on each side that the demand needs; 0: not stated."""
     timing: str = ""
-    """Whose time-outs it was measured under; '' of what is no time."""
+    """Name of the timing under which it was measured; '' for a quantity that is no time."""
     claim: str = ""
-    """The name of the claim that it shows; '' for what the experiment expects."""
+    """Name of the claim that it tests; '' for an expectation of the experiment."""
     side: str = ""
-    """Of that claim: `holds`, `fails` or `measured`."""
+    """Side of that claim: `holds`, `fails` or `measured`."""
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
     seen: str = ""
-    """The statistic of these repeats, in words, as `interval` is."""
+    """The statistic over these repeats, in words; `interval` likewise."""
     interval: str = ""
     low: float | None = None
     high: float | None = None
@@ -106,13 +107,13 @@ class OverRepeats(Document):
 
     @property
     def open(self) -> bool:
-        """Whether further repeats could decide it: it is not decided, and no repeat lacks its number."""
+        """Return True if further repeats could decide it: it is undecided, and no repeat lacks its number."""
         unknown = any(value.low is None for group in self.values for value in group)
         return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
 
     @property
     def outcome_text(self) -> str:
-        """What came of it, in a sentence."""
+        """Return the result as a sentence."""
         if self.verdict is None:
             return self.why or "not judged"
         sure = f"{self.confidence * 100:.4g} % interval {self.interval}, " if self.interval else ""
@@ -132,28 +133,28 @@ class BatchFile(Document):
     interrupted: bool = False
     cases: tuple[BatchCase, ...]
     over_repeats: tuple[OverRepeats, ...] = ()
-    """What is expected over repeats, and what came of it."""
+    """Expectations over repeats, with their results."""
     claimed: tuple[OverRepeats, ...] = ()
-    """The same of what shows claims, or is measured for them: nothing that the batch is judged by."""
+    """The same for claims: the batch is not judged by these."""
     at_most: int | None = None
-    """How many repeats of a case there might have been: it was to go on until all of these were decided."""
+    """The greatest number of repeats of a case that were allowed until all of these were decided."""
 
 
 class PairOutcome(StrEnum):
-    """What came of a pair; of two the earlier one counts."""
+    """Result of a pair of fault kinds. Of two results, the one that stands first here counts."""
 
     COVERED = "covered"
-    """Both bit, and were in force at one time, as the timeline says."""
+    """Both were confirmed and in force at the same time, according to the timeline."""
     NOT_BITTEN = "not bitten"
-    """A run had it, and one of them did not bite, or was over before the other."""
+    """A run had the pair, and one fault was not confirmed or was over before the other began."""
     NOT_RUN = "not run"
-    """No run of these had it."""
+    """No run contained the pair."""
     REFUSED = "refused"
-    """It cannot be."""
+    """The two kinds cannot be combined."""
 
 
 class PairEntry(Document):
-    """One pair. `case`: the run that says so; `why`: why it was not covered."""
+    """One pair of fault kinds. `case`: the run that decided; `why`: why it was not covered."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -171,22 +172,22 @@ class PairTable(Document):
     pairs: tuple[PairEntry, ...]
 
     def having(self, outcome: PairOutcome) -> list[PairEntry]:
-        """The pairs of which this came."""
+        """Return the pairs with this result."""
         return [pair for pair in self.pairs if pair.outcome is outcome]
 
     @property
     def by_outcome(self) -> list[tuple[str, list[PairEntry]]]:
-        """Each outcome that a pair had, with the pairs of which it came."""
+        """Return each outcome that occurred, with its pairs."""
         return [(str(outcome), found) for outcome in PairOutcome if (found := self.having(outcome))]
 
     @property
     def title(self) -> str:
-        """What it is of, in words."""
+        """Return the experiment, cell and release as a heading."""
         return f"{self.experiment} {self.cell}, Kafka {self.kafka}"
 
     @property
     def tally(self) -> str:
-        """How many pairs came to what."""
+        """Return the number of pairs by outcome, as a sentence."""
         counts = ", ".join(f"{len(self.having(outcome))} {outcome}" for outcome in PairOutcome)
         return f"{len(self.pairs)} pairs of fault kinds: {counts}"
 

@@ -1,11 +1,17 @@
-"""What is demanded of one quantity, as expectations state it and `case.json` keeps it: a comparison, and when it holds.
+"""A demand on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must
+hold.
 
-0                                 exactly so many
-"< 6s"                            of a value: in the unit of its quantity
-"always >= 2"                     of a state: at every moment; `never` at none
-"never < 2 during fault 1"        within a window
-"eventually == 3 by 10s after fault 1"
-"settles == 3 by 10s after fault 1"   and stays so until the load ends
+0 — exactly this count
+
+"< 6s" — a value, in the unit of its quantity
+
+"always >= 2" — a state, at every moment; `never`: at none
+
+"never < 2 during fault 1" — within a window
+
+"eventually == 3 by 10s after fault 1" — at some moment until then
+
+"settles == 3 by 10s after fault 1" — from then until the load ends
 """
 
 from __future__ import annotations
@@ -30,17 +36,17 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 class Unit(StrEnum):
-    """What a quantity is told in."""
+    """Unit of a quantity."""
 
     COUNT = "count"
     SECONDS = "s"
     PER_SECOND = "1/s"
     NUMBER = "number"
-    """Of a state: a size, an id, an epoch, an offset."""
+    """A number of a state: a size, an id, an epoch, an offset."""
 
 
 class Mode(StrEnum):
-    """When a state is to be so."""
+    """When a state must satisfy the comparison."""
 
     ALWAYS = "always"
     NEVER = "never"
@@ -50,12 +56,12 @@ class Mode(StrEnum):
 
     @property
     def takes_a_time(self) -> bool:
-        """Whether `by 10s` may follow."""
+        """Return True if `by 10s` may follow."""
         return self in (Mode.EVENTUALLY, Mode.SETTLES)
 
 
 class Span(StrEnum):
-    """Which part of a run is looked at."""
+    """The part of a run in which a demand is checked."""
 
     WHOLE = ""
     DURING = "during fault"
@@ -102,7 +108,7 @@ class Bound:
     mode: Mode | None = None
     window: Window = WHOLE
     by_s: float | None = None
-    """Of `eventually` and `settles`: within so many seconds of where its window begins."""
+    """Deadline of `eventually` and `settles`, in seconds from the beginning of the window."""
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
@@ -138,23 +144,24 @@ class Bound:
 
     @property
     def as_written(self) -> int | str:
-        """As a file has it: a plain count as a number."""
+        """Return the text of a file; a plain count as a number."""
         text = str(self)
         return int(text) if text.isdigit() else text
 
     def holds(self, number: float) -> bool:
-        """Whether a number is within the bound."""
+        """Return True if the number satisfies the bound."""
         return OPERATORS[self.op](number, self.value)
 
     def holds_between(self, low: float, high: float) -> bool | None:
-        """Whether a number between these two is within the bound; None where that depends on where it is."""
+        """Return whether every number between these two satisfies the bound; None if only some do."""
         ends = self.holds(low), self.holds(high)
         if self.op == "==":
             return all(ends) if low == high or not low <= self.value <= high else None
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Whether a number between these two is above an upper bound. Below a lower one it is merely not shown."""
+        """Return True if every number between these two is above an upper bound. Below a lower bound, the
+        demand is merely not demonstrated."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )
@@ -173,7 +180,7 @@ class Bound:
 
 
 def split_tail(text: str) -> tuple[int, str | None, Window]:
-    """Where the last words of a bound begin, and what they say: by when, and within which part of a run."""
+    """Return the position of a bound's last words, their deadline and their window."""
     tail = _TAIL.search(text)
     assert tail is not None  # it matches nothing, too
     span = tail["span"] or tail["wide"]

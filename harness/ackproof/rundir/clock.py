@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunClock:
-    """The zero of a run. `origin_ns` is `time.monotonic_ns()` at the start, `wall_ns` is `time.time_ns()` then."""
+    """The zero of a run's times. `origin_ns` is `time.monotonic_ns()` at the start, `wall_ns` is
+    `time.time_ns()` then."""
 
     origin_ns: int
     wall_ns: int
 
     @classmethod
     def start(cls) -> RunClock:
-        """A clock that starts now."""
+        """Return a clock that starts now."""
         return cls(time.monotonic_ns(), time.time_ns())
 
     def now(self) -> int:
-        """Nanoseconds since the run's start."""
+        """Return the nanoseconds since the run's start."""
         return time.monotonic_ns() - self.origin_ns

@@ -50,7 +50,8 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """A document a line; none without such a file. Raises `BadInput` for a line that is none, unless it is the last."""
+    """Yield one document per line; none without such a file. Raises `BadInput` for a line that cannot be
+    read, unless it is the last one."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
@@ -70,10 +71,11 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     keys: int = 0
-    """How many keys a producer's records have; every Nth of a key is a tombstone (`rundir.payload`); 0: none."""
+    """Number of keys of a producer's records; every Nth record of a key is a tombstone (`payload.Keys`); 0:
+    none."""
     tombstone_every: int = 0
     killed: bool = False
-    """A fault killed it: it leaves no `_END`, and what it had sent is in the ledger all the same."""
+    """A fault killed it: it leaves no `_END`, and its journal was converted into the ledger."""
 
 
 class CaseFile(Document):
@@ -99,23 +101,22 @@ class CaseFile(Document):
     jars: dict[str, dict[str, str]] = Field(default_factory=dict)
     wall_ns: int = 0
     sealed: bool = False
-    """The run says at its end what it wrote (`seal.json`). Those of older versions do not."""
+    """The run has a `seal.json`. Runs of older versions do not."""
     timing: Timing | None = None
-    """Whose time-outs its brokers had; None in files of older versions."""
+    """Timing of its brokers; None in files of older versions."""
 
 
 class AttachedFile(Document):
-    """`attached.json`: what a run made on a cluster that someone else runs. Removed once that is deleted there."""
+    """`attached.json`: topics that a run created on a cluster that someone else runs. Removed once they are
+    deleted there."""
 
     bootstrap: str
     topics: tuple[str, ...]
 
 
 class PartitionRead(Document):
-    """The final read of one partition. Offsets as asked before the read; `position` where the reader ended.
-
-    `records`: how many the reader was handed there, -1 unknown.
-    """
+    """The final read of one partition. `start`, `end`: offsets asked for before the read; `position`: where
+    the reader ended; `records`: number of records that it got, -1 unknown."""
 
     topic: str
     partition: int
@@ -130,8 +131,8 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`. `committed`: what the second reader came to, at read_committed, where producers wrote
-    in transactions."""
+    """`observed/final-read.json`. `committed`: the second final read, at read_committed, where producers
+    wrote in transactions."""
 
     complete: bool
     reasons: tuple[str, ...] = ()
@@ -140,7 +141,8 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """Whether every partition was read up to the end that was seen, at rest or not."""
+        """Return True if every partition was read up to the end seen before the read, even if writers were
+        still active."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -158,19 +160,20 @@ class RecordCounts(Document):
 
 
 class DeletedWindows(Document):
-    """Of a soak, windows that were deleted once nothing was found in them (`--keep`)."""
+    """Windows that a soak deleted because nothing was found in them (`--keep`)."""
 
     windows: int
     records: RecordCounts
-    """What all windows of the soak counted: what the ledgers had, and what the follower read back."""
+    """Sums over all windows: rows of the ledgers, and records that the follower read back."""
     gone: int
-    """Attempts in parts of the ledgers that were deleted, as was written down before."""
+    """Attempts in parts of the ledgers that were deleted, as recorded before the deletion."""
     spared: int
-    """Acknowledged attempts in the ledgers of records that went with a window: not there, and not lost."""
+    """Acknowledged attempts that are still in the ledgers while their records were deleted with a window.
+    They are not lost."""
 
 
 class FinalReadFlaws(Document):
-    """Places where a final reader went back, or passed over an offset that another read shows."""
+    """Offsets where a final reader went back, or that it passed over though another read shows them."""
 
     count: int = 0
     places: tuple[JsonValue, ...] = ()
@@ -190,20 +193,20 @@ class AuditFile(Document):
     """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
     final_read: FinalReadFlaws = FinalReadFlaws()
     contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Partition → what the final readers wrote down of it, summed (`rundir.payload`), the second at read_committed."""
+    """Partition → content sums of the final reads (`payload.content_sum`), the second at read_committed."""
     findings: tuple[str, ...] = ()
-    """The files in `findings/` that hold them; none in files of older versions, of which all that stand there count."""
+    """Names of the files in `findings/`; empty in files of older versions, where all files there count."""
     series: str = "series.parquet"
     deleted: DeletedWindows | None = None
 
     @property
     def audited(self) -> RecordCounts:
-        """All that was audited: rows of the ledgers, with those that a soak deleted."""
+        """Return the number of audited rows, with those that a soak deleted."""
         return self.records if self.deleted is None else self.deleted.records
 
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
-        """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing
-        was found says nothing: only what was found is told then, and no class of absence."""
+        """Return the counts that may be shown. Without a complete final read an unread record is not lost and
+        a zero proves nothing, so only classes of presence that were found are shown."""
         if final is not None and final.read_out:
             return dict(self.counts)
         absences = {name for name, row in TABLE.items() if row.of_absence}
@@ -211,7 +214,7 @@ class AuditFile(Document):
 
 
 class ClassJudgement(Document):
-    """What the judge says of one anomaly class. `forbidden` None: not judged (and `why` says why)."""
+    """The judgement of one anomaly class. `forbidden` None: not judged, and `why` says why."""
 
     anomaly: str
     count: int
@@ -222,8 +225,8 @@ class ClassJudgement(Document):
 
 
 class ExpectationJudged(Document):
-    """What became of one bound of `expect`. `holds` None: it cannot be told, and `why` says what is cut or missing.
-    `seen`: in words, with its unit. `low`, `high`: between which the number lies; None: open, unknown, or a state."""
+    """The result of one bound of `expect`. `holds` None: undecided, and `why` says what is missing. `seen`:
+    in words, with its unit. `low`, `high`: bounds of the number; None: open, unknown, or a state."""
 
     quantity: str
     bound: str
@@ -244,20 +247,21 @@ class VerdictFile(Document):
     classes: tuple[ClassJudgement, ...] = ()
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
-    """What the logs on disk confirm of the final read."""
+    """Sentences in which the logs on disk confirm the final read."""
     calm: QuietSeconds | None = None
-    """How the machine was doing, where somebody watched."""
+    """Load of the machine in quiet seconds, where it was observed."""
     expected: tuple[ExpectationJudged, ...] = ()
-    """What became of each bound of `expect`; nothing in files of older versions."""
+    """Results of the bounds of `expect`; empty in files of older versions."""
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Why what takes time in this run says nothing of Kafka; nothing where it does."""
+        """Return why times of this run say nothing about Kafka; empty where they do."""
         return self.calm.starved if self.calm is not None else ()
 
     @property
     def permitted(self) -> str:
-        """Why what is gone in a PASS is right, in a sentence; "" where nothing is gone, or it is no PASS."""
+        """Return why the losses in a PASS are allowed, as a sentence; "" where nothing is lost, or the
+        verdict is no PASS."""
         gone = [one for one in self.classes if one.count and one.anomaly in (Anomaly.LOST, *REMOVED)]
         told = (f"{one.count:,} {one.anomaly}, as these settings may: {one.why}" for one in gone)
         return "; ".join(told) if self.verdict is Verdict.PASS else ""
@@ -274,7 +278,7 @@ class ChangedSetting(BaseModel, frozen=True):
 
     @property
     def usual(self) -> str:
-        """Kafka's default in words."""
+        """Return Kafka's default in words."""
         return "not a setting of this release" if self.default is None else self.default or "no default"
 
     def __str__(self) -> str:
@@ -283,7 +287,7 @@ class ChangedSetting(BaseModel, frozen=True):
 
 
 class Timing(BaseModel, frozen=True):
-    """Whose time-outs were in force: `chaos`, `Kafka's own + server.properties + cluster.config`, …
+    """The timing of the brokers: `chaos`, `Kafka's own + server.properties + cluster.config`, …
 
     `ignored`: settings of the broker file that ackproof sets itself or does not keep, by the reason.
     """
@@ -293,7 +297,7 @@ class Timing(BaseModel, frozen=True):
     ignored: dict[str, tuple[str, ...]] = {}
 
     def lines(self) -> Iterator[str]:
-        """All of it in sentences."""
+        """Yield the timing as sentences."""
         yield f"timing: {self.name}; every time is measured under it"
         if self.changed:
             yield f"not at Kafka's default (in brackets): {', '.join(map(str, self.changed))}"
@@ -302,7 +306,7 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Each timing, with the names of those that have it; '' where all have the same."""
+    """Return each timing with the names of the cases that have it; '' where all have the same."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)
@@ -310,16 +314,17 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 
 class QuietSeconds(BaseModel, frozen=True):
-    """How a run went in the seconds of its load in which no fault was at work. Shares are 0 … 1; -1 is unknown."""
+    """The machine and the clients in seconds of load without an active fault. Shares are 0 … 1; -1 is
+    unknown."""
 
     seconds: float
     asked_rate: float | None
-    """Records per second of all producers together; None: as fast as they can."""
+    """Configured rate of all producers together, in records per second; None: unlimited."""
     sent_rate: float
     median_ms: float
-    """Of acknowledgement times."""
+    """Median acknowledgement time."""
     late_ms: float
-    """How late the harness itself was at most."""
+    """Greatest delay of the harness' own timer."""
     looks_per_s: float
     busy: float
     stolen: float
@@ -327,4 +332,4 @@ class QuietSeconds(BaseModel, frozen=True):
     io_pressure: float
     memory_pressure: float
     starved: tuple[str, ...] = ()
-    """What was beyond its bound, a sentence each: then nothing that takes time is told of Kafka by this run."""
+    """Bounds that were exceeded, a sentence each. If there are any, times of this run are not judged."""

@@ -24,7 +24,7 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """Whether a library sends a record again after an error."""
+    """How a library sends a record again after an error."""
 
     NEVER = "no"
     AS_RETRY = "as a retry"
@@ -32,7 +32,7 @@ class Resend(StrEnum):
 
 
 class Appended(StrEnum):
-    """Whether the send that the error answers may have been appended."""
+    """When the batch that the error answers may have been appended."""
 
     NEVER = "no"
     BY_ACKS_ALL = "with acks=all"
@@ -40,7 +40,7 @@ class Appended(StrEnum):
 
 
 class ErrorRow(NamedTuple):
-    """What a library does after one error. Negative codes are the library's own."""
+    """Behaviour of a library after one error. Negative codes are the library's own."""
 
     code: int
     name: str
@@ -51,7 +51,7 @@ class ErrorRow(NamedTuple):
 
     @property
     def definite(self) -> bool:
-        """Whether a record that was sent once and got this error can never be read."""
+        """Return True if a record that was sent once and got this error can never be read."""
         return self.appended is Appended.NEVER and self.resend is not Resend.UNCOUNTED
 
 
@@ -75,7 +75,7 @@ class Excuse(StrEnum):
 
 
 class Holds(StrEnum):
-    """What an attack made of a row."""
+    """Result of the attack on a row."""
 
     YES = "yes"
     EXCEPT = "but for what is named"
@@ -84,7 +84,7 @@ class Holds(StrEnum):
 
 
 class Guarantee(NamedTuple):
-    """What a producer's settings guarantee against one class of anomaly, as the table says it."""
+    """The guarantee of a producer's settings against one class of anomaly."""
 
     anomaly: str
     idempotence: str
@@ -100,7 +100,7 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Whether it speaks of these settings, at any number of requests in flight."""
+        """Return True if the row covers these settings, at any number of requests in flight."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -117,9 +117,10 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """The first row for these settings that no attack refuted; `retries`: whether any are possible.
+        """Return the first row for these settings that no attack refuted; `retries`: whether any are
+        possible.
 
-        Raises KeyError where there is none.
+        Raises KeyError if there is none.
         """
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
@@ -167,7 +168,7 @@ def _guarantee(
 LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
     _read_libraries(Path(__file__).with_name("guarantees.txt").read_text(encoding="utf-8"))
 )
-"""By the name of the library. Producers of experiments use librdkafka."""
+"""Libraries by name. Producers of experiments use librdkafka."""
 
 NO_ERROR: Final = 0
 
@@ -175,7 +176,7 @@ NO_ERROR: Final = 0
 BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
     row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
 )
-"""The only codes of a broker that make an attempt `failed`, and that without retries and idempotence only."""
+"""The broker codes that make an attempt `failed`, without retries and idempotence only."""
 
 _DEFINITE: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
@@ -261,7 +262,7 @@ times, the clocks of brokers); a record without that evidence is forbidden.
 
 
 def markdown() -> str:
-    """`docs/clients.md`."""
+    """Return `docs/clients.md`."""
     lines = [_INTRODUCTION]
     for library in LIBRARIES.values():
         lines += [f"## {library.title}", "", _ERRORS]

@@ -1,4 +1,4 @@
-"""What `ackproof compare` writes: batches side by side, case by case (`--json`, and what its page is made of)."""
+"""Documents of the lab commands: `ackproof compare --json`, `ackproof trend`, and `claims.json`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ackproof.rundir.documents import Document
 
 
 class ComparedSide(Document):
-    """A quantity of one case in one batch. `low`, `high`: the interval; None: not bounded, or none (`why`).
+    """A quantity of one case in one batch. `low`, `high`: the interval; None: unbounded, or none (`why`).
 
-    `middle`: of what the statistic was seen to be between; None: that is open.
+    `middle`: the statistic of the repeats; None: open.
     """
 
     repeats: int
@@ -27,10 +27,11 @@ class ComparedSide(Document):
 
 
 class ComparedDifference(Document):
-    """A batch beside the first one: how many times as much, of counts how many more.
+    """Ratio of a later batch to the first one; a difference for counts.
 
-    `low`, `high`: the interval of this one alone. `sure_low`, `sure_high`: a wider one; all of a comparison hold at
-    once with the same confidence. None: not bounded. `apart`: the wider one leaves out that they are alike.
+    `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider one; all intervals
+    of a page hold at once with the stated confidence (Bonferroni). None: unbounded. `apart`: the wider
+    interval excludes equality.
     """
 
     seen: str = ""
@@ -43,7 +44,8 @@ class ComparedDifference(Document):
 
 
 class ComparedQuantity(Document):
-    """One quantity of a case: `sides` of each batch, `beyond` of each but the first, None where it cannot be told."""
+    """One quantity of a case: `sides` of each batch, `beyond` of each but the first, None where it is
+    unknown."""
 
     quantity: str
     window: str
@@ -51,24 +53,24 @@ class ComparedQuantity(Document):
     sides: tuple[ComparedSide | None, ...]
     beyond: tuple[ComparedDifference | None, ...]
     expected: bool = False
-    """An experiment expects something of it."""
+    """An experiment has an expectation on it."""
 
     @property
     def differs(self) -> bool:
-        """Whether any batch differs from the first for certain."""
+        """Return True if any batch differs from the first for certain."""
         return any(other is not None and other.apart for other in self.beyond)
 
 
 class ComparedCount(Document):
-    """A class of anomalies that the batches did not count alike. `counts`: of each repeat of each batch that was
-    counted."""
+    """A class of anomalies whose counts differ between the batches. `counts`: per batch, one number per
+    counted repeat."""
 
     anomaly: str
     counts: tuple[tuple[int, ...], ...]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What each batch counted: `1,287 in 1 of 3 repeats`."""
+        """Return the count of each batch in words: `1,287 in 1 of 3 repeats`."""
         return tuple(self._text(counts) for counts in self.counts)
 
     @staticmethod
@@ -84,26 +86,26 @@ class ComparedCount(Document):
 
 
 class ComparedCase(Document):
-    """One case. `verdicts`: in words, "" where a batch does not have it. `settings`: those that differ, with the
-    value in each batch. `runs`: the folders of its repeats in each batch."""
+    """One case. `verdicts`: in words, "" where a batch lacks it. `settings`: those that differ, with each
+    batch's value. `runs`: folders of the repeats in each batch."""
 
     case: str
     verdicts: tuple[str, ...]
     verdicts_differ: bool = False
     counts: tuple[ComparedCount, ...] = ()
-    """Classes of which the batches counted different numbers, the gravest first."""
+    """Classes whose counts differ, the gravest first."""
     settings: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quantities: tuple[ComparedQuantity, ...] = ()
     runs: tuple[tuple[str, ...], ...] = ()
 
     @property
     def differs(self) -> bool:
-        """Whether verdicts or counts do."""
+        """Return True if verdicts or counts differ."""
         return self.verdicts_differ or bool(self.counts)
 
 
 class ComparedBatch(Document):
-    """One of the batches. `path`, `report`: its folder, and its page."""
+    """One of the batches. `path`: its folder; `report`: its page."""
 
     name: str
     directory: str
@@ -114,9 +116,9 @@ class ComparedBatch(Document):
 
 
 class ComparisonFile(Document):
-    """All of it. `environment`: versions and the like that differ. `statistic`, `confidence`: of every interval.
-    `broken`: what was forbidden with `--fail-on` and is so, a sentence each; `untold`: of how many it cannot be
-    told."""
+    """A comparison of batches. `environment`: versions and the like that differ. `statistic`, `confidence`:
+    of every interval. `broken`: violations of `--fail-on`, a sentence each; `untold`: number of
+    comparisons that are unknown."""
 
     batches: tuple[ComparedBatch, ...]
     statistic: str
@@ -129,13 +131,13 @@ class ComparisonFile(Document):
     nothing_in_common: str = ""
     """Why nothing is compared: no other batch has a case of the first."""
     told: int = 0
-    """How many were held against `fail_on`, those that cannot be told among them not counted."""
+    """Number of comparisons that were checked against `fail_on`, without the unknown ones."""
 
 
 class TrendPoint(Document):
-    """A case in one batch. `verdicts` in words, `worst` of them; `lost` of all its repeats, None: not counted.
+    """A case in one batch. `worst`: the worst of its verdicts. `lost`: of all its repeats, None: not counted.
 
-    `changed`: what differs from the point before it, in words; `apart`: what is so for certain of its numbers.
+    `changed`: differences from the previous point, in words; `apart`: its numbers that differ for certain.
     """
 
     batch: str
@@ -158,7 +160,7 @@ class TrendCase(Document):
 
 
 class TrendFile(Document):
-    """All of it. `unread`: folders that hold no batch that can be read, with why."""
+    """Many batches in the order of their dates. `unread`: folders without a readable batch, with the reason."""
 
     directory: str
     cases: tuple[TrendCase, ...]
@@ -169,20 +171,20 @@ ClaimSide: TypeAlias = Literal["holds", "fails", "measured"]
 
 
 class ClaimVerdict(StrEnum):
-    """What live brokers answered."""
+    """Answer of live brokers to a claim."""
 
     CONFIRMED = "CONFIRMED"
     QUALIFIED = "QUALIFIED"
-    """It is true under a condition: both sides of that were seen."""
+    """True under a condition: both sides of it were observed."""
     REFUTED = "REFUTED"
     MEASURED = "MEASURED"
-    """It asks how much: the effect, with its interval."""
+    """The claim asks how much: the answer is the effect with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
 class ClaimShowing(Document):
-    """One bound of a showing in one run, or over the repeats of cases. `holds` None: it cannot be told, and `why` says
-    why not."""
+    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` says
+    why."""
 
     case: str
     run: str
@@ -194,35 +196,35 @@ class ClaimShowing(Document):
     holds: bool | None
     why: str = ""
     over: OverRepeats | None = None
-    """What each repeat came to, where it is of repeats; then there is no one run."""
+    """Results of the repeats for a bound over repeats, which has no single run."""
 
 
 class OpenAttempt(Document):
-    """An asking that left a claim open."""
+    """An earlier attempt that left a claim open."""
 
     why: str
     experiment: str
-    """Of its batch's folder, relative to that of `claims.json`."""
+    """Path of its batch, relative to the folder of `claims.json`."""
     seconds: float
 
 
 class ClaimJudged(Document):
-    """One claim, with all that was looked at."""
+    """One claim with its evidence."""
 
     claim: str
     says: str
     sources: tuple[str, ...] = ()
     verdict: ClaimVerdict
     why: str
-    """The condition that qualifies it, or what is not known; '' where the claim is plainly so, or plainly not."""
+    """The condition that qualifies it, or what is unknown; '' for a plain confirmation or refutation."""
     experiment: str
-    """Of the batch's folder, relative to that of `claims.json`."""
+    """Path of the batch, relative to the folder of `claims.json`."""
     seconds: float
-    """How long the experiment ran, all its cases, with audit and report."""
+    """Duration of the experiment, with all cases, audit and report."""
     shown: tuple[ClaimShowing, ...]
-    """Of this asking; and what an asking before it saw against the claim, which counts along."""
+    """Evidence of this attempt, and evidence of earlier attempts against the claim, which counts too."""
     before: tuple[OpenAttempt, ...] = ()
-    """The askings that left it open, the first one first."""
+    """Earlier attempts that left it open, the first one first."""
 
     @property
     def answered(self) -> bool:

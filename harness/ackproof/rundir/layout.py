@@ -1,4 +1,4 @@
-"""Where each file of a batch and of a case stands. The only place that spells these names."""
+"""Paths of all files of a batch and a case. No other module spells these names."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Final
 
 SERIES_FILE: Final = "series.parquet"
-"""The audit's series, unless a file was called so before: those of an audit made anew have a name of their own."""
+"""Name of the series. A repeated audit uses another name if this one is taken."""
 _FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
-"""What a file that `audit.json` names may be called: nothing that leads elsewhere."""
+"""Allowed names of files that `audit.json` lists: none that leads out of the folder."""
 _ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
-"""How findings begin whose audit names them once it is done."""
+"""Prefix of findings of an audit that names them in `audit.json` when it is done."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
 def safe_name(text: str) -> str:
-    """`text` as one path component: other characters than letters, digits and ``._=,+-`` become ``_``."""
+    """Return `text` as one path component: characters other than letters, digits and ``._=,+-`` become ``_``."""
     return _UNSAFE.sub("_", text).strip(".") or "_"
 
 
 def client_folder(client: str) -> str:
-    """The folder of a client inside `ledger/produced` or `ledger/consumed`."""
+    """Return the name of a client's folder inside `ledger/produced` or `ledger/consumed`."""
     return f"client={client}"
 
 
 class _PathBelow:
-    """A file or folder by its path below that of the folder which it is asked of."""
+    """Descriptor of a path below the folder of its owner."""
 
     def __init__(self, below: str) -> None:
         self._below = below
@@ -46,7 +46,7 @@ class CaseDir:
     case_json = _PathBelow("case.json")
     """The resolved case: replayable, with the list of clients."""
     seal = _PathBelow("seal.json")
-    """What was written by the end of the run, file by file."""
+    """Digests of all that was written by the end of the run."""
     timeline = _PathBelow("timeline.jsonl")
     """Events, one JSON object a line; ends with the event `end`."""
     ledger = _PathBelow("ledger")
@@ -56,7 +56,7 @@ class CaseDir:
     consumed = _PathBelow("ledger/consumed")
     """`client=<id>/part-*.parquet` of the readers."""
     transactions = _PathBelow("ledger/transactions")
-    """`client=<id>/part-000000.parquet` of transactional producers: what became of each transaction."""
+    """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
     journal = _PathBelow("journal")
     """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
     clients = _PathBelow("clients")
@@ -64,57 +64,58 @@ class CaseDir:
     nodes = _PathBelow("nodes")
     """One folder a node: server.properties, hosts, logs and (until the end) data."""
     attached_json = _PathBelow("attached.json")
-    """What was made on a cluster that someone else runs, until it is deleted there."""
+    """Topics created on a cluster that someone else runs, until they are deleted there."""
     windows = _PathBelow("windows")
-    """Of a soak one folder a window: see `windows`."""
+    """One folder per window of a soak: see `windows`."""
     observed = _PathBelow("observed")
-    """What was seen of the cluster through the protocol."""
+    """Observations of the cluster through Kafka's protocol."""
     samples = _PathBelow("observed/partitions.jsonl")
     """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
     pulse = _PathBelow("observed/pulse.jsonl")
-    """How the machine and the harness were doing, once a second: pressure, steal, delays, records sent."""
+    """Load of the machine and the harness, once a second: pressure, steal, delays, records sent."""
     metrics = _PathBelow("observed/metrics.parquet")
     """The nodes' own metrics, scraped once a second; only where the experiment asks for them."""
     brokers = _PathBelow("observed/brokers.jsonl")
-    """What each broker said and served when it was asked by itself; only where the experiment asks for it."""
+    """Answers of each broker; only where the experiment asks for them."""
     final_read = _PathBelow("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     recovery = _PathBelow("observed/recovery.json")
-    """What had not recovered when the run was over, and what the cluster said of it."""
+    """Partitions, replicas and clients that had not recovered when the run was over."""
     replicas = _PathBelow("observed/replicas.json")
-    """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
+    """State of each replica's log on disk at the end: log start and end, epochs, checkpoints."""
     replica_batches = _PathBelow("observed/replicas.parquet")
     """One row per record batch of each replica at the end."""
     metadata_log = _PathBelow("observed/metadata.jsonl")
-    """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
+    """The controllers' metadata log: one JSON object a record."""
     removals_json = _PathBelow("removals.json")
-    """What may have removed acknowledged records, by partition; worked out before the audit."""
+    """What may have removed acknowledged records, by partition; computed before the audit."""
     audit_json = _PathBelow("audit.json")
     """Counts of the audit."""
     findings = _PathBelow("findings")
     """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
     conformance_json = _PathBelow("conformance.json")
-    """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
+    """The run replayed through the reference implementation: forbidden steps, and the explanation of each
+    loss."""
     prediction_json = _PathBelow("prediction.json")
-    """What the reference implementation says may happen under these settings and the faults observed."""
+    """The reference implementation's answer for these settings and the observed faults."""
     simulation_json = _PathBelow("simulation.json")
-    """What simulated runs of the case came to."""
+    """Results of simulated runs of the case."""
     verdict_json = _PathBelow("verdict.json")
     """The verdict and its reasons."""
 
     def served(self, reader: str) -> Path:
-        """From which brokers a live reader fetched; only where the experiment asks for it."""
+        """Return the path of a live reader's fetch sources; written only where the experiment asks for it."""
         return self.clients / reader / "served.jsonl"
 
     def commits(self, reader: str) -> Path:
-        """What a live reader committed to its group; only where the experiment lets it."""
+        """Return the path of a live reader's offset commits; written only where the reader commits."""
         return self.clients / reader / "commits.jsonl"
 
     @property
     def finding_parts(self) -> list[Path]:
-        """The files of `findings/` that `audit.json` says to be its own.
+        """Return the findings files that `audit.json` lists.
 
-        Where it names none (older versions), all but those of audits that would name them: they are not done.
+        If it lists none (older versions): all but those of unfinished audits.
         """
         told = self._published("findings")
         if isinstance(told, list) and told:
@@ -124,7 +125,7 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Acks, reads and latencies per partition and 100 ms: the file that `audit.json` says to be its own."""
+        """Return the series that `audit.json` names: acks, reads and latencies per partition and 100 ms."""
         told = self._published("series")
         if isinstance(told, str) and _FILE_OF["series"].fullmatch(told):
             return self.path / told
@@ -132,7 +133,7 @@ class CaseDir:
 
     @property
     def published(self) -> list[Path]:
-        """What belongs to `audit.json`. Without one nothing does: what stands there is not ours."""
+        """Return the files that belong to `audit.json`; none without one, so that foreign files stay."""
         return [*self.finding_parts, self.series] if self.audit_json.exists() else []
 
     def _published(self, name: str) -> object:
@@ -151,7 +152,7 @@ class BatchDir:
     batch_json = _PathBelow("batch.json")
     """Rewritten after every case."""
     pairs_json = _PathBelow("pairs.json")
-    """Which pairs of fault kinds were in force together, where storms of pairs ran."""
+    """Pairs of fault kinds that were in force together, where storms of pairs ran."""
     report_html = _PathBelow("report.html")
     """One self-contained page."""
     junit_xml = _PathBelow("junit.xml")
@@ -160,5 +161,5 @@ class BatchDir:
     """For a pull request or a job summary."""
 
     def case(self, case_id: str) -> CaseDir:
-        """The folder of a case."""
+        """Return the folder of a case."""
         return CaseDir(self.path / safe_name(case_id))

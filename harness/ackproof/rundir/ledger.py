@@ -47,12 +47,12 @@ _STATISTICS: Final = frozenset(PRODUCED.names + CONSUMED.names) - {
     "intact",
     "timestamp_ms",
 }
-"""By which readers pass over row groups. Least and greatest of the other columns help nobody."""
+"""Columns with statistics, by which readers skip row groups."""
 _DICTIONARY: Final = ["topic", "origin_topic", "partition"]
 _RISING: Final = frozenset(
     {"seq", "offset", "sent_ns", "done_ns", "txn", "read_seq", "read_ns", "timestamp_ms"}
 )
-"""Columns whose values differ little from row to row: as differences they take half the room and time."""
+"""Columns whose values differ little from row to row: delta encoding halves their size and time."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class ProducedRows:
     sent_ns: Ints
     done_ns: Ints
     txn: Ints | None = None
-    """Transaction of each row; None: there are none."""
+    """Number of each row's transaction; None: the producer has none."""
     library: ClientLibrary | None = None
     """The library that sent them, which the footer names."""
 
@@ -122,7 +122,8 @@ class ConsumedRows:
 
 
 def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPool | None = None) -> Path:
-    """Write a part of the produced ledger; its path. `shelf`: the memory of who writes many, one after another."""
+    """Write a part of the produced ledger. Return its path. `shelf`: arrays that a writer of many parts
+    reuses."""
     part = _Part(rows.place, rows.places, PRODUCED, shelf)
     part.constant("producer", rows.producer)
     part.column("seq", rows.seq)
@@ -140,7 +141,8 @@ def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPo
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPool | None = None) -> Path:
-    """Write a part of the consumed ledger; its path. `shelf`: the memory of who writes many, one after another."""
+    """Write a part of the consumed ledger. Return its path. `shelf`: arrays that a writer of many parts
+    reuses."""
     part = _Part(rows.place, rows.places, CONSUMED, shelf)
     part.constant("reader", rows.reader)
     part.constant("phase", rows.phase)
@@ -160,17 +162,18 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPo
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """The file of part `number` in a client's folder."""
+    """Return the path of part `number` in a client's folder."""
     return folder / _PART.format(number)
 
 
 def parts(folder: Path) -> list[Path]:
-    """The parts of a client's folder, or of all clients of a ledger, by name."""
+    """Return the parts of a client's folder, or of all clients of a ledger, by name."""
     return sorted([*folder.glob(_PARTS), *folder.glob(f"client=*/{_PARTS}")])
 
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
-    """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
+    """Return all rows of a client's folder or of a whole ledger, part by part; an empty table if there are
+    none."""
     tables = [storage.read_table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
@@ -230,7 +233,7 @@ class FinalRows:
 
 
 def remove_unfinished(folder: Path) -> int:
-    """Remove parts that a killed writer had begun; how many."""
+    """Remove the unfinished parts of a killed writer. Return their number."""
     leftovers = list(folder.glob(".part-*.tmp"))
     for path in leftovers:
         path.unlink(missing_ok=True)
@@ -238,7 +241,7 @@ def remove_unfinished(folder: Path) -> int:
 
 
 class _Part:
-    """Columns of rows that are not in order yet, on their way into a part in which they are."""
+    """Columns of unsorted rows, to be written sorted by partition."""
 
     def __init__(
         self,
@@ -253,22 +256,22 @@ class _Part:
         self._columns: dict[str, pa.Array] = {}
 
     def column(self, name: str, values: Column) -> None:
-        """A column, as it came."""
+        """Add a column of unsorted values."""
         room = self._order.put(values, self._room(name, values.dtype))
         self._columns[name] = to_arrow(room)
 
     def constant(self, name: str, value: int) -> None:
-        """A column that has one value."""
+        """Add a column that repeats one value."""
         room = self._room(name, self._schema.field(name).type.to_pandas_dtype())
         room.fill(value)
         self._columns[name] = to_arrow(room)
 
     def texts(self, name: str, codes: Column, names: Sequence[str]) -> None:
-        """A column of texts, by their numbers in `names`."""
+        """Add a column of texts, given as indices into `names`."""
         self._columns[name] = _coded(self._order.put(codes, self._room(name, np.int32)), names)
 
     def topics_and_partitions(self, places: Sequence[TopicPartition]) -> None:
-        """The two columns that the order is by."""
+        """Add the two columns by which the rows are sorted."""
         names = sorted({topic for topic, _ in places})
         code = {topic: number for number, topic in enumerate(names)}
         topics = np.array([code[topic] for topic, _ in places], np.int32)
@@ -292,7 +295,7 @@ def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 
 
 def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:
-    """A table of this schema, but for its texts, which stay dictionaries until Parquet has them as such."""
+    """Return a table of this schema whose texts stay dictionaries until Parquet encodes them."""
     fields = [
         pa.field(field.name, column.type, field.nullable)
         for field, column in zip(schema, columns, strict=True)

@@ -1,6 +1,5 @@
-"""What is counted of what does not recover, as rows of the table of anomalies (`rundir.anomalies`).
-
-Each holds when it was so after the last healing, for its bound."""
+"""The liveness rows of the table of anomalies (`rundir.anomalies`): things that do not recover. Each holds if
+it lasted for its bound after the last healing."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 
 class LivenessRow(NamedTuple):
-    """One row: its name, what is counted, and its words, as `AnomalyClass` has them."""
+    """One row of the table, with the fields of `AnomalyClass`."""
 
     name: str
     unit: Literal["CLUSTER", "PARTITION", "REPLICA", "CLIENT"]

@@ -1,6 +1,6 @@
-"""`observed/metadata.jsonl`: what the controllers decided, record by record, as their metadata log says it.
+"""`observed/metadata.jsonl`: the controllers' metadata log, record by record.
 
-One JSON object a line, in the order of the log; `kind` tells which.
+One JSON object a line, in the order of the log; `kind` is the type of record.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
 CONTROL: Final = -1
-"""Instead of an API key: no log has a hole where such a record stands."""
+"""Stands for an API key: a control record of the quorum."""
 
 
 def parse_uuid(text: str) -> str:
-    """An id that Kafka wrote in URL-safe base64 (org.apache.kafka.common.Uuid), as it stands in this file; '' as ''.
+    """Convert an id in URL-safe base64 (org.apache.kafka.common.Uuid) to the form of this file; '' stays ''.
 
-    Raises ValueError for what is no such id.
+    Raises ValueError for a text that is no such id.
     """
     return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))) if text else ""
 
 
 class MetadataEntry(Document):
-    """What every record has. `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its append."""
+    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its
+    append."""
 
     offset: int
     epoch: int
@@ -133,24 +134,25 @@ class ConfigChanged(MetadataEntry):
 
 
 class EligibleCleared(MetadataEntry):
-    """ClearElrRecord (28): the eligible leader replicas of a topic's partitions ('': of all) are forgotten, and who led
-    last. Written with min.insync.replicas, since 4.1."""
+    """ClearElrRecord (28): clears the eligible leader replicas and last known leaders of a topic's partitions
+    ('': of all). Written when min.insync.replicas changes, since 4.1."""
 
     kind: Literal["eligible-cleared"] = "eligible-cleared"
     topic: str
 
 
 class OtherEntry(MetadataEntry):
-    """A record of another kind, by its API key; `CONTROL` is one that the quorum wrote for itself (a new leader's)."""
+    """A record of another type, by its API key; `CONTROL` is one that the quorum wrote for itself (a leader
+    change)."""
 
     kind: Literal["other"] = "other"
     api_key: int
 
 
 class LogEnded(MetadataEntry):
-    """The last line, behind the last record: that log ended at `offset`, and so many records stand before this.
+    """The last line: the log ended at `offset`, and `records` lines stand before this one.
 
-    Runs of older versions, and of the model, do not have it.
+    Runs of older versions and of the model do not have it.
     """
 
     kind: Literal["end"] = "end"
@@ -175,12 +177,12 @@ _RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)
 
 
 def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
-    """Write the file in one step."""
+    """Write the file atomically."""
     write_atomically(path, "".join(record.model_dump_json() + "\n" for record in records))
 
 
 def read_metadata(path: Path) -> Iterator[MetadataRecord]:
-    """Read it back. Raises `BadInput` for a file that is missing or not such a file."""
+    """Yield the records. Raises `BadInput` for a file that is missing or cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -1,8 +1,9 @@
-"""`observed/metrics.parquet`: what the nodes' own metrics were, as an exporter in each told them once a second.
+"""`observed/metrics.parquet`: the nodes' own JMX metrics, scraped from an exporter in each node once a
+second.
 
-The list of metrics is closed, and is here: exporters are configured by it, the scraper asks for it, quantities are
-named after it. Values are as JMX has them, so times of requests are in ms. A metric that a release, a mode or a role of
-node does not have is in none of that node's rows.
+The list of metrics here is closed: it configures the exporters and the scraper, and names the quantities.
+Values are as JMX has them, so request times are in ms. A metric that a release, mode or role does not have is
+in no row of that node.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from ackproof.rundir import storage
 
 EVERY_S: Final = 1.0
 UP: Final = "up"
-"""The row that every scrape of a node has: 1 it answered, 0 it did not."""
+"""Metric name of the row that every scrape of a node has: 1 it answered, 0 it did not."""
 
 
 class Shape(StrEnum):
-    """How a metric moves."""
+    """Type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
     """Counts up since the node's start."""
     LATENCY = "latency"
-    """A quantile of a request's total time, over what Kafka's own histogram weighs: mostly the last minutes; or a mean
-    of the last seconds."""
+    """A quantile of a request's total time over the sample of Kafka's own histogram (mostly the last
+    minutes), or a mean of the last seconds."""
 
 
 class Combination(StrEnum):
-    """What several nodes' values are together."""
+    """How the values of several nodes combine."""
 
     SUM = "sum"
-    """Each tells of its own part."""
+    """Each node counts its own part."""
     GREATEST = "greatest"
-    """Each tells of the whole cluster, or of its worst."""
+    """Each node reports the whole cluster, or its own worst case."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: what it is called here, and where JMX has it. `factor`: times the bean's number. `mode`: where alone
-    nodes have it, `kraft` or `zookeeper`; '' in both."""
+    """One metric: its name here and its JMX bean and attribute. `factor`: multiplies the bean's number.
+    `mode`: the only mode that has it, `kraft` or `zookeeper`; '' for both."""
 
     name: str
     bean: str
@@ -58,11 +59,11 @@ class Metric:
     mode: str = ""
 
     def value_in(self, values: Mapping[str, float] | None) -> float | None:
-        """What a node told of it; None: nothing."""
+        """Return its value among a node's metrics; None if it is missing."""
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
     def combine(self, numbers: Sequence[float]) -> float:
-        """What those of several nodes are together; of one at least."""
+        """Return the combined value of at least one node."""
         return sum(numbers) if self.together is Combination.SUM else max(numbers)
 
 
@@ -185,13 +186,13 @@ _LIST: Final = (
     *_latencies(),
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({one.name: one for one in _LIST})
-"""By name."""
+"""Metrics by name."""
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """One question to a node: when it was asked (the same for all nodes of a round) and had answered, in ns since the
-    run's start. `values`: by metric; None: it did not answer."""
+    """One scrape of a node. `t_ns`: when it was asked, the same for all nodes of a round; `done_ns`: when it
+    had answered; ns since the run's start. `values`: by metric; None: no answer."""
 
     t_ns: int
     done_ns: int
@@ -199,9 +200,9 @@ class Scrape:
 
 
 def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
-    """Of each node that was asked its scrapes, in order; none where there is no such file.
+    """Return the scrapes of each node in order; empty if there is no such file.
 
-    Raises `BadInput` for rows without their scrape, OSError and ArrowException where it cannot be read.
+    Raises `BadInput` for rows without their scrape, OSError and ArrowException if the file cannot be read.
     """
     found: dict[int, list[Scrape]] = defaultdict(list)
     if not path.exists():

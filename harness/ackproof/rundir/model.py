@@ -1,6 +1,8 @@
-"""`conformance.json`: an observed run replayed through the reference core, and what its steps explain.
+"""Documents that the reference implementation writes: `conformance.json`, `prediction.json`,
+`simulation.json`.
 
-Written by `ackproof_model.replay`; the judge and the reports read it.
+Writers: `ackproof_model.replay`, `ackproof.judge.oracle`, `ackproof_simulator.sweep`. The judge and the
+reports read them.
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ class ForbiddenStep(Document):
     """A step that the protocol does not allow in the state in which it was observed."""
 
     rule: str
-    """Its name in a few words, such as `election out of the ISR`."""
+    """Name of the rule, such as `election out of the ISR`."""
     text: str
-    """What was observed, as a sentence."""
+    """The observed step, as a sentence."""
     state_before: str
-    """The state in which it was: partition and brokers, readable."""
+    """State of the partition and the brokers before the step, readable."""
     source: str
-    """Where the rule is from: a KIP, or a class of Kafka."""
+    """Source of the rule: a KIP, or a class of Kafka."""
     offset: int = -1
-    """Of the record in the metadata log (in ZooKeeper mode: zxid); -1 for what is not in it."""
+    """Offset of the record in the metadata log (in ZooKeeper mode: zxid); -1 for a step that is not in it."""
     t_ns: int = -1
-    """When, since the run's start; -1 unknown."""
+    """Time since the run's start; -1 unknown."""
     topic: str = ""
     partition: int = -1
 
 
 class Truncation(Document):
-    """Offsets of an epoch that a later leader did not have: `from_offset` … `to_offset - 1`.
+    """Offsets of a leader epoch that a later leader did not have: `from_offset` … `to_offset - 1`.
 
-    `acked`: how many acknowledged records of that epoch stood there.
+    `acked`: number of acknowledged records among them.
     """
 
     topic: str
@@ -51,7 +53,7 @@ class Truncation(Document):
 
 
 class Deletion(Document):
-    """An incarnation of a topic's partition that was deleted, and what it took with it. Times in ns of the run.
+    """A deleted incarnation of a topic's partition. Times in ns of the run.
 
     Between `again_ns` and `until_ns` an acknowledgement can be of this incarnation or of the next one.
     """
@@ -60,32 +62,34 @@ class Deletion(Document):
     partition: int
     topic_id: str
     incarnation: int
-    """1 is the first of that name in this run."""
+    """Number of the incarnation, from 1, among those of this name in the run."""
     by: str
-    """The fault that had been asked to delete it; '' nobody who is known."""
+    """The fault that asked for the deletion; '' unknown."""
     created_ns: int
     removed_ns: int
-    """When the controllers wrote down its deletion, at `offset` in the metadata log."""
+    """Time of its deletion in the metadata log, at `offset`."""
     until_ns: int
-    """Until when its leader can have appended at the latest."""
+    """Latest time at which its leader can have appended."""
     again_ns: int
-    """When the next incarnation was created; -1 never."""
+    """Creation of the next incarnation; -1 never."""
     offset: int
     log_end: int
-    """Where the last leader's log ended, if the broker had not removed it yet; -1 not seen."""
+    """Log end offset of the last leader, if the broker had not removed the log yet; -1 unknown."""
     acked: int = 0
-    """Acknowledged records that went with it."""
+    """Acknowledged records that were deleted with it."""
     either: int = 0
-    """Acknowledged offsets, `first_either` … `last_either`, of which nothing tells whether they were its."""
+    """Number of acknowledged offsets, `first_either` … `last_either`, that may be of this incarnation or of
+    the next one."""
     first_either: int = -1
     last_either: int = -1
     why: str
 
 
 class ClassExplained(Document):
-    """One class of loss (`lost`, `displaced`, `expired`) and how much of it the replay explains, record by record.
+    """One class of loss (`lost`, `displaced`, `expired`), and how many of its records the replay explains.
 
-    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: acks without an offset.
+    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: acks without an
+    offset.
     """
 
     anomaly: str
@@ -94,16 +98,16 @@ class ClassExplained(Document):
     by_interval: int = 0
     unexplained: int = 0
     not_replayed: int = 0
-    """On partitions that cannot be replayed: see `ConformanceFile.not_replayed`."""
+    """Records on partitions that cannot be replayed: see `ConformanceFile.not_replayed`."""
     deleted: int = 0
-    """Of those that are explained, how many went with a topic that was deleted: see `ConformanceFile.deletions`."""
+    """Explained records that went with a deleted topic: see `ConformanceFile.deletions`."""
 
 
 class UnexplainedRecord(Document):
-    """An acknowledged record of which the final read and the replay say different things."""
+    """An acknowledged record on which the final read and the replay disagree."""
 
     anomaly: str
-    """Its class in the audit; `present` where the replay says that it must be gone and the audit found it."""
+    """Its class in the audit; `present` if the replay says that it must be gone and the audit found it."""
     topic: str
     partition: int
     producer: int
@@ -113,10 +117,12 @@ class UnexplainedRecord(Document):
 
 
 class UnplacedLoss(Document):
-    """Records acknowledged without an offset (acks=0) that are missing in a row: `first_seq` … `last_seq`.
+    """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` …
+    `last_seq`.
 
-    `why`: what lay between the last surviving record of that producer and partition before, and the first after.
-    Empty: nothing did, and they are unexplained. Not appended and truncated cannot be told apart.
+    `why`: the event between the last surviving record of the producer and partition before them and the first
+    one after. Empty: there was none, and the records are unexplained. A record that was never appended and
+    one that was truncated look the same.
     """
 
     topic: str
@@ -129,7 +135,7 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """A new leader or epoch, and whom the reference names in that state. -1: nobody."""
+    """A new leader or epoch, and the leader that the reference elects in that state. -1: none."""
 
     topic: str
     partition: int
@@ -144,35 +150,35 @@ class ConformanceFile(Document):
     """`conformance.json`."""
 
     replayed: int = 0
-    """Observed steps that were replayed: records of the metadata log, samples, acknowledged offsets."""
+    """Number of replayed steps: records of the metadata log, samples, acknowledged offsets."""
     steps: dict[str, int] = Field(default_factory=dict)
-    """How many by kind (`fenced`, `ISR shrunk by its leader`, `preferred election`, …)."""
+    """Number of steps by kind (`fenced`, `ISR shrunk by its leader`, `preferred election`, …)."""
     forbidden: ForbiddenStep | None = None
-    """The first forbidden step, None when there is none."""
+    """The first forbidden step; None if there is none."""
     forbidden_steps: int = 0
-    """How many there are in all: what follows the first may follow from it."""
+    """Number of forbidden steps. Later ones may follow from the first."""
     more_forbidden: tuple[ForbiddenStep, ...] = ()
-    """Some of the further ones."""
+    """Examples of further forbidden steps."""
     truncations: tuple[Truncation, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     classes: tuple[ClassExplained, ...] = ()
     must_be_gone: int = 0
-    """Acked offsets of which the replay says that they must be gone."""
+    """Acknowledged offsets that must be gone according to the replay."""
     either_way: int = 0
-    """Acked offsets of which the observation does not tell the epoch: gone and kept would both be explained."""
+    """Acknowledged offsets of an unknown epoch: both gone and kept would be explained."""
     present: int = 0
-    """Of those that must be gone, how many the final read holds at their offset all the same."""
+    """Offsets that must be gone, and that the final read holds nevertheless."""
     unexplained: tuple[UnexplainedRecord, ...] = ()
-    """Examples; the numbers are in `classes` and `present`."""
+    """Examples; `classes` and `present` have the numbers."""
     intervals: tuple[UnplacedLoss, ...] = ()
-    """Examples of what acks=0 lost."""
+    """Examples of losses at acks=0."""
     elections: tuple[ElectionSeen, ...] = ()
     not_replayed: tuple[str, ...] = ()
-    """What could not be replayed, and why."""
+    """Parts of the run that could not be replayed, with the reason."""
 
     @property
     def unexplained_records(self) -> int:
-        """Lost and explained by no observed step: FAIL under any settings."""
+        """Return the number of lost records that no observed step explains: FAIL under any settings."""
         return sum(explained.unexplained for explained in self.classes)
 
 
@@ -189,7 +195,7 @@ GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
 
 
 class StoryStep(Document):
-    """One step of a story: who acts, on whom ("" nobody), what happens, and what it changed (cell, value after)."""
+    """One step of a story: `actor` acts on `target` ("" none); `changed`: cells with their new values."""
 
     actor: str
     target: str = ""
@@ -198,20 +204,21 @@ class StoryStep(Document):
 
 
 class PredictedClass(Document):
-    """What is predicted of one anomaly class. `topics`: for these only; empty: for all of the case."""
+    """The prediction of one anomaly class. `topics`: for these only; empty: for the whole case."""
 
     anomaly: str
     chance: Chance
     why: str
     story: tuple[str, ...] = ()
-    """The shortest way to it in readable lines, where it is possible and the exploration reached it."""
+    """The shortest counterexample in readable lines, where the class is possible and the exploration reached
+    it."""
     steps: tuple[StoryStep, ...] = ()
-    """The same for a sequence diagram."""
+    """The same steps for a sequence diagram."""
     explored: bool = True
-    """Whether the exploration answered; else a rule did, and `why` says which."""
+    """True if the exploration answered; else a rule did, and `why` names it."""
     topics: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """For these only (as `orders/0`), whatever is predicted of their topics; empty: for all of them."""
+    """For these partitions only (as `orders/0`), in place of their topics' answer; empty: all."""
 
 
 class PredictionFile(Document):
@@ -221,20 +228,20 @@ class PredictionFile(Document):
     rules: str = ""
     """The protocol variant, as `ackproof explore --rules` takes it."""
     scope: str = ""
-    """How large a world was looked at."""
+    """Size of the explored world."""
     faults: tuple[str, ...] = ()
-    """What was counted, each with where it is from."""
+    """The faults in the explored world, each with its source."""
     observed: bool = False
-    """Whether the faults are those of a run, not those that a case plans."""
+    """True if the faults are those observed in a run, False if they are those that a case plans."""
     states: int = 0
     seconds: float = 0.0
     clamped: tuple[str, ...] = ()
-    """What was made smaller to be looked at."""
+    """Numbers that were reduced to fit the exploration."""
     not_predicted: tuple[str, ...] = ()
     """Why there is no prediction, or none for some topics."""
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
-        """The answer for a class on a topic (None: the gravest of all topics); None when there is none."""
+        """Return the answer for a class on a topic (None: the gravest of all topics); None if there is none."""
         found = sorted(self._candidates(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
         return found[0] if found else None
 
@@ -245,15 +252,16 @@ class PredictionFile(Document):
                 yield one
 
     def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
-        """What is said of a class on single partitions, apart from their topics."""
+        """Return the answers for a class on single partitions."""
         return tuple(one for one in self.classes if one.anomaly == anomaly and one.partitions)
 
 
 class SimulatedSpread(Document):
-    """One quantity over all simulated runs: records, or ms where the name ends so. -1: in no run.
+    """One quantity over all simulated runs: records, or ms if the name ends so. -1: in no run.
 
-    `runs`: in how many it was known; `seen`: in how many it was above 0. `mean_low`, `mean_high`: 95 % interval of the
-    mean (percentile bootstrap); `share_low`, `share_high`: 95 % interval of the share `seen` / `runs` (Wilson).
+    `runs`: number of runs in which it was known; `seen`: in which it was above 0. `mean_low`, `mean_high`: 95
+    % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen` / `runs`
+    (Wilson).
     """
 
     name: str
@@ -272,14 +280,14 @@ class SimulatedSpread(Document):
 
 
 class FirstLeader(Document):
-    """How often a broker was the first to lead after the first fault."""
+    """Number of runs in which a broker was the first leader after the first fault."""
 
     leader: int
     runs: int
 
 
 class WorstSeed(Document):
-    """A seed with much of what must not be, and the one command that repeats it."""
+    """A seed with many anomalies, and the one command that repeats it."""
 
     seed: int
     what: str
@@ -288,7 +296,7 @@ class WorstSeed(Document):
 
 
 class ShrunkSchedule(Document):
-    """The fewest faults that still show a finding at one seed; `runs`: how many schedules were tried."""
+    """The smallest fault schedule that still shows a finding at one seed; `runs`: number of schedules tried."""
 
     seed: int
     what: str
@@ -299,17 +307,18 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Simulated runs of one case. `linger_ms`: how long a batch takes together; counts are as coarse as a batch."""
+    """Simulated runs of one case. `linger_ms`: how long a batch gathers records; counts are as coarse as a
+    batch."""
 
     case: str
     settings: dict[str, Scalar] = Field(default_factory=dict)
     runs: int = 0
     incomplete: int = 0
-    """Runs whose final read was not complete, or in which a fault did not bite; they are in no number here."""
+    """Runs that count nowhere: their final read was incomplete, or a fault was not confirmed."""
     first_seed: int = 0
     linger_ms: float = 0.0
     coarseness: float = 0.0
-    """Records that all producers together gather in `linger_ms`: counts are known to so many."""
+    """Granularity of counts: records that all producers together gather in `linger_ms`."""
     seconds: float = 0.0
     spreads: tuple[SimulatedSpread, ...] = ()
     elected: tuple[FirstLeader, ...] = ()
@@ -317,7 +326,7 @@ class SimulationFile(Document):
     shrunk: ShrunkSchedule | None = None
 
     def spread(self, name: str) -> SimulatedSpread | None:
-        """One of them by its name."""
+        """Return the spread of one quantity; None if it has none."""
         return next((one for one in self.spreads if one.name == name), None)
 
 

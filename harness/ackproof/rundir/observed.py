@@ -1,4 +1,10 @@
-"""`observed/partitions.jsonl`: what the protocol said of each partition, at 5 Hz or more."""
+"""Observations of a cluster while a run goes on, and the functions that read them.
+
+`observed/partitions.jsonl`: samples of each partition, at 5 Hz or more. `observed/pulse.jsonl`: load of the
+machine. `observed/recovery.json`: what had not recovered at the end. With `observe: {brokers: true}` also
+`observed/brokers.jsonl`: answers of each broker, and `clients/<reader>/served.jsonl`: fetch sources of a live
+reader. `clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +25,10 @@ from ackproof.rundir.storage import is_stored
 class Sample:
     """One partition at one moment. -1 is unknown (no leader, no answer).
 
-    `log_ends` maps a broker's id to the log end offset of its own replica, asked as a debugging replica; a broker
-    that did not answer is missing. `high_watermark` and `last_stable` are asked at the leader.
+    `log_ends`: log end offset of each broker's own replica, asked as a debugging replica; a broker that did
+    not answer is missing. `high_watermark` and `last_stable` are asked of the leader.
 
-    No `Document`: a soak leaves tens of thousands an hour, and one of those takes four times the memory.
+    Not a `Document`: a soak leaves tens of thousands an hour, and a `Document` takes four times the memory.
     """
 
     t_ns: int
@@ -38,7 +44,7 @@ class Sample:
     eligible: tuple[int, ...] = ()
 
     def line(self) -> str:
-        """As a line of the file, without its end."""
+        """Return the sample as a line of the file, without its newline."""
         return _lines().dump_json(self).decode()
 
 
@@ -48,10 +54,7 @@ def _lines() -> TypeAdapter[Sample]:
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
-    """All whole samples; none where there is no such file. What is the same in many is one object.
-
-    The samples of the file that was read last are kept: seal, replay, judge and report read the same ones.
-    """
+    """Return all whole samples; none if there is no such file. Equal tuples of ids become one object."""
     if not path.exists():
         return ()
     if is_stored(path):
@@ -91,7 +94,7 @@ def _read_samples(path: Path) -> Sequence[Sample]:
 
 
 def iterate_samples(path: Path) -> Iterator[Sample]:
-    """One whole sample after another; a torn line is passed over. Raises OSError."""
+    """Yield the whole samples; torn lines are skipped. Raises OSError."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -101,13 +104,13 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
 
 
 ROUND_EVERY_S: Final = 0.2
-"""So far apart rounds are, and what a reader tells."""
+"""Seconds between rounds, and between lines of a reader's fetch sources."""
 ZNODES: Final = 0
-"""Among the viewers: ZooKeeper's znodes. Brokers count from 1."""
+"""Viewer number of ZooKeeper's znodes. Brokers count from 1."""
 
 
 class PartitionView(Document):
-    """What a viewer says of a partition. Its leader is -1 where it says none."""
+    """Metadata of a partition as one viewer has it. `leader` -1: none."""
 
     topic: str
     partition: int
@@ -118,13 +121,13 @@ class PartitionView(Document):
 
 
 class ServedReplica(Document):
-    """What a broker gave a client of one replica of its own. -1: it did not say.
+    """Answers of a broker to a client about one of its replicas. -1: no answer.
 
-    `log_end`: of that replica, asked just before. `fetch`: the error of a consumer's Fetch, 0 none; then `records`
-    came with `high_watermark`, `beyond` of which had offsets at or above the one that the broker told after it, for it
-    notes the mark before it reads (Partition.readRecords). `produce`: the error of a Produce whose batch has a broken
-    checksum. Nothing of it is ever appended: who leads says CORRUPT_MESSAGE, who does not NOT_LEADER_OR_FOLLOWER,
-    before it looks at the batch.
+    `log_end`: of that replica, asked just before. `fetch`: error code of a consumer's Fetch, 0 none; it
+    returned `records` and `high_watermark`. `beyond`: records at or above the high watermark of the following
+    answer, because a broker notes the mark before it reads (Partition.readRecords). `produce`: error code of
+    a Produce whose batch has a broken checksum. Such a batch is never appended: a leader answers
+    CORRUPT_MESSAGE, another broker NOT_LEADER_OR_FOLLOWER before it looks at the batch.
     """
 
     topic: str
@@ -138,7 +141,7 @@ class ServedReplica(Document):
 
 
 class ViewerAnswer(Document):
-    """One viewer's answer. `brokers`: those that it takes for members."""
+    """One viewer's answer. `brokers`: the members that it lists."""
 
     viewer: int
     brokers: tuple[int, ...]
@@ -147,11 +150,11 @@ class ViewerAnswer(Document):
 
 
 class BrokerRound(Document):
-    """All viewers asked at `t_ns`; every answer was there by `done_ns`.
+    """All viewers asked at `t_ns`; all answers had arrived by `done_ns`.
 
-    `controller`: the active one as the quorum itself says, -1 nobody, None where it did not answer in time. `silent`:
-    viewers that could be asked and did not answer in time. Who is stopped, paused or starts is not among them: it tells
-    nobody anything.
+    `controller`: the active one according to the quorum, -1 none, None if it did not answer in time.
+    `silent`: viewers that could answer and did not in time. Stopped, paused and starting nodes are not among
+    them.
     """
 
     t_ns: int
@@ -162,27 +165,28 @@ class BrokerRound(Document):
 
 
 class FetchSources(Document):
-    """From which broker a reader fetched each of its partitions at `t_ns`, as its client library says: (topic,
-    partition, broker), -1 none."""
+    """The broker from which a reader fetched each of its partitions at `t_ns`, according to its client
+    library: (topic, partition, broker), -1 none."""
 
     t_ns: int
     sources: tuple[tuple[str, int, int], ...]
 
 
 def read_rounds(path: Path) -> list[BrokerRound]:
-    """All rounds. Raises as `read_lines`."""
+    """Return all rounds. Raises as `read_lines`."""
     return list(read_lines(path, BrokerRound))
 
 
 def read_fetching(path: Path) -> list[FetchSources]:
-    """What one reader told. Raises as `read_lines`."""
+    """Return the fetch sources of one reader. Raises as `read_lines`."""
     return list(read_lines(path, FetchSources))
 
 
 class OffsetCommit(Document):
     """An OffsetCommit of a reader, of `offsets` (topic, partition, offset).
 
-    `done_ns`: when it was answered or given up, -1 not yet; then `error` is why it was not granted, '' it was.
+    `done_ns`: when it was answered or given up, -1 not yet; then `error` is the reason of a failure, '' for
+    success.
     """
 
     begun_ns: int
@@ -192,12 +196,13 @@ class OffsetCommit(Document):
 
     @property
     def good(self) -> bool:
-        """Whether the group coordinator took it."""
+        """Return True if the group coordinator accepted it."""
         return self.done_ns >= 0 and not self.error
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """All attempts in their order, each as far as it came; none without such a file. Raises as `read_lines`."""
+    """Return all attempts in order, each in its last known state; none without such a file. Raises as
+    `read_lines`."""
     return list({one.begun_ns: one for one in read_lines(path, OffsetCommit)}.values())
 
 
@@ -205,12 +210,11 @@ PULSE_EVERY_S: Final = 1.0
 
 
 class Pulse(Document):
-    """One second, as its end saw it. Shares are of this second's time, 0 … 1; -1 is unknown.
+    """One second of a run. Shares are 0 … 1 of that second; -1 is unknown.
 
-    `late_ms`: how much later than it was due this was written, which nobody but the harness' own process decides.
-    `looks`: how often the sampler looked at the cluster since the last. `sent`, `acked`: records of all producers so
-    far. `busy`: of the processors' time, `stolen`: of it taken by the hypervisor (/proc/stat). The pressures are the
-    shares in which somebody waited for it (/proc/pressure, `some`).
+    `late_ms`: delay of this line, caused by the harness' own process. `looks`: samples of the cluster since
+    the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use,
+    `stolen`: taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
     """
 
     t_ns: int
@@ -226,7 +230,7 @@ class Pulse(Document):
 
 
 def read_pulses(path: Path) -> list[Pulse]:
-    """All whole lines; none where there is no such file, as in runs of the model and of older versions."""
+    """Return all whole lines; none if there is no such file, as in runs of the model and of older versions."""
     if not path.exists():
         return []
     found = []
@@ -239,20 +243,21 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 
 class Unrecovered(Document):
-    """One partition, replica or client that did not recover within its bound. Offsets and ids are -1 where unknown."""
+    """One partition, replica or client that did not recover within its bound. Offsets and ids are -1 if
+    unknown."""
 
     anomaly: str
     topic: str = ""
     partition: int = -1
     node: int = -1
-    """The replica that stays behind."""
+    """The broker of a replica that stays behind."""
     client: str = ""
     number: int = -1
-    """Of a client: its number in the ledgers."""
+    """A client's number in the ledgers."""
     seen: str
-    """What was seen of it, in words."""
+    """The observation, in words."""
     for_s: float
-    """How long nothing of it had moved when the watch ended."""
+    """Seconds without progress when the watch ended."""
     isr: tuple[int, ...] = ()
     replicas: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
@@ -263,16 +268,16 @@ class Unrecovered(Document):
     high_watermark: int = -1
     last_stable: int = -1
     offline: tuple[int, ...] = ()
-    """Replicas of brokers that run and do not list it in any of their log dirs."""
+    """Replicas whose brokers run and list it in none of their log dirs."""
     throttled: bool = False
-    """A replication throttle was in force, as the broker's own settings say."""
+    """A replication throttle was in force, according to the brokers' own settings."""
     stopped: bool = False
     """The client's process stood still (SIGSTOP)."""
     producer_id: int = -1
     coordinator: str = ""
-    """The state of its transaction at the coordinator, as Kafka spells it; '' where no coordinator knows it."""
+    """State of its transaction at the coordinator, as Kafka spells it; '' if no coordinator knows it."""
     reason: str = ""
-    """What the broker's own log says of it."""
+    """The broker's own log line about it."""
 
     @property
     def place(self) -> TopicPartition:
@@ -280,15 +285,18 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`bounds`: how long each class had, in seconds. `running`: the brokers that ran when the watch ended."""
+    """`observed/recovery.json`. `bounds`: the time that each class had, in seconds. `running`: brokers that
+    ran when the watch ended. Runs of older versions and of the model have no such file and count no
+    liveness class."""
 
     bounds: dict[str, float]
     waited_s: float
     running: tuple[int, ...] = ()
     unrecovered: tuple[Unrecovered, ...] = ()
     undecided: tuple[str, ...] = ()
-    """What had not recovered, and is not called stuck: it still moved, or no class speaks of it."""
+    """Things that had not recovered and are not called stuck: they still made progress, or no class covers
+    them."""
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
-        """Those of one class."""
+        """Return the entries of one class."""
         return tuple(one for one in self.unrecovered if one.anomaly == anomaly)

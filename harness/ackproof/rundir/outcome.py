@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 
 
 class Outcome(IntEnum):
-    """What became of one produce attempt (column `outcome` of the produced ledger)."""
+    """Outcome of a produce attempt (column `outcome` of the produced ledger)."""
 
     ACKED = 0
     FAILED = 1
@@ -36,7 +36,7 @@ class ExitCode(IntEnum):
 
 
 class Verdict(StrEnum):
-    """What a judged case says."""
+    """Verdict of a judged case."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of a single case with this verdict."""
+        """Return the exit code of a single case with this verdict."""
         return ExitCode[self.value]
 
 
@@ -69,19 +69,19 @@ def worst_exit_code(codes: list[int]) -> int:
 
 
 class TxnOutcome(IntEnum):
-    """What became of a transaction, as its producer knows."""
+    """Outcome of a transaction, as its producer knows it."""
 
     COMMITTED = 0
     ABORTED = 1
-    """Aborted, or never asked to be committed: it cannot be any more."""
+    """Aborted, or never asked to be committed: it can no longer be committed."""
     UNKNOWN = 2
-    """Its commit was asked for, and no answer came."""
+    """The commit was asked for and not answered."""
     FENCED = 3
-    """Another producer took over the transactional id meanwhile; whether a commit was in time is unknown."""
+    """Another producer took over the transactional id; whether a commit was in time is unknown."""
 
 
 def cases_text(runs: Iterable[str]) -> str:
-    """How many cases these runs are repeats of, by their names: `2 cases`, `2 cases, 3 repeats of each`."""
+    """Return the number of cases and repeats of these runs in words: `2 cases`, `2 cases, 3 repeats of each`."""
     repeats = Counter(name.rpartition("#")[0] or name for name in runs)
     cases = f"{len(repeats):,} case{'' if len(repeats) == 1 else 's'}"
     if set(repeats.values()) <= {1}:

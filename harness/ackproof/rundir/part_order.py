@@ -1,8 +1,8 @@
-"""The order of the rows in a part of a ledger, and the memory in which they are put into it.
+"""The order of rows in a part of a ledger, and reusable arrays to sort them into.
 
-Rows of a client come in long runs of one place (what a reader fetches) or place after place in turn (what a producer
-sends). Then their order by place is a few slices, each of which numpy copies at once. And a writer of many parts uses
-the same arrays for all: the pages of fresh ones cost more than what is written into them.
+Rows of a reader come in long runs of one partition, rows of a producer round-robin over the partitions. Both
+are sorted by a few slices, which numpy copies at once. A writer of many parts reuses its arrays: fresh pages
+cost more than the copy.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Column = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 _LONG: Final = 32
-"""Runs of so many rows on average are copied faster one by one than their rows are gathered."""
+"""Average length of a run from which copying slices is faster than gathering rows."""
 
 
 class ArrayPool:
-    """Arrays by name. One that was there is handed out again: only one part at a time can be written from it."""
+    """Reusable arrays by name. Only one part at a time can be written from them."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Column] = {}
 
     def array(self, name: str, dtype: npt.DTypeLike, count: int) -> Column:
-        """`count` elements, of no particular value."""
+        """Return an uninitialized array of `count` elements."""
         found = self._arrays.get(name)
         if found is None or len(found) < count or found.dtype != dtype:
             found = self._arrays[name] = np.empty(count, dtype)
@@ -39,9 +39,9 @@ class ArrayPool:
 
 @dataclass(frozen=True)
 class PartOrder:
-    """The stable order of rows by (topic, partition): `pieces` of them one after another, or by `index`.
+    """The stable order of rows by (topic, partition): concatenated `pieces`, or by `index`.
 
-    In that order `lengths[i]` rows are of place `places[i]`.
+    In that order `lengths[i]` rows are of `places[i]`.
     """
 
     count: int
@@ -51,13 +51,13 @@ class PartOrder:
     lengths: Indices
 
     def put(self, values: Column, room: Column) -> Column:
-        """Copy a column in this order to `room`, which is as long."""
+        """Copy a column in this order to `room`, which has the same length."""
         if self.index is None:
             return np.concatenate([values[piece] for piece in self.pieces], out=room)
         return np.take(values, self.index, out=room, mode="clip")
 
     def spread(self, of_place: Column, room: Column) -> Column:
-        """Fill `room` with what is the same for all rows of a place."""
+        """Fill `room` with one value per partition."""
         at = 0
         for value, length in zip(of_place[self.places].tolist(), self.lengths.tolist(), strict=True):
             room[at : at + length] = value
@@ -65,7 +65,8 @@ class PartOrder:
         return room
 
     def bounds(self, smallest: int) -> list[int]:
-        """Where groups of whole places begin, none but the last of fewer rows than `smallest`."""
+        """Return the starts of row groups of whole partitions; each but the last has at least `smallest`
+        rows."""
         found, at = [0], 0
         for length in self.lengths.tolist():
             if at - found[-1] >= smallest:
@@ -75,7 +76,7 @@ class PartOrder:
 
 
 def find_order(place: Column, places: Sequence[TopicPartition], shelf: ArrayPool) -> PartOrder:
-    """The order of rows of which `place` is an index into `places`."""
+    """Return the order of rows whose `place` is an index into `places`."""
     # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
     rank = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)
     by_name = np.array(sorted(range(len(places)), key=places.__getitem__), np.int64)
@@ -104,13 +105,13 @@ def find_order(place: Column, places: Sequence[TopicPartition], shelf: ArrayPool
 
 
 def _count_places(by_name: Indices, lengths: Indices) -> tuple[Indices, Indices]:
-    """The places that have rows, in order, and how many each has."""
+    """Return the partitions that have rows, in order, with their numbers of rows."""
     there = np.flatnonzero(lengths)
     return by_name[there], lengths[there]
 
 
 def _is_round_robin(place: Column, turn: int, shelf: ArrayPool) -> bool:
-    """Whether the rows are of all places one after another, again and again."""
+    """Return True if the rows go round-robin over all partitions."""
     if len(np.unique(place[:turn])) < turn:
         return False
     same = np.equal(place[turn:], place[:-turn], out=shelf.array("same", np.bool_, len(place) - turn))

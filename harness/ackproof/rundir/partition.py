@@ -9,7 +9,7 @@ _TEXT: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 
 
 def internal(topic: str) -> bool:
-    """Whether a topic is Kafka's own: `__consumer_offsets`, `__transaction_state`, …"""
+    """Return True for Kafka's own topics: `__consumer_offsets`, `__transaction_state`, …"""
     return topic.startswith("__")
 
 

@@ -1,8 +1,10 @@
-"""`_END` in a client's folder of a ledger: that the client closed in good order, and what it wrote, part by part.
+"""Statements about the parts of a ledger: `_END` and `_DELETED` in a client's folder, and Parquet footers.
 
-`{"parts": [{"name", "rows", "first", "last", "bytes", "sha256"}, …]}`; `first` and `last` are of seq in a produced part
-and of read_seq in a consumed one. An empty one, as other tools may leave it, vouches for no part.
-Data sets (Arrow, Spark) pass over names that begin with an underscore. Earlier versions called it `END`: read, too.
+`_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last",
+"bytes", "sha256"}, …]}`; `first` and `last` are of seq in a produced part and of read_seq in a consumed one.
+An empty `_END`, as other tools may leave it, lists nothing. Data sets (Arrow, Spark) skip names that begin
+with an underscore. Earlier versions called it `END`, which is still read.
+
 Plain JSON without pydantic, which would cost each of Spark's workers 0.1 s.
 """
 
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
 
 END: Final = "_END"
 ENDS: Final = (END, "END")
-"""What it may be called, the present name first."""
+"""Accepted names, the present one first."""
 DELETED: Final = "_DELETED"
-"""Parts that were deleted while the run went on, a line each as END lists what is there."""
+"""Lists parts that were deleted during the run, one JSON object a line as in `_END`."""
 ORDER: Final = ("read_seq", "seq", "txn")
-"""The column by which rows of a ledger are numbered: the first of these that a part has. A consumed part has a seq too,
-of the producer."""
+"""Columns that number the rows of a ledger: the first of these that a part has. A consumed part has a
+producer's seq, too."""
 
 
 class ClientLibrary(NamedTuple):
@@ -54,11 +56,11 @@ class ClientLibrary(NamedTuple):
 _LIBRARY: Final = "ackproof.client_library"
 _LIBRARY_VERSION: Final = "ackproof.client_library_version"
 SHARE: Final = 1 << 40
-"""Processes that are one final reader together number their reads from 0, SHARE, 2 * SHARE, …"""
+"""Processes that share a final read number their reads from 0, SHARE, 2 * SHARE, …"""
 
 
 class PartEnd(NamedTuple):
-    """What a client says of one part. `first` and `last` are -1 in a part without rows."""
+    """A client's statement about one part. `first` and `last` are -1 in a part without rows."""
 
     name: str
     rows: int
@@ -69,7 +71,7 @@ class PartEnd(NamedTuple):
 
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
-        """As a line of JSON has it. Raises TypeError."""
+        """Convert a JSON object. Raises TypeError."""
         one = cls(**fields)  # type: ignore[arg-type]
         for name, value in one._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
@@ -81,14 +83,15 @@ class PartEnd(NamedTuple):
 
 
 def mark_deleted(folder: Path, path: Path) -> None:
-    """Write down in the folder of a client what a part holds, and delete it. Raises OSError."""
+    """Record a part in `_DELETED` of its folder, and delete it. Raises OSError."""
     with (folder / DELETED).open("a", encoding="ascii") as file:
         file.write(json.dumps(_describe_part(path)._asdict()) + "\n")
     path.unlink()
 
 
 def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
-    """The parts of a client that were deleted while the run went on (`ackproof run --keep`). Raises `NotAnEnd`."""
+    """Return the parts of a client that were deleted during the run (`ackproof run --keep`). Raises
+    `NotAnEnd`."""
     path = folder / DELETED
     if not path.exists():
         return ()
@@ -104,20 +107,20 @@ class NotAnEnd(Exception):
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex. Raises OSError."""
+    """Return the SHA-256 of a file in hex. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
-    """Least and greatest number of the rows of a part, by its footer; -1, -1: none, or it does not say."""
+    """Return the least and greatest row number of a part by its footer; (-1, -1): no rows, or no statistics."""
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
     return (column_span(Footer.read_all(metadata), column) if column is not None else None) or (-1, -1)
 
 
 def mark_end(folder: Path) -> None:
-    """Say that the client of this folder closed in good order, and what it wrote. Raises OSError."""
+    """Write `_END`: the client of this folder closed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
@@ -137,17 +140,17 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Whether the client of this folder closed in good order."""
+    """Return True if the client of this folder closed."""
     return end_file(folder).exists()
 
 
 def end_file(folder: Path) -> Path:
-    """The file that says it, or where it would stand."""
+    """Return the path of `_END`, whether or not it exists."""
     return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
 
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
-    """What the client of this folder says that it wrote; None: nothing (no END, or an empty one). Raises `NotAnEnd`."""
+    """Return the parts that `_END` lists; None without an `_END` or with an empty one. Raises `NotAnEnd`."""
     try:
         text = end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -169,16 +172,16 @@ ANYTHING: Span = (float("-inf"), float("inf"))
 
 @dataclass(frozen=True)
 class Footer:
-    """Of one row group. A column of which it does not say anything may hold any value."""
+    """Statistics of one row group. A column without statistics may hold any value."""
 
     rows: int
     numbers: Mapping[str, Span]
     texts: Mapping[str, str]
-    """Columns of text that hold one value alone."""
+    """Text columns that hold a single value."""
 
     @classmethod
     def read(cls, metadata: pq.FileMetaData, group: int) -> Footer:
-        """That of a row group of a part."""
+        """Return the statistics of one row group of a part."""
         found = metadata.row_group(group)
         numbers: dict[str, Span] = {}
         texts: dict[str, str] = {}
@@ -195,28 +198,28 @@ class Footer:
 
     @classmethod
     def read_all(cls, metadata: pq.FileMetaData) -> list[Footer]:
-        """Those of all row groups of a part."""
+        """Return the statistics of all row groups of a part."""
         return [cls.read(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
-        """No value is below."""
+        """Return a lower bound of the column."""
         return self.numbers.get(column, ANYTHING)[0]
 
     def most(self, column: str) -> float:
-        """No value is above."""
+        """Return an upper bound of the column."""
         return self.numbers.get(column, ANYTHING)[1]
 
     def may_be(self, column: str, value: int) -> bool:
-        """Whether a row may have that value."""
+        """Return True if a row may have that value."""
         return self.least(column) <= value <= self.most(column)
 
     def is_all(self, column: str, value: int) -> bool:
-        """Whether each row has that value."""
+        """Return True if every row has that value."""
         return self.numbers.get(column) == (value, value)
 
 
 def column_span(footers: Sequence[Footer], name: str) -> tuple[int, int] | None:
-    """Least and greatest value of a column of a part; None: it has no rows, or its footer does not say."""
+    """Return the least and greatest value of a column of a part; None: no rows, or no statistics."""
     spans = [footer.numbers[name] for footer in footers if name in footer.numbers]
     if not spans or len(spans) < len(footers):
         return None

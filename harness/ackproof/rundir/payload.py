@@ -40,7 +40,8 @@ SEQ: Final = slice(16, 24)
 
 
 class Identity(NamedTuple):
-    """What a payload says of itself. `producer`, `seq` are -1 and the origin ('', -1) when nothing can be decoded."""
+    """The identity in a payload. `producer`, `seq` are -1 and the origin is ('', -1) when it cannot be
+    decoded."""
 
     producer: int
     seq: int
@@ -109,20 +110,20 @@ def decode(run_id: str, value: bytes | None) -> Identity:
 
 
 HEADER: Final = "ackproof"
-"""The header of a tombstone that has what else is its value: who sent it."""
+"""Header of a tombstone, which carries the identity that other records have in their value."""
 _Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Keys:
-    """`count` keys of a producer's own, which its records have in turn; each `tombstone_every`-th record of a key (0:
-    none) deletes it."""
+    """The keys of a producer: `count` keys in turn; every `tombstone_every`-th record of a key is a tombstone
+    (0: none)."""
 
     count: int
     tombstone_every: int = 0
 
     def record_key(self, producer: int, seq: int) -> bytes:
-        """The key of a record."""
+        """Return the key of a record."""
         return b"%d-%d" % (producer, seq % self.count)
 
     @overload
@@ -130,16 +131,16 @@ class Keys:
     @overload
     def deletes(self, seq: _Numbers) -> npt.NDArray[np.bool_]: ...
     def deletes(self, seq: int | _Numbers) -> bool | npt.NDArray[np.bool_]:
-        """Whether a record is a tombstone."""
+        """Return True if a record is a tombstone."""
         every = self.tombstone_every
         return (every > 0) & (seq // self.count % max(every, 1) == every - 1)
 
 
 UNKNOWN_CONTENT: Final = -1
-"""In place of a sum: nobody could say."""
+"""Stands for an unknown sum."""
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""What a transaction's marker says, in place of a sum."""
+"""Stands for a sum in a batch that is a transaction marker (ControlRecordType)."""
 _OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
     np.uint64,
     (
@@ -161,7 +162,7 @@ def content_hashes(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """A hash of each record's place and identity (`payload.Identity`). Of several the sum modulo 2⁶⁴ is taken."""
+    """Return a hash of each record's offset and identity (`Identity`). Sums of hashes are taken modulo 2⁶⁴."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER
     mixed += seq.astype(np.int64).view(np.uint64) * _SEQ
@@ -178,7 +179,7 @@ def content_sum(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> int:
-    """The sum over records, 0 … 2⁶⁴ - 1; block by block, so that what is worked on stays near the processor."""
+    """Return the sum of the hashes, 0 … 2⁶⁴ - 1; block by block, to stay in the processor's cache."""
     found = 0
     for at in range(0, len(offset), _BLOCK):
         block = slice(at, at + _BLOCK)
@@ -188,5 +189,5 @@ def content_sum(
 
 
 def as_int64(found: int) -> int:
-    """A sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
+    """Return a sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
     return found - (1 << 64) if found >= 1 << 63 else found

@@ -69,7 +69,7 @@ class BulkEncoder:
             self._crcs ^= table[byte]
 
     def values(self, seq: int, count: int) -> list[bytes]:
-        """The values of the records seq, seq + 1, …, `count` of them."""
+        """Return the values of `count` records from `seq` on."""
         seqs = np.arange(seq, seq + count, dtype=np.int64)
         place = (seqs + self._first) % len(self._topic)
         numbers = _bytes_of(seqs.astype(">i8"))
@@ -89,12 +89,13 @@ class BulkEncoder:
 
 
 def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
-    """The bytes of each number, a row each."""
+    """Return the bytes of each number, one row per number."""
     return numbers.view(np.uint8).reshape(len(numbers), numbers.itemsize)
 
 
 def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
-    """For each varying byte, what its value contributes to the CRC of a record whose varying bytes are all zero."""
+    """Return, for each varying byte, the contribution of its 256 values to the CRC of a record whose varying
+    bytes are zero."""
     body = bytearray(blank[:-_CRC_SIZE])
     zero = zlib.crc32(body)
     tables = []
@@ -120,11 +121,11 @@ class Decoded:
     intact: npt.NDArray[np.bool_]
 
     def numbers(self) -> tuple[npt.NDArray[np.signedinteger], ...]:
-        """The columns that no value of ours has negative numbers in."""
+        """Return the columns that are never negative in our own values."""
         return (self.producer, self.seq, self.origin_partition)
 
     def columns(self) -> tuple[npt.NDArray[np.generic], ...]:
-        """All of them, in order."""
+        """Return all columns in order."""
         return (self.producer, self.seq, self.origin, self.origin_partition, self.intact)
 
 
@@ -228,7 +229,8 @@ class BulkDecoder:
         return intact
 
     def _crc_of_intact(self, count: int, size: int) -> int:
-        """The CRC of `count` intact records of `size` bytes, one after another, whatever they say."""
+        """Return the CRC of `count` concatenated intact records of `size` bytes, which does not depend on
+        their content."""
         if size != self._intact_size:
             blank = bytes(size - _CRC_SIZE)
             self._intact_record = blank + zlib.crc32(blank).to_bytes(_CRC_SIZE, "little")
@@ -238,7 +240,7 @@ class BulkDecoder:
         return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-        """Code of each record's topic if it is one that is expected, else 0."""
+        """Return the code of each record's topic if it is an expected one, else 0."""
         origin = np.zeros(len(block), np.int32)
         room = block.shape[1] - HEADER_SIZE - _CRC_SIZE
         for number, name in self._names:
@@ -253,7 +255,7 @@ class BulkDecoder:
         return origin
 
     def _all_of(self, block: Bytes, name: Bytes) -> bool:
-        """Whether all records are of this topic: length and name, compared as one run of bytes."""
+        """Return True if all records are of this topic: length and name, compared as one run of bytes."""
         named = len(name).to_bytes(2, "big") + name.tobytes()
         at = HEADER_SIZE - 2
         return block[:, at : at + len(named)].tobytes() == named * len(block)

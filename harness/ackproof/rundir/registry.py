@@ -16,13 +16,13 @@ from ackproof.rundir.layout import CaseDir
 
 
 def state_directory() -> Path:
-    """Where ackproof keeps state of this user: `$XDG_STATE_HOME/ackproof`, or `~/.local/state/ackproof`."""
+    """Return the state folder of this user: `$XDG_STATE_HOME/ackproof`, or `~/.local/state/ackproof`."""
     home = os.environ.get("XDG_STATE_HOME", "")
     return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "ackproof"
 
 
 class RunEntry(Document):
-    """One run. `owner_started` in clock ticks since boot, which tells a pid from its later namesakes."""
+    """One run. `owner_started` in clock ticks since boot, which distinguishes a pid from its later reuse."""
 
     run_id: str
     case_dir: str
@@ -35,7 +35,7 @@ def _folder() -> Path:
 
 
 def register(run_id: str, run: CaseDir) -> Path:
-    """Write down that a run of this process is under way; the file to remove when it has ended."""
+    """Register a run of this process. Return the file to remove when it has ended."""
     own = os.getpid()
     path = _folder() / f"{run_id}.json"
     RunEntry(run_id=run_id, case_dir=str(run.path), owner_pid=own, owner_started=started(own) or 0).save(path)
@@ -43,7 +43,7 @@ def register(run_id: str, run: CaseDir) -> Path:
 
 
 def read_entries() -> list[tuple[Path, RunEntry]]:
-    """All runs that were registered and not removed. A file that cannot be read is passed over and stays."""
+    """Return all registered runs. A file that cannot be read is skipped and stays."""
     found: list[tuple[Path, RunEntry]] = []
     for path in sorted(_folder().glob("*.json")):
         try:

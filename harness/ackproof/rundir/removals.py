@@ -1,7 +1,8 @@
-"""`removals.json`: what may have removed acknowledged records from a partition, as settings, faults and logs say.
+"""`removals.json`: what may have removed acknowledged records from a partition, by settings, faults and logs.
 
-Worked out before the audit (`ackproof.judge.removal`), which decides by it, record by record, whether an acknowledged
-record that is gone expired, was compacted or was deleted, or is lost. Times are ns since the run's start.
+Computed before the audit (`ackproof.judge.removal`). The audit decides by it, record by record, whether a
+missing acknowledged record expired, was compacted, was deleted, or is lost. Times are ns since the run's
+start.
 """
 
 from __future__ import annotations
@@ -20,38 +21,40 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Of one partition. Each `…_why` names the setting or the request, and is '' where nothing is removed by it."""
+    """What may have removed records of one partition. Each `…_why` names the setting or the request; '' if
+    there is none."""
 
     topic: str
     partition: int
     log_start: int = 0
-    """Where the log began in the final read; 0 where retention did not let it begin later."""
+    """Log start offset in the final read; 0 if retention did not move it."""
     committed_start: int = 0
-    """The same of the final read at read_committed, which begins later."""
+    """The same in the final read at read_committed, which begins later."""
     expired_until_ns: int = NEVER
-    """What was sent by then can be below the start because of retention."""
+    """Records sent by then may have been removed by retention."""
     expired_why: str = ""
     compacted_until_ns: int = NEVER
-    """A record that was sent by then can have taken the place of an earlier one of its key."""
+    """Records sent by then can have superseded an earlier record of their key."""
     compacted_below: int = EVER
-    """The cleaner leaves the active segment alone: every replica's begins at or below this offset."""
+    """Offset below which compaction may have removed records: the cleaner skips the active segment, and every
+    replica's active segment begins at or below this offset."""
     compacted_why: str = ""
     deleted_ns: int = NEVER
-    """When the topic's deletion was asked for: what had been acknowledged by then went with it."""
+    """Time of the request to delete the topic: records acknowledged by then were deleted with it."""
     deleted_until_ns: int = NEVER
-    """When every broker showed the topic anew. Until then a leader that had not heard could still append."""
+    """Time at which every broker listed the new topic. Until then a leader that did not know of the deletion
+    could append."""
     deleted_why: str = ""
     may_expire: bool = False
-    """Whether retention could delete anything in this run: each broker does so in its own time."""
+    """True if retention could delete records in this run, on each broker at its own time."""
 
     @property
     def removes(self) -> bool:
-        """Whether anything but compaction has removed records."""
+        """Return True if anything but compaction has removed records."""
         return max(self.log_start, self.committed_start) > 0 or self.deleted_ns >= 0
 
     @property
     def place(self) -> TopicPartition:
-        """Its partition."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -63,7 +66,8 @@ def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
 
 
 def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
-    """By partition; None where nobody worked it out. Raises `BadInput` for a file that cannot be read."""
+    """Return the removals by partition; None without such a file. Raises `BadInput` for a file that cannot be
+    read."""
     try:
         document = json.loads(run.removals_json.read_bytes())
         found = [Removal(**one) for one in document["removals"]]

@@ -40,18 +40,19 @@ BATCHES: pa.Schema = pa.schema(
         )
     ]
 )
-"""One row per record batch of each replica, by its header.
+"""Schema of one row per record batch of each replica, by its header.
 
-`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.payload` says of its
-records, or which marker it is.
+`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
+(`payload.content_sum`), or the type of marker.
 """
 
 _ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN_CONTENT], pa.int64())}
-"""What runs of older versions do not have, as they must be read."""
+"""Values of columns that runs of older versions do not have."""
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a run's batches. Raises OSError and `pa.ArrowException`, `BadInput` where one is missing."""
+    """Return some columns of a run's batches. Raises OSError and `pa.ArrowException`; `BadInput` if a column
+    is missing."""
     with storage.open_parquet(path) as file:
         there = file.schema_arrow.names
     if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
@@ -82,17 +83,18 @@ class LogBatches:
 
 
 class EpochStart(Document):
-    """A line of a replica's `leader-epoch-checkpoint`: the offset that an epoch began with."""
+    """A line of a replica's `leader-epoch-checkpoint`: the first offset of an epoch."""
 
     epoch: int
     start: int
 
 
 class Replica(Document):
-    """One replica of one partition. Offsets as its files say, -1 unknown.
+    """One replica of one partition. Offsets come from its files, -1 unknown.
 
-    `log_end`: behind its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which lag behind.
-    `rest`: bytes behind the last whole batch that are no batch. `topic_id`: as the metadata log writes it, '' unknown.
+    `log_end`: offset after its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which
+    lag. `rest`: bytes after the last whole batch that form no batch. `topic_id`: as in the metadata log, ''
+    unknown.
     """
 
     node: int
@@ -107,25 +109,25 @@ class Replica(Document):
     records: int = 0
     rest: int = 0
     reason: str = ""
-    """Why it could not be read to its end; empty when it could."""
+    """Why the log could not be read to its end; empty if it could."""
     topic_id: str = ""
     deleted: bool = False
-    """Its folder is renamed `…-delete`: its topic was deleted, or the replica was moved away."""
+    """Its folder has the suffix `-delete`: the topic was deleted, or the replica was moved away."""
     newest_ms: int = -1
-    """Of a deleted one: the newest timestamp in it."""
+    """Newest timestamp in a deleted log."""
     active_base: int = -1
-    """The first offset of the segment that is appended to, which the log cleaner leaves alone."""
+    """First offset of the active segment, which the log cleaner skips."""
 
 
 class ReplicasFile(Document):
-    """`observed/replicas.json`. `reasons`: what could not be looked at, and why.
+    """`observed/replicas.json`. `reasons`: why some logs could not be read.
 
-    `deleted`: logs that brokers had not removed yet (they wait for file.delete.delay.ms). Their epochs are those of
-    their batches too, which are in no other file.
+    `deleted`: logs that brokers had not removed yet (file.delete.delay.ms). Their epochs include those of
+    their batches, which are in no other file.
     """
 
     log_dirs: dict[int, tuple[str, ...]] = Field(default_factory=dict)
-    """Those of each node that were looked into, by their paths."""
+    """Log dirs of each node that were read, by path."""
     replicas: tuple[Replica, ...] = ()
     deleted: tuple[Replica, ...] = ()
     reasons: tuple[str, ...] = ()

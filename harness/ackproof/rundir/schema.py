@@ -35,8 +35,8 @@ TRANSACTIONS: pa.Schema = _required(
     ("commit_ns", pa.int64()),
     ("ended_ns", pa.int64()),
 )
-"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced; `commit_ns`: when its commit was
-asked for, `ended_ns`: when its outcome was known; -1 never."""
+"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced; `commit_ns`: when the
+commit was asked for, `ended_ns`: when the outcome was known; -1 never."""
 
 CONSUMED: pa.Schema = _required(
     ("reader", pa.int32()),
@@ -55,8 +55,8 @@ CONSUMED: pa.Schema = _required(
     ("read_ns", pa.int64()),
     ("timestamp_ms", pa.int64()),
 )
-"""One row per record that a reader was handed. `phase`: 0 live, 1 final read; of transactions at read_committed 2
-live, 3 final read."""
+"""One row per record that a reader got. `phase`: 0 live, 1 final read; at read_committed, where producers use
+transactions, 2 live, 3 final read."""
 
 FINDINGS: pa.Schema = _required(
     ("class", pa.string()),
@@ -76,9 +76,11 @@ METRICS: pa.Schema = _required(
     ("metric", pa.string()),
     ("value", pa.float64()),
 )
-"""One row per metric that a node told when it was asked, and one, `up`, per time that it was: 1 it answered, 0 not.
+"""One row per metric of a scrape, and one row `up` per scrape: 1 the node answered, 0 it did not.
 
-`t_ns`: when it was asked, the same for all nodes of a round; `done_ns`: when it had answered, or was given up."""
+`t_ns`: when the node was asked, the same for all nodes of a round; `done_ns`: when it had answered or was
+given up.
+"""
 
 SERIES: pa.Schema = _required(
     ("topic", pa.string()),
@@ -93,12 +95,12 @@ SERIES: pa.Schema = _required(
     ("max_ms", pa.float64()),
     ("longest_gap_ms", pa.float64()),
 )
-"""One row per topic-partition and 100 ms bin that saw anything; `start_ns` is the bin's start.
+"""One row per partition and 100 ms bin with any event; `start_ns` is the bin's start.
 
-acked, failed and indeterminate count by `done_ns` (an attempt whose report never came by `sent_ns`); read counts
-live reads by `read_ns`; the latencies are `done_ns - sent_ns` of acked attempts in ms, NaN where there is none.
-`longest_gap_ms` is the longest time between two successive acks of the partition over the whole run, from the
-first ack to the last: the same on every row of a partition, -1 with fewer than two acks.
+acked, failed and indeterminate count by `done_ns` (by `sent_ns` without a report); read counts live reads by
+`read_ns`; the latencies are `done_ns - sent_ns` of acked attempts in ms, NaN without any. `longest_gap_ms` is
+the longest time between two successive acks of the partition over the whole run: the same on every row of a
+partition, -1 with fewer than two acks.
 """
 
 SERIES_BIN_NS = 100_000_000

@@ -1,7 +1,7 @@
-"""`seal.json`: what a run had written when it ended, file by file. Whoever judges it looks whether all of it is there.
+"""`seal.json`: digests of the files that a run had written when it ended. The judge checks them first.
 
-Sealed is what a verdict rests on: `case.json`, the timeline, the ledgers, what was observed, the windows of a soak.
-What is worked out of it (audit, replay, prediction) says by digests what it was worked out of, or is made anew.
+Sealed are the inputs of a verdict: `case.json`, the timeline, the ledgers, observations, the windows of a
+soak. Derived files (audit, replay, prediction) name the digests of their inputs, or are made again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SealedFile(Document):
 
 
 class SealFile(Document):
-    """`seal.json`. `files` maps paths in the run directory to what was written there."""
+    """`seal.json`. `files` maps paths in the run directory to digests."""
 
     format: Literal[1] = 1
     run_id: str
@@ -37,13 +37,13 @@ class SealFile(Document):
 
 
 def seal(run: CaseDir, run_id: str) -> None:
-    """Write down what is there. Only once nobody writes any more. Raises OSError."""
+    """Write `seal.json`, once nothing else writes to the run directory. Raises OSError."""
     files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """What is not as it was when the run ended; nothing for a run of a version that did not seal."""
+    """Return every difference from the state at the end of the run; none for runs of versions without seals."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed
@@ -98,7 +98,7 @@ def _changes_of(name: str, path: Path, then: SealedFile | None, by_digest: dict[
 
 
 def _sealed_paths(run: CaseDir) -> list[Path]:
-    """The files that are sealed, by name. A file that was being written when its writer died is none yet."""
+    """Return the sealed files by name. Temporary files of a killed writer do not count."""
     found = [path for path in (run.case_json, run.timeline) if path.exists()]
     for folder in (run.ledger, run.observed, run.windows):
         found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]

@@ -1,12 +1,12 @@
-"""Where a run directory lies: on this machine, or in a store that Arrow knows, named by a URI.
+"""Run directories on this machine or in an object store, named by a URI.
 
-`located` makes a path of either. That of a store is written and read as any other path (pathlib), and what Arrow
-reads and writes goes through `parquet`, `table`, `dataset` and `writer`. Endpoint, region and the like stand in the
-URI's query as Arrow takes them (`s3://bucket/runs?region=eu-west-1&endpoint_override=…`), credentials in the
-environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, …) or in the libraries' own files: never in a URI,
-which is printed.
+`locate` returns a `Path` for either. Paths of a store behave like other paths (pathlib); Arrow reads and
+writes through `open_parquet`, `read_table`, `open_dataset` and `create_parquet`. Endpoint and region are in
+the URI's query as Arrow takes them (`s3://bucket/runs?region=eu-west-1&endpoint_override=…`). Credentials
+come from the environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, …) or the libraries' own
+files, never from a URI, which is printed.
 
-A store has no rename that is one step, and no lock: what is published there says so by one file, written last.
+A store has no atomic rename and no lock: a result is published by one file that is written last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def locate(where: str | os.PathLike[str]) -> Path:
-    """The path of a file or folder, by its name on this machine or its URI. Raises `BadInput` for a URI of no use."""
+    """Return the path of a file or folder from its local name or URI. Raises `BadInput` for a URI that cannot
+    be used."""
     if isinstance(where, Path):
         return where
     text = os.fspath(where)
@@ -61,15 +62,15 @@ def locate(where: str | os.PathLike[str]) -> Path:
 
 
 def is_stored(path: Path) -> bool:
-    """Whether it lies in a store."""
+    """Return True for a path in a store."""
     return isinstance(path, Stored)
 
 
 class Stored(PosixPath):
-    """A file or folder in a store: `("s3:", "bucket?query", "key", …)`.
+    """A file or folder in a store, with the parts `("s3:", "bucket?query", "key", …)`.
 
-    What a store cannot do (links, modes, appending) raises TypeError or `io.UnsupportedOperation`: nothing here ever
-    falls through to a file of this machine, as `__fspath__`, by which pathlib reaches it, refuses.
+    Operations that a store lacks (links, modes, appending) raise TypeError or `io.UnsupportedOperation`.
+    `__fspath__` raises, so that pathlib can never reach a file of this machine.
     """
 
     __slots__ = ()
@@ -85,7 +86,7 @@ class Stored(PosixPath):
 
     @property
     def location(self) -> tuple[pafs.FileSystem, str]:
-        """The file system of Arrow, and the path in it. Raises OSError."""
+        """Return Arrow's file system and the path in it. Raises OSError."""
         filesystem, root = _open_store(self.parts[0], self.parts[1])
         return filesystem, "/".join((root, *self.parts[2:]))
 
@@ -136,7 +137,7 @@ class Stored(PosixPath):
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:  # noqa: ANN401 - pathlib's own has eight overloads
-        """Opened for reading from its beginning, or for writing anew."""
+        """Open for reading from the beginning, or for replacing the file."""
         filesystem, key = self.location
         if set(mode) <= set("rbt"):
             raw: io.BufferedIOBase = io.BufferedReader(filesystem.open_input_file(key), 1 << 20)
@@ -147,7 +148,7 @@ class Stored(PosixPath):
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
     def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:
-        """What stands in it, each by the names of its path from here. Raises OSError."""
+        """Return the entries of the folder, each as the names of its relative path. Raises OSError."""
         import pyarrow.fs as pafs
 
         filesystem, key = self.location
@@ -188,7 +189,7 @@ class Stored(PosixPath):
         filesystem.delete_file(key)
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
-        """Copied and deleted: the target is the old file or the new one, and for a moment both are there."""
+        """Copy, then delete: for a moment both files exist."""
         filesystem, key = self.location
         filesystem.move(key, target.location[1] if isinstance(target, Stored) else str(target))
         return self.joinpath(target)
@@ -211,7 +212,7 @@ def _open_store(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and all in it, as far as that can be done."""
+    """Remove a folder and its content as far as possible."""
     if not isinstance(path, Stored):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -221,7 +222,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing: on this machine in one step, which refuses one that holds something."""
+    """Remove a folder if it is empty: on this machine atomically."""
     if not isinstance(folder, Stored):
         with suppress(OSError):  # it holds something, or is not there
             folder.rmdir()
@@ -230,7 +231,8 @@ def remove_empty(folder: Path) -> None:
 
 
 def rename_unless_taken(path: Path, name: str) -> Path:
-    """Give a file another name unless something has it; where it stands now. A store looks first, a folder refuses."""
+    """Rename a file unless the name is taken. Return its path. A store checks first; a local folder refuses
+    atomically."""
     other = path.with_name(name)
     if isinstance(path, Stored):
         return path if other.exists() else path.replace(other)
@@ -251,7 +253,8 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """An open Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
+    """Open a Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError,
+    ArrowException."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -261,7 +264,7 @@ def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
-    """A whole Parquet file, but for folders' names in its path. Raises OSError, ArrowException."""
+    """Read a whole Parquet file, without columns from folder names. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -269,7 +272,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
-    """Parquet files of one place as one data set. Raises OSError, ArrowException."""
+    """Open Parquet files of one file system as one data set. Raises OSError, ArrowException."""
     # It imports pandas: half of the time that `ackproof validate` took, which reads no rows.
     import pyarrow.dataset as ds
 
@@ -288,12 +291,12 @@ def read_rows(
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """Some columns of some rows of such files."""
+    """Return some columns of the rows of these files that match."""
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
-    """A new Parquet file. Raises OSError."""
+    """Create a Parquet file. Raises OSError."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -21,21 +21,21 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Document
 
 DRAWN_FROM: Final = 1000
-"""The fault that storm number n drew as its k-th has the number n × 1000 + k; faults of a file are below 1000."""
+"""Fault k of storm n has the number n × 1000 + k; faults of a file are below 1000."""
 
 
 def fault_name(number: int) -> str:
-    """A fault's number as people read it: `2`, or `2.7` for the seventh that storm 2 drew."""
+    """Return a fault's number for people: `2`, or `2.7` for the seventh fault of storm 2."""
     return str(number) if number < DRAWN_FROM else f"{number // DRAWN_FROM}.{number % DRAWN_FROM}"
 
 
 def seconds(t_ns: int) -> str:
-    """A time of a run in words."""
+    """Return a time of a run in words."""
     return f"{t_ns / 1e9:.3f} s"
 
 
 class EventKind(StrEnum):
-    """Every kind of event. What each says of itself: the class of that `KIND` below."""
+    """Every kind of event. The class below with that `KIND` has its details."""
 
     PHASE = "phase"
     FAULT_ASKED = "fault-asked"
@@ -62,12 +62,12 @@ class EventKind(StrEnum):
 
 
 class EventDetail(Document):
-    """What an event of one kind says: its `detail`, typed. Whom it is about stands in the event."""
+    """Typed `detail` of an event of one kind. The event itself names the fault, node, client or partition."""
 
     KIND: ClassVar[EventKind]
 
     def detail(self) -> dict[str, JsonValue]:
-        """As it stands in the file: what was said, and no field that was left out."""
+        """Return the fields that were set, as they are written to the file."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -79,9 +79,8 @@ class PhaseBegan(EventDetail):
 
 
 class FaultAsked(EventDetail):
-    """A fault is asked for. `nodes`: whom its role was resolved to; `left_out`: kinds that a storm does not draw;
-    `done`: what befalls those whom it hits, as a participle.
-    """
+    """A fault is asked for. `nodes`: the nodes that its role resolved to; `left_out`: kinds that a storm does
+    not draw; `done`: the effect on its targets, as a participle."""
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""
@@ -93,7 +92,7 @@ class FaultAsked(EventDetail):
 
 
 class FaultConfirmed(EventDetail):
-    """A fault was seen to bite."""
+    """A witness confirmed the effect of a fault."""
 
     KIND = EventKind.FAULT_CONFIRMED
     did: str = ""
@@ -101,7 +100,7 @@ class FaultConfirmed(EventDetail):
 
 
 class FaultHealed(EventDetail):
-    """Healing was asked for. `begun_ns`: when that began, for it takes its time; 0: at this moment."""
+    """Healing was asked for. `begun_ns`: when it began; 0: at this moment."""
 
     KIND = EventKind.FAULT_HEALED
     did: str = ""
@@ -130,9 +129,8 @@ class FaultMissed(EventDetail):
 
 
 class ScriptState(Document):
-    """A partition and its replicas at one moment of a script: epochs, offsets and acks as they count from its
-    beginning, by brokers where they are several's. What is not there was not told.
-    """
+    """A partition and its replicas at one moment of a script. Epochs, offsets and acks count from the
+    beginning of the script; dicts are by broker. A missing value is unknown."""
 
     leader: int = -1
     epoch: int = 0
@@ -142,7 +140,7 @@ class ScriptState(Document):
     fenced: tuple[int, ...] = ()
     down: tuple[int, ...] = ()
     believed: dict[int, int] = Field(default_factory=dict)
-    """The leader epoch that each broker's own replica is in."""
+    """Leader epoch of each broker's own replica."""
     ends: dict[int, int] = Field(default_factory=dict)
     high_watermarks: dict[int, int] = Field(default_factory=dict)
     acked: int = 0
@@ -168,9 +166,10 @@ class ScriptState(Document):
 
 
 class ScriptStep(EventDetail):
-    """A step of a script, once it was seen to have happened, or was not.
+    """A step of a script that was observed, or was not.
 
-    `number` counts from 1; `step` and `waited_for` in words; `wrong`: why it went otherwise, '' where it did not.
+    `number` counts from 1; `step` and `waited_for` in words; `wrong`: how the observation differs, '' if it
+    does not.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -190,7 +189,7 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended by itself. `log`: the end of what it said."""
+    """A node ended by itself. `log`: the end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -199,15 +198,15 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """A proxy of links ended by itself, and all connections through it; another took its place. `why`: its name, its
-    status and the end of what it said."""
+    """A link proxy ended by itself, and all its connections; another one replaced it. `why`: its name, status
+    and the end of its output."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
 
 
 class NodeEnded(EventDetail):
-    """A node ended because the harness asked."""
+    """A node ended on request of the harness."""
 
     KIND = EventKind.NODE_ENDED
     pid: int | None = None
@@ -237,14 +236,14 @@ class ClientStarted(EventDetail):
 
 
 class ClientEnded(EventDetail):
-    """A client ended as it should."""
+    """A client ended on request."""
 
     KIND = EventKind.CLIENT_ENDED
     status: int | str | None = None
 
 
 class ClientDied(EventDetail):
-    """A client ended by itself. `output`: the end of what it said."""
+    """A client ended by itself. `output`: the end of its output."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None
@@ -252,9 +251,9 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader was reset, or a producer came back as a new one after a fatal error.
+    """A reader was reset, or a producer was replaced after a fatal error.
 
-    Of a reader: its `position` was not within the log, `start` to `end`; it goes on under that `assignment`.
+    For a reader: its `position` was outside the log, `start` to `end`; it continues under that `assignment`.
     """
 
     KIND = EventKind.CLIENT_RESET
@@ -267,7 +266,7 @@ class ClientReset(EventDetail):
 
 
 class Note(EventDetail):
-    """Something worth knowing. With `unread_bytes`: `producer` closed (acks=0) before brokers had read all it sent."""
+    """A remark. With `unread_bytes`: `producer` closed (acks=0) before brokers had read all that it sent."""
 
     KIND = EventKind.NOTE
     note: str = ""
@@ -276,7 +275,8 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not, or not all of it."""
+    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not, or why not
+    all of it."""
 
     KIND = EventKind.WINDOW
     number: int = -1
@@ -305,7 +305,7 @@ _DETAILS: Final = {kind.KIND: kind for kind in EventDetail.__subclasses__()}
 
 
 class Event(Document):
-    """One line of the timeline. `t_ns` counts from the run's start, `wall_ns` from the epoch."""
+    """One line of the timeline. `t_ns` counts from the run's start, `wall_ns` from the Unix epoch."""
 
     t_ns: int
     wall_ns: int
@@ -319,7 +319,7 @@ class Event(Document):
 
     @cached_property
     def what(self) -> EventDetail:
-        """What it says, by its kind; details that this version does not know are left out. Raises ValidationError."""
+        """Return the typed detail; unknown fields are ignored. Raises ValidationError."""
         return _DETAILS[self.kind].model_validate(self.detail)
 
 
@@ -380,7 +380,7 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> tuple[list[Event], bool]:
-    """All whole events, and whether the file is whole (a torn or unreadable line makes it False)."""
+    """Return all whole events, and whether the file is whole (a torn or unreadable line makes it False)."""
     events: list[Event] = []
     whole = True
     if not path.exists():

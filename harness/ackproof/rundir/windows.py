@@ -19,7 +19,7 @@ FOLLOWER = "f0"
 
 
 class WindowRead(Document):
-    """What was read of one partition: offsets from `start` up to `end`, which is behind the last."""
+    """Offsets read of one partition: from `start` up to, and without, `end`."""
 
     topic: str
     partition: int
@@ -32,10 +32,10 @@ class WindowRead(Document):
 
 
 class WindowTask(Document):
-    """What the audit of a window is to look at. Paths are absolute.
+    """Input of the audit of a window. Paths are absolute.
 
-    `chunk_rows`: seqs in a part of a producer; `stride`: every `stride`th of its seqs is of one partition. `last`: all
-    clients have closed.
+    `chunk_rows`: seqs in a part of a producer; `stride`: distance of a producer's seqs in one partition
+    (round-robin). `last`: all clients have closed.
     """
 
     number: int
@@ -50,26 +50,27 @@ class WindowTask(Document):
     producers: dict[str, int]
     """Numbers of all producers by their ids."""
     sent: dict[str, int]
-    """How many attempts each had made when the window closed."""
+    """Number of attempts of each when the window closed."""
     readers: tuple[int, ...] = ()
-    """Numbers of the live readers that run."""
+    """Numbers of running live readers."""
     consumed: tuple[str, ...]
     """New parts of live readers."""
     followed: tuple[str, ...]
-    """Parts of the follower's read, or at the end of the final read."""
+    """Parts of the follower's read; at the end those of the final read."""
     state: str = ""
-    """What the window before left to this one; of the first nothing."""
+    """State that the previous window left; '' for the first window."""
     left: tuple[str, ...] = ()
-    """What could not be read and is left to the next window, and why."""
+    """Parts that could not be read and are left to the next window, with the reason."""
     reasons: tuple[str, ...] = ()
-    """Why not all of it can be told."""
+    """Why the window is incomplete."""
 
 
 class WindowFile(Document):
     """`window.json`. Times are nanoseconds of the run's clock.
 
-    `counts`: findings by class; `open`: attempts that are acknowledged behind what was read, `late`: live reads of
-    offsets of earlier windows, which the end's audit alone looks at. `pinned`: chunks, by producer, of open attempts.
+    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live
+    reads of offsets of earlier windows, which the audit at the end covers. `pinned`: chunks of open attempts,
+    by producer.
     """
 
     format: Literal[1] = 1
@@ -89,42 +90,42 @@ class WindowFile(Document):
     open: int
     late: int
     found_late: tuple[tuple[int, int], ...] = ()
-    """Identities (producer, seq) that a window before called lost, and that are there after all."""
+    """Identities (producer, seq) that an earlier window called lost and that exist after all."""
     pinned: dict[int, tuple[int, ...]]
     left: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     """Parts of producers that were audited in it, `client=p0/part-000000.parquet`."""
     deleted: bool = False
-    """It was found clean, and its parts of the ledgers and its records were deleted, or were about to be."""
+    """It was found clean, and its parts of the ledgers and its records were deleted, or about to be."""
 
     @property
     def complete(self) -> bool:
-        """Whether all that belongs to it was looked at."""
+        """Return True if the whole window was audited."""
         return not self.reasons
 
 
 def window_dir(run: CaseDir, number: int) -> CaseDir:
-    """The folder of a window: a run directory of its own, of which the follower's ledger is there."""
+    """Return the folder of a window: a run directory with the follower's ledger."""
     return CaseDir(run.windows / f"{number:06d}")
 
 
 def window_json(run: CaseDir, number: int) -> Path:
-    """What a window came to."""
+    """Return the path of a window's result."""
     return window_dir(run, number).path / "window.json"
 
 
 def window_state(run: CaseDir, number: int) -> Path:
-    """What it leaves to the next one, until that is audited."""
+    """Return the path of the state for the next window, which exists until that one is audited."""
     return window_dir(run, number).path / "state"
 
 
 def window_findings(run: CaseDir, number: int) -> Path:
-    """Its findings (`schema.FINDINGS`); not there where nothing was found."""
+    """Return the path of its findings (`schema.FINDINGS`); it does not exist if nothing was found."""
     return window_dir(run, number).path / "findings.parquet"
 
 
 def read_windows(run: CaseDir) -> Iterator[WindowFile]:
-    """All windows of a run in their order. Raises `BadInput` for one that cannot be read."""
+    """Yield the windows of a run in order. Raises `BadInput` for one that cannot be read."""
     for path in sorted(run.windows.glob("*/window.json")):
         yield WindowFile.load(path)
