@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import FILES, examples, only_cases, over_the_files
+from ackproof.cli.options import FILES, case_option, examples, setting_options
 from ackproof.experiment.kafka import LINES
 from ackproof_model.force.command import asked_for, force_options, forced
 
@@ -27,8 +27,8 @@ INCONCLUSIVE = 2
     )
 )
 @click.argument("files", nargs=-1, required=True, type=FILES)
-@over_the_files
-@only_cases
+@setting_options
+@case_option
 @click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
 @click.option(
     "--max-states",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import FILES, examples, only_cases, over_the_files
+from ackproof.cli.options import FILES, case_option, examples, setting_options
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -41,8 +41,8 @@ _SHOWN = ("lost", "duplicate", "unavailable_ms")
     show_default=True,
     help="About so many batches a run: more are finer and slower.",
 )
-@over_the_files
-@only_cases
+@setting_options
+@case_option
 @click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that show a finding.")
 @click.option("--out", type=FILES, help="Write a folder with simulation.json for each case there.")
 @click.option(

@@ -198,7 +198,7 @@ def test_what_is_no_ledger_is_told_as_an_error(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--master", "local", "--remote", "sc://there"], "--master or --remote, not both"),
+        (["--master", "local", "--remote", "sc://there"], "give --master or --remote, not both"),
         (["--conf", "spark.ui.enabled"], "--conf spark.ui.enabled: a setting of Spark is spark.…=…"),
         (["--conf", "ui.enabled=no"], "--conf ui.enabled=no: a setting of Spark is spark.…=…"),
     ],

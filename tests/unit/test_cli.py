@@ -42,7 +42,7 @@ def test_usage_errors_are_254(words: list[str]) -> None:
         (
             OSError(errno.ENOSPC, "No space left on device"),
             255,
-            "a disk is full: No space left on device; df -h",
+            "a disk is full: No space left on device. df -h",
         ),
         (OSError(errno.EIO, "Input/output error", "/x"), 255, "/x: Input/output error\n"),
         (ZeroDivisionError("oops"), 255, "ZeroDivisionError: oops"),
@@ -158,7 +158,7 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert cli.main_code(["list", "--out", str(tmp_path / "none"), "--json"]) == 0
     assert '"batches": []' in capsys.readouterr().out
     assert cli.main_code(["list", "--out", str(tmp_path / "none")]) == 0
-    assert "none: no batch is here" in " ".join(capsys.readouterr().out.split())
+    assert "none: no batches here" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ class Musicians:
             ("make_cluster", self._cluster),
             ("Sampler", self._of("sampler", isr_text=lambda: "", looks=0)),
             ("Workload", self._workload),
-            ("PulseTaker", self._of("pulse")),
+            ("PulseRecorder", self._of("pulse")),
             ("Gauges", lambda *_: None),
             ("FaultDriver", self._driver),
             ("final_read", self._final_read),
@@ -89,7 +89,7 @@ class Musicians:
             ("COUNTERS_LAG_S", 0.0),
         ):
             monkeypatch.setattr(conductor, name, made)
-        monkeypatch.setattr(conductor.replica_logs, "collect", lambda *_: self.told.append("logs looked at"))
+        monkeypatch.setattr(conductor.replica_logs, "collect_replica_logs", lambda *_: self.told.append("logs looked at"))
 
     def _says(self, what: str) -> Callable[..., None]:
         return lambda *_: self.told.append(what)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.interrupts import first_interrupt, interrupts_wait, sigterm_as_interrupt
+from ackproof.base.wait import first_interrupt, interrupts_wait, sigterm_as_interrupt
 from ackproof.plan.cases import cases, load
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import CaseOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base import locales
+from ackproof.base import environment as locales
 from ackproof.base.errors import BadInput
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
@@ -18,8 +18,8 @@ CHILD = (
 )
 ASKS = f"""\
 import subprocess, sys
-from ackproof.base.locales import begin_anew_in_utf8
-begin_anew_in_utf8()
+from ackproof.base.environment import restart_in_utf8
+restart_in_utf8()
 assert sys.getfilesystemencoding() == "utf-8"
 print(sys.argv[1], flush=True)
 subprocess.run([sys.executable, "-c", {CHILD!r}], check=True)
@@ -57,7 +57,7 @@ def test_where_there_is_no_locale_with_utf8_paths_are_refused(monkeypatch: pytes
     monkeypatch.setattr(locales.locale, "getencoding", lambda: "ANSI_X3.4-1968")
     monkeypatch.setenv("PYTHONUTF8", "1")
     monkeypatch.setattr(sys, "argv", ["ackproof", "run", "x.yaml"])
-    locales.children_speak_utf8()
+    locales.use_utf8_in_children()
     monkeypatch.setattr(sys, "argv", ["ackproof", "run", "ä.yaml"])
     with pytest.raises(BadInput, match="install one"):
-        locales.children_speak_utf8()
+        locales.use_utf8_in_children()

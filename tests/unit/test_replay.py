@@ -100,7 +100,7 @@ def test_init_writes_what_validates_and_overwrites_nothing(
     Path("first.yaml").write_text("mine")
     capsys.readouterr()
     assert main_code(["init", "first"]) == 254
-    assert "first.yaml is there already" in capsys.readouterr().err
+    assert "first.yaml exists already" in capsys.readouterr().err
     assert Path("first.yaml").read_text() == "mine"
     assert main_code(["init", "no such/folder"]) == 254
     assert capsys.readouterr().err == "ackproof: no such: no such folder\n"

@@ -1,4 +1,4 @@
-"""Options that several commands share: a setting over what the files say, and which cases."""
+"""Options that several commands share, and what reads them."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 FILES: Final = click.Path(path_type=Path)
 
 
-def over_the_files(command: Callable[..., int]) -> Callable[..., int]:
-    """What is said over the files: `settings`, those of `--set` and what `--settings-from` comes to."""
+def setting_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add `--set` and `--settings-from`. The command gets both as `settings`."""
 
     @click.option(
         "--settings-from",
         type=FILES,
-        help="Broker file of your own (server.properties): its settings, and Kafka's time-outs where it has none.",
+        help="server.properties of your brokers: use its settings, and Kafka's default time-outs where it sets none.",
     )
     @click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="PATH=VALUE",
-        help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
+        help="Override a field of the files, such as cluster.kafka=4.2.1 (repeatable).",
     )
     @wraps(command)
-    def given(*, settings: tuple[str, ...], settings_from: Path | None, **others: object) -> int:
+    def call(*, settings: tuple[str, ...], settings_from: Path | None, **others: object) -> int:
         file = () if settings_from is None else (f"cluster.settings_from={settings_from}",)
         return command(settings=(*file, *settings), **others)
 
-    return given
+    return call
 
 
-only_cases = click.option(
+case_option = click.option(
     "--case",
     "only",
     multiple=True,
     metavar="ID",
-    help="Only this case, or the one whose id begins so (may be given again).",
+    help="Only the case with this id, or with an id that begins like this (repeatable).",
 )
 
 
@@ -67,7 +67,7 @@ shard_option = click.option(
     "--shard",
     metavar="I/N",
     callback=_read_shard,
-    help="Only the Ith of N shares of the cases: 1/4, on other days or machines 2/4, 3/4, 4/4.",
+    help="Only share I of N of the cases: 1/4 here, and 2/4, 3/4, 4/4 on other days or machines.",
 )
 
 
@@ -77,12 +77,12 @@ class _Place(click.Path):
 
 
 PLACES: Final = _Place()
-"""Folders of this machine, or of a store by their URI."""
+"""Folders on this machine, or in an object store by URI."""
 EXIT_CODES: Final = """\b
 Exit codes:
   0    PASS
-  1    FAIL: Kafka broke what its configuration forbids to break
-  2    INCONCLUSIVE: the evidence does not carry a verdict
+  1    FAIL: Kafka broke a guarantee of its configuration
+  2    INCONCLUSIVE: the evidence is not enough for a verdict
   254  bad input: usage, YAML, a missing tool
   255  the harness itself failed, or was interrupted
 """
@@ -92,7 +92,7 @@ out_option = click.option(
     type=PLACES,
     default=Path("runs"),
     show_default=True,
-    help="Where batches are kept: a folder, or a store (s3://bucket/runs).",
+    help="Where batches are written: a folder, or an object store (s3://bucket/runs).",
 )
 keep_data_option = click.option(
     "--keep-data", is_flag=True, help="Keep the brokers' data in the run directories."
@@ -101,63 +101,65 @@ json_option = click.option(
     "--json",
     "machine",
     is_flag=True,
-    help="batch.json and the paths of batch, report and cases on standard output, all else on standard error.",
+    help="Print batch.json with the paths of batch, report and cases on standard output, all else on standard error.",
 )
 
 
 def spark_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Where Spark runs: `master`, `remote` and `conf`, which `spark_settings` takes."""
+    """Add `--master`, `--remote` and `--conf`, which `read_spark_settings` checks."""
     for option in (
         click.option(
             "--conf",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A setting of Spark, over spark-defaults.conf (may be given again).",
+            help="Spark setting that overrides spark-defaults.conf (repeatable).",
         ),
         click.option(
-            "--remote", metavar="URL", help="Spark Connect, such as sc://host:15002, in place of a master."
+            "--remote",
+            metavar="URL",
+            help="Spark Connect server, such as sc://host:15002, instead of a master.",
         ),
         click.option(
-            "--master", metavar="URL", help="Spark master, such as spark://host:7077; local by default."
+            "--master", metavar="URL", help="Spark master, such as spark://host:7077. Default: local."
         ),
     ):
         command = option(command)
     return command
 
 
-def spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) -> dict[str, str]:
-    """What `--conf` said. Raises `BadInput` for what is no setting, and for two places at once."""
+def read_spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) -> dict[str, str]:
+    """Return the settings of `--conf`. Raises `BadInput` for a malformed one, and for `--master` with `--remote`."""
     if master and remote:
-        raise BadInput("--master or --remote, not both")
+        raise BadInput("give --master or --remote, not both")
     if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
-        raise BadInput(f"--conf {wrong[0]}: a setting of Spark is spark.…=…")
+        raise BadInput(f"--conf {wrong[0]}: not a Spark setting; give spark.NAME=VALUE")
     return dict(one.partition("=")[::2] for one in conf)
 
 
 def soak_options(command: Callable[..., int]) -> Callable[..., int]:
-    """How long a soak lasts, and what of it is kept: `soak` and `keep`, which `soak_of` takes."""
+    """Add `--soak` and `--keep`, which `read_soak` checks."""
     for option in (
         click.option(
             "--keep",
             type=click.IntRange(1),
             metavar="N",
-            help="Of a soak only the newest N windows stay on disk when those before them were found clean.",
+            help="With --soak: keep the newest N windows on disk, delete older ones once audited without a finding.",
         ),
         click.option(
             "--soak",
             metavar="DURATION",
-            help="One load of so long (6h): what the file says is a window of it, audited while the load goes on.",
+            help="One load of this duration, such as 6h, audited window by window. The file describes one window.",
         ),
     ):
         command = option(command)
     return command
 
 
-def soak_of(soak: str | None, keep: int | None) -> Soak | None:
-    """What `--soak` and `--keep` said. Raises `BadInput` for what is no duration, and for `--keep` alone."""
+def read_soak(soak: str | None, keep: int | None) -> Soak | None:
+    """Return the soak of `--soak` and `--keep`. Raises `BadInput` for a bad duration, and for `--keep` alone."""
     if soak is None:
         if keep is not None:
-            raise BadInput("--keep says what stays of a soak: give --soak DURATION too")
+            raise BadInput("--keep needs --soak DURATION")
         return None
     from ackproof.plan.soaking import Soak
 
@@ -168,20 +170,20 @@ def soak_of(soak: str | None, keep: int | None) -> Soak | None:
 
 
 def examples(first: str, second: str, *, codes: bool = False) -> str:
-    """The end of a command's help: with `codes` what its exit codes mean, and two calls."""
+    """Return the end of a command's help: two calls, and with `codes` the exit codes."""
     return (f"{EXIT_CODES}\n" if codes else "") + f"\b\nExamples:\n  {first}\n  {second}\n"
 
 
 def batch_with_paths(batch: BatchFile, directory: BatchDir) -> object:
-    """Return `batch.json` with the paths of the batch, its report and its cases, as JSON has it."""
-    told = batch.model_dump(mode="json")
-    told |= {"directory": str(directory.path.absolute()), "report": str(directory.report_html.absolute())}
-    for case in told["cases"]:
+    """Return `batch.json` as JSON, with the paths of the batch, its report and its cases."""
+    document = batch.model_dump(mode="json")
+    document |= {"directory": str(directory.path.absolute()), "report": str(directory.report_html.absolute())}
+    for case in document["cases"]:
         case["directory"] = str((directory.path / case["run"]).absolute())
-    return told
+    return document
 
 
 def from_here(path: Path) -> str:
-    """`path` as one would type it: relative where it is below the present folder."""
+    """Return the path as a user would type it: relative if it is below the current folder."""
     here, whole = Path.cwd(), path.resolve()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)

@@ -1,4 +1,4 @@
-"""`ackproof audit`, `judge`, `report`: what is worked out of runs on disk, again. Thin, as `ackproof.cli.main` is."""
+"""Commands on finished runs: `ackproof audit`, `judge`, `report`, `explain`, `pairs`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ackproof.cli.options import (
     batch_with_paths,
     examples,
     from_here,
+    read_spark_settings,
     spark_options,
-    spark_settings,
 )
 
 if TYPE_CHECKING:
     from ackproof.audit.results import AuditResult
+    from ackproof.rundir.batch import BatchCase
     from ackproof.rundir.documents import ExpectationJudged
+    from ackproof.rundir.layout import CaseDir
 
 
 @click.command(
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 )
 @click.argument("directories", nargs=-1, required=True, type=PLACES)
 @spark_options
-@click.option("--json", "machine", is_flag=True, help="What was counted on standard output, as JSON.")
+@click.option("--json", "machine", is_flag=True, help="Print the counts as JSON on standard output.")
 def audit(
     directories: tuple[Path, ...],
     master: str | None,
@@ -40,16 +42,15 @@ def audit(
     conf: tuple[str, ...],
     machine: bool,
 ) -> int:
-    """Count what became of every record, in batches, cases, or any directories that hold ledger/produced and
-    ledger/consumed.
+    """Count what became of every record in batches, cases, or any folders with ledger/produced and ledger/consumed.
 
-    The exit code says whether it could count (0, 2 incomplete, 254 not a ledger), not what it found.
+    The exit code says whether it could count (0 yes, 2 incomplete, 254 not a ledger), not what it found.
     """
     from ackproof import audit as room
     from ackproof.console import Console
     from ackproof.judge import work_out_removals
 
-    settings = spark_settings(master, remote, conf)
+    settings = read_spark_settings(master, remote, conf)
     console = Console(machine=machine)
     ledgers = [one for directory in directories for one in _ledgers(directory)]
     work_out_removals(ledgers)
@@ -70,7 +71,7 @@ def audit(
 
 
 def _result_with_paths(result: AuditResult) -> object:
-    """What was counted in one folder, which batch and report it belongs to, and what its experiment expects."""
+    """Return the counts of one folder as JSON, with its batch, its report and its experiment's expectations."""
     from ackproof.judge import measure_expected
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -82,7 +83,7 @@ def _result_with_paths(result: AuditResult) -> object:
     try:
         expected = measure_expected(CaseDir(path)) if result.file else ()
     except BadInput as error:
-        reasons.append(f"what the experiment expects cannot be measured: {error}")
+        reasons.append(f"the experiment's expectations cannot be measured: {error}")
     return {
         "directory": str(path),
         "batch": str(batch.path) if of_batch else None,
@@ -95,7 +96,7 @@ def _result_with_paths(result: AuditResult) -> object:
 
 
 def _ledgers(directory: Path) -> Iterator[Path]:
-    """The folders that are meant: of a batch those of its cases that came to a ledger. Raises `BadInput` for none."""
+    """Yield the folder itself, or of a batch its cases that have a ledger. Raises `BadInput` if there is none."""
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -105,7 +106,7 @@ def _ledgers(directory: Path) -> Iterator[Path]:
     runs = [directory / case.run for case in BatchFile.load(BatchDir(directory).batch_json).cases]
     found = [run for run in runs if CaseDir(run).ledger.exists()]
     if not found:
-        raise BadInput(f"{directory}: no case of this batch came to a ledger")
+        raise BadInput(f"{directory}: no case of this batch has a ledger")
     yield from found
 
 
@@ -113,9 +114,9 @@ def _ledgers(directory: Path) -> Iterator[Path]:
     epilog=examples("ackproof judge runs/latest", "ackproof judge runs/latest/acks=1_1 --json", codes=True)
 )
 @click.argument("directories", nargs=-1, required=True, type=PLACES)
-@click.option("--json", "machine", is_flag=True, help="batch.json or verdict.json on standard output.")
+@click.option("--json", "machine", is_flag=True, help="Print batch.json or verdict.json on standard output.")
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
-    """Judge audited batches or cases anew, from what is on disk."""
+    """Judge audited batches or cases again, from their files."""
     from ackproof.console import Console
     from ackproof.run.conclude import conclude_again, run_stages
     from ackproof.rundir.documents import VerdictFile
@@ -129,11 +130,13 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             batch = conclude_again(BatchDir(directory.resolve()), console.line)
             console.batch(batch, from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
-            told: object = batch_with_paths(batch, BatchDir(directory.resolve()))
+            document: object = batch_with_paths(batch, BatchDir(directory.resolve()))
         elif not (CaseDir(directory).case_json.exists() or CaseDir(directory).seal.exists()):
             raise BadInput(_no_batch(directory, "judge"))
         elif not CaseDir(directory).audit_json.exists():
-            raise BadInput(f"{directory}: its ledgers were never counted; first: ackproof audit {directory}")
+            raise BadInput(
+                f"{directory}: its ledgers were not audited yet. Run first: ackproof audit {directory}"
+            )
         else:
             run_stages(CaseDir(directory))
             verdict = VerdictFile.load(CaseDir(directory).verdict_json)
@@ -141,14 +144,14 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
                 [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]
             )
             codes.append(int(verdict.verdict.exit_code))
-            told = verdict.model_dump(mode="json")
+            document = verdict.model_dump(mode="json")
         if machine:
-            console.document(told)
+            console.document(document)
     return worst_exit_code(codes)
 
 
 def _no_batch(directory: Path, command: str) -> str:
-    """What to give instead of a folder without a batch: people give `runs`, one too high, or a case, one too low."""
+    """Return what to give instead of a folder without a batch: the latest batch in it, or the batch of this case."""
     for near, what in ((directory / "latest", "latest batch"), (directory.parent, "batch of this case")):
         if (near / "batch.json").exists():
             return f"{directory}: no batch.json there; the {what}: ackproof {command} {near}"
@@ -161,7 +164,7 @@ def _no_batch(directory: Path, command: str) -> str:
 )
 @click.argument("directories", nargs=-1, required=True, type=PLACES)
 def report(directories: tuple[Path, ...]) -> int:
-    """Write report.html, junit.xml and summary.md of batches anew."""
+    """Write report.html, junit.xml and summary.md of batches again."""
     from ackproof.console import Console
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir
@@ -175,3 +178,126 @@ def report(directories: tuple[Path, ...]) -> int:
         render_batch(directory)
         console.line(f"report: {BatchDir(directory).report_html}")
     return 0
+
+
+@click.command(
+    epilog=examples(
+        "ackproof explain runs/latest", "ackproof explain runs/latest --case acks=1 --record 0:2217"
+    )
+)
+@click.argument("directory", type=PLACES)
+@click.option("--record", "records", metavar="PRODUCER:SEQ", multiple=True, help="This record (repeatable).")
+@click.option(
+    "--at", "spot", metavar="TOPIC/PARTITION@OFFSET", help="The records acknowledged or read at this offset."
+)
+@click.option("--class", "anomaly", metavar="CLASS", help="The first finding of this class, such as lost.")
+@click.option("--case", "case", metavar="ID", help="Case of the batch.")
+def explain(
+    directory: Path, records: tuple[str, ...], spot: str | None, anomaly: str | None, case: str | None
+) -> int:
+    """Tell the story of one record: sent, acknowledged, read, and the faults, elections or truncations between.
+
+    DIRECTORY is a case, or a batch such as runs/latest. Without an option: the first record of the class for which a
+    case failed; if none failed, the first lost record, else the gravest finding.
+    """
+    from ackproof.console import Console
+    from ackproof.rundir.anomalies import LIVENESS
+    from ackproof.rundir.documents import VerdictFile
+    from ackproof.rundir.outcome import Verdict
+    from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
+    from ackproof_reports.unrecovered import tell_unrecovered
+
+    if sum(map(bool, (records, spot, anomaly))) > 1:
+        raise BadInput("give one of --record, --at and --class")
+    run = _case(directory, case, anomaly)
+    judged = VerdictFile.load(run.verdict_json) if run.verdict_json.exists() else None
+    if judged is not None and not (records or spot or anomaly):
+        anomaly = next((one.anomaly for one in judged.classes if one.forbidden and one.count), None)
+    console = Console()
+    if anomaly in LIVENESS:
+        console.lines([f"{run.path}", *tell_unrecovered(run, anomaly)])
+        return 0
+    if records:
+        wanted = [RecordId.parse(text) for text in records]
+    else:
+        found = Spot.parse(spot) if spot else first_found(run, anomaly)
+        wanted = [found] if isinstance(found, RecordId) else at(run, found)
+    console.line(f"{run.path}")
+    if judged is not None and judged.verdict is not Verdict.PASS:
+        console.lines(f"{judged.verdict}: {reason}" for reason in judged.reasons)
+    for number, who in enumerate(wanted):
+        console.lines([*([""] if number else []), *story_of(run, who).lines()])
+    return 0
+
+
+def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
+    """Return the folder itself if it is a case, else the case of the batch that is named, or its only one.
+
+    Without a name: among the cases in which the class was found (without a class: anything, losses first), the first
+    that failed, else the first.
+    """
+    from ackproof.experiment.case import find_cases
+    from ackproof.rundir.anomalies import Anomaly
+    from ackproof.rundir.batch import BatchFile
+    from ackproof.rundir.layout import BatchDir, CaseDir
+    from ackproof.rundir.outcome import Verdict
+
+    if CaseDir(directory).case_json.exists():
+        return CaseDir(directory)
+    if not BatchDir(directory).batch_json.exists():
+        raise BadInput(f"{directory}: neither a case nor a batch; give one such as runs/latest")
+    entries = BatchFile.load(BatchDir(directory).batch_json).cases
+    names = ", ".join(entry.title for entry in entries)
+    if wanted is not None:
+        titled = any(one.title == wanted for one in entries)
+        chosen = set(find_cases(wanted, [one.title if titled else one.case for one in entries]))
+        meant = [one for one in entries if (one.title if titled else one.case) in chosen]
+        if len(meant) > 1:
+            raise BadInput(
+                f"{directory}: --case {wanted} matches several: {', '.join(one.title for one in meant)}"
+            )
+        return CaseDir(directory / meant[0].run)
+    found = [one for one in entries if _finds(one, anomaly)]
+    found.sort(key=lambda one: (one.verdict is not Verdict.FAIL, not one.counts.get(Anomaly.LOST)))
+    entry = next(iter(found or (entries if len(entries) == 1 else ())), None)
+    if entry is None:
+        what = f"no {anomaly}" if anomaly else "nothing"
+        raise BadInput(f"{directory}: {what} was found in any case. Choose one with --case: {names}")
+    return CaseDir(directory / entry.run)
+
+
+def _finds(entry: BatchCase, anomaly: str | None) -> bool:
+    """Return True if the audit found this class in the case; without a class, if it found anything."""
+    from ackproof.rundir.anomalies import Anomaly
+
+    return any(entry.counts.get(name) for name in ([anomaly] if anomaly else Anomaly))
+
+
+@click.command(epilog=examples("ackproof pairs runs/latest", "ackproof pairs runs/*-pairs --json"))
+@click.argument("directories", metavar="BATCH...", nargs=-1, required=True, type=PLACES)
+@click.option("--json", "machine", is_flag=True, help="Print the merged tables as JSON on standard output.")
+def pairs(directories: tuple[Path, ...], machine: bool) -> int:
+    """Merge the pairs of fault kinds of several batches, such as shards of a sweep: covered, not covered, and why.
+
+    Exit code 0 if every pair was covered or refused, else 2.
+    """
+    from ackproof.console import Console
+    from ackproof.rundir.batch import PairOutcome, PairsFile, merge_pairs
+    from ackproof.rundir.layout import BatchDir
+
+    there = [BatchDir(directory).pairs_json for directory in directories]
+    for path in there:
+        if not path.exists():
+            raise BadInput(
+                f"{path.parent}: this batch had no storm of pairs. Run one: experiments/pairs.yaml"
+            )
+    merged = merge_pairs(map(PairsFile.load, there))
+    console = Console(machine=machine)
+    for table in merged.tables:
+        console.line(f"{table.title}: {table.tally}")
+        for pair in table.having(PairOutcome.NOT_BITTEN):
+            console.line(f"  {' + '.join(pair.kinds)}: {pair.case}: {pair.why}")
+    if machine:
+        console.raw(merged.model_dump_json(indent=1))
+    left = (PairOutcome.NOT_BITTEN, PairOutcome.NOT_RUN)
+    return 2 if any(table.having(outcome) for table in merged.tables for outcome in left) else 0

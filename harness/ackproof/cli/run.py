@@ -1,4 +1,4 @@
-"""`ackproof run` and `ackproof replay`: cases brought through, and what they came to. Thin."""
+"""`ackproof run` and `ackproof replay`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ackproof.cli.options import (
     FILES,
     PLACES,
     batch_with_paths,
+    case_option,
     examples,
     from_here,
     json_option,
     keep_data_option,
-    only_cases,
     out_option,
-    over_the_files,
+    read_soak,
+    setting_options,
     shard_option,
-    soak_of,
     soak_options,
 )
 from ackproof.experiment.backends import BACKENDS
@@ -40,36 +40,42 @@ if TYPE_CHECKING:
 @click.option(
     "--backend",
     type=click.Choice(list(BACKENDS)),
-    help="Where to run, over what the files say.",
+    help="Where to run, instead of the files' backend.",
 )
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT,…",
-    help="Run on this cluster, which someone else runs: topics of the run's own, deleted at its end.",
+    help="Run on this existing cluster. Topics are created for the run and deleted at its end.",
 )
 @click.option(
     "--client-config",
     type=FILES,
-    help="File of security settings for --bootstrap, in the words of librdkafka or Java; nothing of it is kept.",
+    help="Security settings for --bootstrap: a file with librdkafka's or Java's names. It is not copied.",
 )
-@click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
-@click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
+@click.option(
+    "-X",
+    "client_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One more security setting (repeatable).",
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'.")
+@click.option("--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'.")
 @click.option(
     "--until-decided",
     is_flag=True,
-    help="Go on with further repeats until all that is expected over repeats is decided.",
+    help="Run further repeats until every expectation over repeats is decided.",
 )
 @click.option(
     "--at-most",
     type=click.IntRange(2, 1000),
     default=60,
     show_default=True,
-    help="So many repeats of each case at most, with --until-decided.",
+    help="With --until-decided: repeats of each case at most.",
 )
 @soak_options
-@over_the_files
-@only_cases
+@setting_options
+@case_option
 @shard_option
 @out_option
 @keep_data_option
@@ -77,7 +83,7 @@ if TYPE_CHECKING:
     "--simulate/--no-simulate",
     default=False,
     show_default=True,
-    help="Simulate each case too, for the report (1.5 s a case).",
+    help="Also simulate each case, for the report (1.5 s a case).",
 )
 @json_option
 def run(
@@ -100,7 +106,7 @@ def run(
     simulate: bool,
     machine: bool,
 ) -> int:
-    """Run experiments on real clusters, audit, judge, report."""
+    """Run experiments on real clusters; audit, judge and report them."""
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.console import Console
     from ackproof.judge.demands import demands
@@ -121,7 +127,7 @@ def run(
         out=out,
         keep_data=keep_data,
         simulate=simulate,
-        soak=soak_of(soak, keep),
+        soak=read_soak(soak, keep),
         at_most=at_most if until_decided else None,
     )
     planned = plan_batch(options, console.warning)
@@ -129,11 +135,11 @@ def run(
         console.warning(text)
     for text in demands(case for _, case in planned.cases).impossible:
         console.warning(text)
-    return _brought(planned, console)
+    return _run_planned(planned, console)
 
 
-def _brought(planned: PlannedBatch, console: Console) -> int:
-    """Run these cases, and tell what they came to."""
+def _run_planned(planned: PlannedBatch, console: Console) -> int:
+    """Run these cases and print the result; return the exit code."""
     from ackproof.plan.schedule import describe_timing
     from ackproof.run.batch import run_batch
 
@@ -152,16 +158,16 @@ def _brought(planned: PlannedBatch, console: Console) -> int:
     epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
 )
 @click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PLACES)
-@only_cases
+@case_option
 @out_option
 @keep_data_option
 @json_option
 def replay(
     directories: tuple[Path, ...], only: tuple[str, ...], out: Path, keep_data: bool, machine: bool
 ) -> int:
-    """Run stored cases again, each with its seed and every choice as it was drawn then.
+    """Run stored cases again, with the same seeds and random choices.
 
-    RUN is a case, or a batch such as runs/latest. The experiment file may be gone, or may say something else by now.
+    RUN is a case, or a batch such as runs/latest. The experiment file is not needed: the case is in the run directory.
     """
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions, PlannedBatch, expected_then, stored_cases
@@ -170,5 +176,5 @@ def replay(
     options = BatchOptions(directories, only=only, out=out, keep_data=keep_data, stored=True)
     planned = PlannedBatch(options, stored_cases(directories, only))
     for text in expected_then(directories):
-        console.warning(f"replay judges each case for itself; expected then over repeats: {text}")
-    return _brought(planned, console)
+        console.warning(f"replay judges each case by itself; not checked over repeats: {text}")
+    return _run_planned(planned, console)

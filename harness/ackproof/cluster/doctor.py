@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.process import ProcessCluster

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.provision.cache import build_once, sha256
 from ackproof.provision.progress import Progress, ProgressSink, ignore

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import KafkaBuild, line_of, not_a_version
 from ackproof.provision import maven

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.processes import RunTag, spawn
 from ackproof.base.wait import wait_until

@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
-from ackproof.base.interrupts import interrupts_wait
 from ackproof.base.processes import RunTag, end_children
-from ackproof.base.wait import wait_until
+from ackproof.base.wait import interrupts_wait, wait_until
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ackproof.base import processes
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import AuditFailed
 from ackproof.provision.java import Java
 from ackproof.spark.job import Progress

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import ackproof
 from ackproof.base import processes
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import AuditFailed
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ PASSED: Final = pytest.StashKey[bool]()
 def session_of(config: pytest.Config) -> PluginSession:
     """The session, made when it is first asked for."""
     if _SESSION not in config.stash:
-        from ackproof.base.locales import children_speak_utf8
+        from ackproof.base.environment import use_utf8_in_children
         from ackproof.testing.session import PluginSession
 
-        children_speak_utf8()
+        use_utf8_in_children()
         out: str | None = config.getoption("ackproof_out")
         config.stash[_SESSION] = PluginSession(
             out=config.rootpath / "runs" if out is None else config.invocation_params.dir / out,

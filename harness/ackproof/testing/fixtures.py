@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from ackproof.base.errors import AckproofError, BadInput
-from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cluster.backends.choice import prepare
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.registry import read_entries

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ackproof import audit
 from ackproof.audit.results import AuditResult
-from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild

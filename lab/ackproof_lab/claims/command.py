@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import FILES, examples, from_here, over_the_files
+from ackproof.cli.options import FILES, examples, from_here, setting_options
 from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ HERE: Final = Path("experiments/claims")
     help="So often ask once more, behind all others, what is INCONCLUSIVE; the page says so.",
 )
 @click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
-@over_the_files
+@setting_options
 @click.option(
     "--out",
     type=FILES,

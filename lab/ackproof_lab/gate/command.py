@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ackproof.cli.options import FILES, examples, only_cases, over_the_files
+from ackproof.cli.options import FILES, case_option, examples, setting_options
 from ackproof.experiment.backends import BACKENDS
 
 
@@ -21,11 +21,11 @@ from ackproof.experiment.backends import BACKENDS
 @click.option(
     "--kafka", multiple=True, metavar="VALUE", help="A release, newest, or '{path: ../kafka}' (repeatable)."
 )
-@over_the_files
+@setting_options
 @click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
-@only_cases
+@case_option
 @click.option(
     "--fail-on", metavar="slower:20%", help="FAIL where a candidate is slower than that for certain."
 )

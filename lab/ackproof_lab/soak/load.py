@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ackproof.base.interrupts import first_interrupt
 from ackproof.base.processes import RunTag
+from ackproof.base.wait import first_interrupt
 from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import RunningCluster

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import PLACES, examples, spark_options, spark_settings
+from ackproof.cli.options import PLACES, examples, read_spark_settings, spark_options
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -56,7 +56,7 @@ def sql(
     """
     from ackproof.console import Console
 
-    settings = spark_settings(master, remote, conf)
+    settings = read_spark_settings(master, remote, conf)
     runs = _runs(directory)
     console = Console(machine=form != "table")
     with console.telling("asking Spark") as tell:

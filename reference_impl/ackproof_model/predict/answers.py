@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import ackproof_reference
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document
 from ackproof.rundir.model import Chance, StoryStep

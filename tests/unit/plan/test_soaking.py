@@ -73,7 +73,7 @@ def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
         (["--soak", "banana"], "a duration with its unit"),
         (["--soak", "5s"], "a window is as long as the load of"),
         (["--soak", "24h", "--set", "workload.duration=6s"], "make a window longer"),
-        (["--keep", "2"], "give --soak DURATION too"),
+        (["--keep", "2"], "--keep needs --soak DURATION"),
     ],
 )
 def test_what_the_command_refuses(

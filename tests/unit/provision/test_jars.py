@@ -200,7 +200,7 @@ def test_interrupted_in_the_middle(machine: Machine, monkeypatch: pytest.MonkeyP
 def test_the_cache_stands_where_it_is_told(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ackproof.base.cache import cache_root
+    from ackproof.base.environment import cache_root
 
     assert cache_root() == machine.cache
     monkeypatch.delenv("ACKPROOF_CACHE")
@@ -210,7 +210,7 @@ def test_the_cache_stands_where_it_is_told(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_root() == tmp_path / "home" / ".cache" / "ackproof"
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "a:b"))
-    with pytest.raises(BadInput, match="has a ':' in its name"):
+    with pytest.raises(BadInput, match="has a ':' in its path"):
         cache_root()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "cache"))

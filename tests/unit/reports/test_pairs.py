@@ -63,4 +63,4 @@ def test_shards_are_merged(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
     )
     (other / "pairs.json").unlink()
     assert cli.main_code(["pairs", str(other)]) == 254
-    assert "no storm of pairs ran here" in capsys.readouterr().err
+    assert "had no storm of pairs" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Final
 
 import docker.errors
 
-from ackproof.base.cache import cache_root
+from ackproof.base.environment import cache_root
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag
 from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, labels, spoken

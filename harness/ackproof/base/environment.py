@@ -19,7 +19,7 @@ _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
 _PYTHON: Final = "PYTHONUTF8"
 
 
-def children_speak_utf8() -> None:
+def use_utf8_in_children() -> None:
     """Let every process that is started from now on take names of files for UTF-8.
 
     Raises `BadInput` where this machine has no locale for it and a name in sight is not ASCII.
@@ -41,9 +41,9 @@ def children_speak_utf8() -> None:
         )
 
 
-def begin_anew_in_utf8() -> None:
+def restart_in_utf8() -> None:
     """Where this very process takes names of files for something else: replace it by one that does not."""
-    children_speak_utf8()
+    use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return
     os.environ.setdefault("PYTHONIOENCODING", f"{sys.stdout.encoding}:backslashreplace")
@@ -52,3 +52,24 @@ def begin_anew_in_utf8() -> None:
 
 def _is_utf8(encoding: str) -> bool:
     return encoding.lower().replace("-", "") == "utf8"
+
+
+def cache_root() -> Path:
+    """The cache folder (made if it is not there). Raises `BadInput` if it cannot be written."""
+    for name, below in (("ACKPROOF_CACHE", ""), ("XDG_CACHE_HOME", "ackproof")):
+        if value := os.environ.get(name):
+            root = Path(value).expanduser().absolute() / below
+            break
+    else:
+        root = Path.home() / ".cache" / "ackproof"
+    if ":" in str(root):
+        raise BadInput(f"the cache {root} has a ':' in its name, which no class path can; set ACKPROOF_CACHE")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the cache folder {root} cannot be made ({error.strerror}); set ACKPROOF_CACHE"
+        ) from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise BadInput(f"the cache folder {root} cannot be written; set ACKPROOF_CACHE to one that can")
+    return root
