@@ -89,7 +89,8 @@ class Musicians:
             ("COUNTERS_LAG_S", 0.0),
         ):
             monkeypatch.setattr(conductor, name, made)
-        monkeypatch.setattr(conductor.replica_logs, "collect_replica_logs", lambda *_: self.told.append("logs looked at"))
+        look = self._says("logs looked at")
+        monkeypatch.setattr(conductor.replica_logs, "collect_replica_logs", look)
 
     def _says(self, what: str) -> Callable[..., None]:
         return lambda *_: self.told.append(what)
