@@ -58,27 +58,27 @@ lint: setup-dev ## ruff, mypy and the layers (15 seconds, 1 the second time)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 nightly: setup-dev ## all experiments x releases x backends, storms, slow tests; NIGHT_ARGS=--list says which (hours)
-	@$(BIN)/python tests/nightly/night.py $(NIGHT_ARGS)
+	@$(BIN)/python tools/nightly.py $(NIGHT_ARGS)
 
 doctor: setup ## say what this machine has, what it lacks, how to get it (3 seconds)
 	@$(BIN)/ackproof doctor
 
 bench: setup-dev ## audit, producer, reader and start against their references, side by side (some minutes)
-	@$(BIN)/python tests/bench/bench_audit.py
-	@$(BIN)/python tests/bench/workload.py
-	@$(BIN)/python tests/bench/start.py
-	@$(BIN)/python tests/bench/simulator.py
-	@$(BIN)/python tests/bench/request_proxy.py
+	@$(BIN)/python tools/bench/bench_audit.py
+	@$(BIN)/python tools/bench/workload.py
+	@$(BIN)/python tools/bench/start.py
+	@$(BIN)/python tools/bench/simulator.py
+	@$(BIN)/python tools/bench/request_proxy.py
 
 healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PASS; goes on where it stopped (2 hours)
-	@$(BIN)/python tests/bench/healthy.py --runs 300 $(HEALTHY_ARGS)
+	@$(BIN)/python tools/bench/healthy.py --runs 300 $(HEALTHY_ARGS)
 
 soak: setup-dev ## an hour of load with storms, audited window by window; planted lies are found, nothing grows (1 hour)
-	@$(BIN)/python tests/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)
+	@$(BIN)/python tools/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)
 
 scale: setup-dev ## the audit of 10^8 rows by one worker of a Spark cluster and by two, from files and from S3 (20 minutes; 8 GiB)
-	@$(BIN)/python tests/bench/scale.py --records 31000000 --folder --rounds 3 $(SCALE_ARGS)
-	@$(BIN)/python tests/bench/scale.py --records 31000000 --layout own --grows inf --start inf --most inf
+	@$(BIN)/python tools/bench/scale.py --records 31000000 --folder --rounds 3 $(SCALE_ARGS)
+	@$(BIN)/python tools/bench/scale.py --records 31000000 --layout own --grows inf --start inf --most inf
 
 schema: setup ## write experiments/experiment.schema.json anew (1 second)
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json

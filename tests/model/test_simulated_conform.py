@@ -57,7 +57,7 @@ def disagreement(file: ConformanceFile) -> list[str]:
 def test_the_replay_allows_each_step_and_explains_each_loss_of_a_simulated_run(
     file: Path, tmp_path: Path
 ) -> None:
-    """One cell of each file here; all of them at many seeds are the bench's (`tests/bench/simulated_conform.py`)."""
+    """One cell of each file here; all of them at many seeds are the bench's (`tools/bench/simulated_conform.py`)."""
     every = list(cases(load(file, backend="model"), repeat=1))
     number = FILES.index(file)
     told = replayed(every[number % len(every)], tmp_path / "run", number)

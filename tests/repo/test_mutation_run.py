@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ..mutation.mutate import PACKAGES, ROOMS, ROOT, fate, tell
+from mutation.mutate import PACKAGES, ROOMS, ROOT, fate, tell
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -37,7 +37,7 @@ def test_fates_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.nightly
 def test_a_module_whose_every_change_is_noticed(tmp_path: Path) -> None:
     """That they fail of the change alone, mutmut sees itself: all must pass without one."""
-    words = [sys.executable, "-m", "tests.mutation.mutate", "reference", "--only", "metadata.py"]
+    words = [sys.executable, "-m", "tools.mutation.mutate", "reference", "--only", "metadata.py"]
     done = subprocess.run(
         [*words, "--folder", tmp_path, "--jobs", "2"], cwd=ROOT, capture_output=True, text=True, check=False
     )

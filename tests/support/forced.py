@@ -1,6 +1,6 @@
 """Which stories are forced on real brokers: one for each protection of the reference implementation, and each setting.
 
-`tests/bench/force_table.py` forces them and makes the table of them. A story is found in the rules of the release on
+`tools/bench/force_table.py` forces them and makes the table of them. A story is found in the rules of the release on
 which it is forced, with eligible leader replicas where it has them.
 """
 

@@ -1,7 +1,7 @@
 """For each protection of the reference implementation a scope in which it is what saves, and what is found without it.
 
 At most three brokers and two records. `tests/model/test_protections.py` asks them,
-`tests/bench/protection_table.py` makes the README's table of them.
+`tools/bench/protection_table.py` makes the README's table of them.
 """
 
 from __future__ import annotations

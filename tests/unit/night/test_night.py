@@ -16,13 +16,12 @@ from ackproof.experiment.kafka import NEWEST
 from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.rundir.outcome import Verdict
 from faultbench.table import Bite, Table
+from mutation.mutate import ROOMS
 from night.doing import do
 from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, PAIR_NIGHTS, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
 from night.results import EXPECTED, CaseResult, JobResult, ShardResult, expected_verdict
-
-from ...mutation.mutate import ROOMS
-from ...nightly.night import main
+from nightly import main
 
 ROOT = Path(__file__).resolve().parents[3]
 DATE = datetime.date(2026, 11, 21)
@@ -139,7 +138,7 @@ def test_a_fault_that_nobody_saw_on_a_backend_is_an_empty_cell() -> None:
 
 def test_changes_that_no_test_noticed_are_on_the_page(tmp_path: Path) -> None:
     said = "print('SURVIVED a.b__mutmut_1'); print('    -x < 1'); print('    +x <= 1'); print('3 killed, 1 survived')"
-    job = Job(MUTANTS + "judge", 1, words=("judge",), module="tests.mutation.mutate")
+    job = Job(MUTANTS + "judge", 1, words=("judge",), module="tools.mutation.mutate")
     result = do(job, tmp_path, command=[sys.executable, "-c", said])
     assert result.survivors == ("a.b__mutmut_1 -x < 1 +x <= 1",)
     text = page([ShardResult(date="2026-11-21", shard="1/1", jobs=(result,))])
@@ -278,7 +277,7 @@ def test_the_command_lists_and_refuses(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_it_is_a_command() -> None:
-    command = [sys.executable, ROOT / "tests/nightly/night.py", "--wrong"]
+    command = [sys.executable, ROOT / "tools/nightly.py", "--wrong"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 254
 
 

@@ -15,7 +15,7 @@ HARMLESS = frozenset({"surfaced"})
 """A record that failed or whose outcome is unknown may be there: also when nothing was broken on purpose."""
 
 
-EXPECTED = Path(__file__).resolve().parents[3] / "experiments" / "expected.json"
+EXPECTED = Path(__file__).resolve().parents[2] / "experiments" / "expected.json"
 """{experiment: {pattern of its cases: verdict}}. An experiment or a case that it does not name is expected to PASS."""
 
 

@@ -1,6 +1,6 @@
 """The audit against DuckDB, pandas and Python sets, on one ledger, side by side.
 
-    python tests/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
+    python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
 
 Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many
 live ones; several files per client), checks that the audit counts what was planted, and prints wall time, CPU time and

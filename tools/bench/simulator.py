@@ -1,6 +1,6 @@
 """How many simulated runs a second: each cell of the main experiment, about 50 batches a run, on one core.
 
-    python tests/bench/simulator.py [RUNS]
+    python tools/bench/simulator.py [RUNS]
 
 The bar of issue 6 is 100 runs a second. CPU time, so that a busy machine shows less; its load stands beside it.
 """

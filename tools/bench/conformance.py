@@ -1,4 +1,4 @@
-"""Real runs replayed through the reference: `python tests/bench/conformance.py DIR…` (run directories, or above them).
+"""Real runs replayed through the reference: `python tools/bench/conformance.py DIR…` (run directories, or above them).
 
 One line a run: steps replayed, forbidden ones, leaders named as observed, and what was lost against what is explained.
 Its exit code is 1 when a run has a forbidden step, another leader, or a loss that is explained and should not be.

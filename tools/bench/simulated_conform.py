@@ -1,4 +1,4 @@
-"""Simulated runs replayed, many seeds of every file: `python tests/bench/simulated_conform.py --seeds 10 [FILE…]`.
+"""Simulated runs replayed, many seeds of every file: `python tools/bench/simulated_conform.py --seeds 10 [FILE…]`.
 
 The simulation and the replay must agree: no forbidden step, the leader that the reference names, each lost record
 explained and none other. One line for each run that disagrees, and how many there were; exit code 1 if there is one.

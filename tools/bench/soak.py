@@ -1,6 +1,6 @@
 """A soak that lies and is weighed: is each lie found within two windows, nothing else, and does nothing of ours grow?
 
-``python tests/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3``
+``python tools/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3``
 runs `ackproof` with these words in this process. At these seconds of the load its first producer lies, once in each way
 (`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this process and of each
 process of the run that is no node of the cluster is written down. At the end it tells, for each, what it had after
@@ -33,7 +33,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.windows import read_windows
 
 EVERY_S = 5.0
-LIAR = Path(__file__).parents[1] / "cluster" / "lies"
+LIAR = Path(__file__).parents[2] / "tests" / "cluster" / "lies"
 LIES = ("lost", "duplicate", "resurrected")
 HARMLESS = {"surfaced"}
 FEWEST = 10

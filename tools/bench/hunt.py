@@ -1,6 +1,6 @@
 """The hunt: scopes of the newest release's rules with all protections on, and what breaks in them.
 
-    python tests/bench/hunt.py [--most 12000000] [part of a theme's name]
+    python tools/bench/hunt.py [--most 12000000] [part of a theme's name]
 
 Prints a row of Markdown as soon as it is known: how many states, whether there are more, and each class that is reached
 with the length of its shortest story. `as Kafka does`: leaders do not notice skipped epochs (docs/found.md).

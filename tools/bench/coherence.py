@@ -1,6 +1,6 @@
 """What it costs to hold the facts of a run against each other, beside its audit, on one ledger.
 
-    python tests/bench/coherence.py [--records 10000000] [--rounds 3] [--keep DIR]
+    python tools/bench/coherence.py [--records 10000000] [--rounds 3] [--keep DIR]
 
 A small run of eight producers, three live readers and a topic of twelve partitions is made; its ledger is replaced
 by the benchmark's (audit_ledger.py), and its logs by such as hold all of that. Then the audit, as the command, and each

@@ -1,6 +1,6 @@
 """The reference's protections forced on real brokers: HAPPENED, or DIVERGED at the step that a protection forbids.
 
-    PYTHONPATH=tests/support python tests/bench/force_table.py [--kafka 4.4.0] [--row NAME] [--repeat 5] [--out DIR]
+    PYTHONPATH=tests/support python tools/bench/force_table.py [--kafka 4.4.0] [--row NAME] [--repeat 5] [--out DIR]
 
 Forces the stories of `tests/support/forced.py` so often each. What came of a story on a release is kept in the folder's
 `figures.jsonl` as soon as it is known, a line each, and the next call goes on from there. At the end the table of all
@@ -27,7 +27,7 @@ from ackproof_model.force.translate import NotForceable, translated
 from forced import ROWS, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference-implementation.md"
-BEGIN, END = "<!-- written by tests/bench/force_table.py -->", "<!-- until here -->"
+BEGIN, END = "<!-- written by tools/bench/force_table.py -->", "<!-- until here -->"
 RELEASES = NEWEST[::-1]
 
 

@@ -1,12 +1,12 @@
 """The night: catalogue × releases × backends, a storm seeded with the date, the slow tests. `make nightly`.
 
-    python tests/nightly/night.py                                 all of it, here
-    python tests/nightly/night.py --list                          what it would do
-    python tests/nightly/night.py --shard 1/4                     a fourth of it
-    python tests/nightly/night.py --only 'baseline*' --releases 4.4.0 --backends process
-    python tests/nightly/night.py --repeat 5 --only jepsen-2013   five out of five?
-    python tests/nightly/night.py --collect FOLDER                one page from the results of several shards
-    python tests/nightly/night.py --collect FOLDER --history OLD  and a page over all nights that OLD has
+    python tools/nightly.py                                 all of it, here
+    python tools/nightly.py --list                          what it would do
+    python tools/nightly.py --shard 1/4                     a fourth of it
+    python tools/nightly.py --only 'baseline*' --releases 4.4.0 --backends process
+    python tools/nightly.py --repeat 5 --only jepsen-2013   five out of five?
+    python tools/nightly.py --collect FOLDER                one page from the results of several shards
+    python tools/nightly.py --collect FOLDER --history OLD  and a page over all nights that OLD has
 
 Every job is one `ackproof run` with a bound; afterwards the broom must find nothing. Writes `result.json` and
 `summary.md` into `--out` (also to $GITHUB_STEP_SUMMARY, with annotations, in a workflow). Exit code 0: nothing is
@@ -23,17 +23,16 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+from ackproof.base.errors import BadInput
+from ackproof.cluster.containers import presence
+from ackproof.experiment.kafka import NEWEST
+from night.doing import do
+from night.history import keep
+from night.jobs import Night, plan_night, shard_of
+from night.page import annotations, page
+from night.results import JobResult, ShardResult
 
-from ackproof.base.errors import BadInput  # noqa: E402
-from ackproof.cluster.containers import presence  # noqa: E402
-from ackproof.experiment.kafka import NEWEST  # noqa: E402
-from night.doing import do  # noqa: E402 - tests/support is no installed package
-from night.history import keep  # noqa: E402
-from night.jobs import Night, plan_night, shard_of  # noqa: E402
-from night.page import annotations, page  # noqa: E402
-from night.results import JobResult, ShardResult  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,8 +2,8 @@
 
 mutmut makes them.
 
-    python -m tests.mutation.mutate judge                    all of it; a run that was broken off goes on
-    python -m tests.mutation.mutate reference --only log.py  one module of it
+    python -m tools.mutation.mutate judge                    all of it; a run that was broken off goes on
+    python -m tools.mutation.mutate reference --only log.py  one module of it
 
 mutmut takes a file's path for its module's name, so packages and tests are copied side by side into one folder first.
 Of each change that survives the difference is shown. Whether that is an equivalent or a test that is missing, whoever
@@ -26,11 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "harness/ackproof",
+    "lab/ackproof_lab",
+    "reference_impl/ackproof_model",
     "reference_impl/ackproof_reference",
     "reference_impl/ackproof_simulator",
     "reports/ackproof_reports",
 )
-BESIDE = ("tests", "experiments", "docs", "README.md", "CHANGELOG.md")
+BESIDE = ("tests", "tools", "experiments", "docs", "README.md", "CHANGELOG.md")
 OPTIONS = ("-p", "no:cacheprovider", "-o", "timeout=0", "-W", "ignore", "--hypothesis-profile=ci")
 KILLED, SURVIVED = (1, 3), 0
 """Exit codes of pytest for a mutant."""
@@ -56,7 +58,7 @@ class Room:
 ROOMS = {
     # Those that start and end Spark's JVM are left out.
     "audit": Room(
-        ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/spark/*", "ackproof/sql/*"),
+        ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/spark/*", "ackproof_lab/sql/*"),
         ("tests/audit",),
         ("-m", "not audit", "--confcutdir=tests/audit"),
     ),
@@ -68,7 +70,7 @@ ROOMS = {
     ),
     # A replay and a prediction are functions of a run's files, as the judge is.
     "replay": Room(
-        ("reference_impl/ackproof_model/replay/*", "reference_impl/ackproof_model/explain/*"),
+        ("ackproof_model/replay/*", "ackproof_model/explain/*"),
         (
             "tests/model/test_conform.py",
             "tests/model/test_conform_zookeeper.py",
@@ -83,7 +85,7 @@ ROOMS = {
         ("--confcutdir=tests/model",),
     ),
     "predict": Room(
-        ("reference_impl/ackproof_model/predict/*",),
+        ("ackproof_model/predict/*",),
         (
             "tests/model/test_cases.py",
             "tests/model/test_counted.py",

@@ -1,6 +1,6 @@
 """The table of protections: each taken away alone, and all of them on, in the same scope.
 
-    PYTHONPATH=tests/support python tests/bench/protection_table.py [name of a protection]
+    PYTHONPATH=tests/support python tools/bench/protection_table.py [name of a protection]
 
 Prints Markdown, a row as soon as it is known. Seconds are of the processor, so that a busy machine does not count.
 """

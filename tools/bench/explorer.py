@@ -1,6 +1,6 @@
 """Distinct states a second and bytes a state of the explorer, invariants on, one process.
 
-    python tests/bench/explorer.py [million states of each, default 1]
+    python tools/bench/explorer.py [million states of each, default 1]
 
 Both clocks are printed: on a busy machine only the time of the processor itself says something. A plain loop is timed
 in the same process before and after, so that figures of other machines, and of a throttled one, can be compared.

@@ -1,6 +1,6 @@
 """What the catalogue's predictions come to: for each world that a case is asked about the answers, and what they cost.
 
-    python tests/bench/predictions.py [states, default 240,000] [a word of the case's file, default all of them]
+    python tools/bench/predictions.py [states, default 240,000] [a word of the case's file, default all of them]
 
 Prints Markdown, a row for each world with the cases that it stands for, then how many cases are left unknown. Each
 world is looked at by a process of its own with an empty cache; seconds are of its processor, MiB what its peak grew by.

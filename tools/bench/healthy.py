@@ -1,6 +1,6 @@
 """Healthy runs: nothing that Kafka forbids happens, so that every verdict must be PASS, and no finding made.
 
-    python tests/bench/healthy.py [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out runs/healthy]
+    python tools/bench/healthy.py [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out runs/healthy]
 
 What is done to brokers and topics in the course of their lives, and faults that time-outs bear: kills, restarts,
 pauses, planned work, delays; in every line of releases, with KRaft and ZooKeeper, with and without transactions, on

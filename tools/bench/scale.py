@@ -1,6 +1,6 @@
 """Does the audit share its work evenly? One worker against two, of a cluster beside a store.
 
-    python tests/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--keep DIR]
+    python tools/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--keep DIR]
 
 Makes a ledger of 12 partitions and one with all rows in one partition (3.2 rows a record: 31,000,000 records are 10^8
 rows, for which making needs 8 GiB), puts them into an S3 server on the loopback (moto, which holds them in memory;

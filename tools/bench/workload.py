@@ -1,6 +1,6 @@
 """The rates of a producer with its ledger against a bare one, and of a reader against bare consume, on real brokers.
 
-``python tests/bench/workload.py [rounds] [producer|reader …]``. Both sides in turn, who is first changing from round
+``python tools/bench/workload.py [rounds] [producer|reader …]``. Both sides in turn, who is first changing from round
 to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
 Each load goes to an empty topic. Logs and ledgers are in memory where there is room
 (/dev/shm), so that no disk that others write to decides; TMPDIR says where else.

@@ -1,6 +1,6 @@
 """What `observe: {metrics: true}` costs the brokers: processor time under load, and until a cluster is up.
 
-``python tests/bench/metrics.py [rounds]``. In each round two clusters of one controller and three brokers are started,
+``python tools/bench/metrics.py [rounds]``. In each round two clusters of one controller and three brokers are started,
 one after the other, one of them with exporters, which is first changing from round to round. Then both have the same
 load at the same time, and one is scraped as a run scrapes: processor time of the brokers from /proc, side by side. In
 the first seconds a JVM compiles what the scrapes run; behind them the bar (issue 18) is at most 3 % more.

@@ -22,8 +22,8 @@ CLAIMS = "all claims, and their duds"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
 ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repeats", "replay", "rundir")
-"""What tests/mutation changes."""
-TESTS = Path(__file__).resolve().parents[2]
+"""What tools/mutation changes."""
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 BITES = ("test_faults_*.py", "test_bites*.py")
 """Where faults are seen to bite."""
 ASKED = "test_claims.py"
@@ -103,7 +103,7 @@ def plan_night(
         jobs.append(Job(SLOW_TESTS, share, words=slow))
         jobs.append(Job(CLAIMS, share, words=("-m", "nightly", str(TESTS / "cluster" / ASKED))))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
-        jobs += [Job(MUTANTS + room, share, words=(room,), module="tests.mutation.mutate") for room in ROOMS]
+        jobs += [Job(MUTANTS + room, share, words=(room,), module="tools.mutation.mutate") for room in ROOMS]
     return Night(tuple(jobs), tuple(refused))
 
 

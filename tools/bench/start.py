@@ -1,6 +1,6 @@
 """How long a cluster of one controller and three brokers takes to start, against the same four JVMs by hand.
 
-``python tests/bench/start.py [rounds]``. Both in turn, who is first changing from round to round; from the first JVM
+``python tools/bench/start.py [rounds]``. Both in turn, who is first changing from round to round; from the first JVM
 to the first record with acks=all on three replicas. By hand: the same Java, jars, archives, flags and logging, Kafka's
 own settings but for the short time-outs of an election, no harness. So the ratio tells what the harness adds or saves,
 and the time by hand what the machine is: the bar (issue 5) is 2.5 s where the JVMs by hand take 1.7-2.1 s.
