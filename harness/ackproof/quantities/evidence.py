@@ -227,7 +227,7 @@ class Evidence:
         last = max((event.t_ns for event in self.events), default=0)
         return self.phases.get("drain", last)
 
-    @property
+    @cached_property
     def faults(self) -> Mapping[int, FaultLife]:
         """The lives of all faults that were asked for, by number."""
         return self.lifelines.faults
