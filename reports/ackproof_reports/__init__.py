@@ -5,24 +5,21 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
 
 ::
 
-    loading    batch.json and case folders → BatchView, CaseView; tolerant, lists what is missing
-    course     timeline → phases, faults as spans, marks, sentences
-    series     series.parquet → bins of acks and latencies, the longest gaps
-    observed   samples → leader and ISR strips, the unreplicated tail
-    findings   findings/*.parquet → counts, the rows that a page can carry; ranges: where the lost records were
-    causes     conformance.json → what took the acknowledged records, step by step and record by record
-    mechanics  samples, conformance.json, replicas.json → what each replica had and what was cut of it
-    stories    ledgers → the stories of lost records, the other copies of duplicates; grouped: findings in lines
-    files      the run's folder → links
-    cells      cases → matrix axes, cells with their repeats
-    recovery, alerts, lanes   times after faults and their spread, metrics beside them, bars over time
-    over_repeats  what was expected over repeats: distribution, interval, verdict
-    answer     the one sentence
-    picture    what the charts draw, as JSON
-    compared   a comparison of batches, and trend: batches over time → a page each
-    page       report.html        junit → junit.xml        markdown → summary.md
-    claims     claims.json → claims.html
-    gate       batches on several Kafkas → one summary; annotations and outputs for GitHub
+    loading        batch.json and case folders → BatchView, CaseView; lists what is missing
+    course         timeline → phases, faults as spans, marks
+    series         series.parquet and samples → bins of acks, latencies, leader and ISR strips
+    findings       findings/*.parquet → counts, the rows that a page can carry, where they lie
+    stories        conformance.json and ledgers → what took each lost record
+    mechanics      samples, conformance.json, replicas.json → what each replica had, what was cut of it
+    recovery       times after faults and their spread, metrics beside them
+    expectations   what was expected, of one run and over repeats
+    evidence       what the judge weighed
+    facts          all of a case, gathered once
+    answer         the one sentence; cells: cases on the axes of their matrix; wording: numbers and times in words
+    picture        data of the charts, lanes of bars; views, embedding, page → report.html
+    summaries      junit.xml and summary.md; gate: several Kafkas in one summary
+    one_record     `ackproof explain`: one record through all files
+    reference, story, comparison_pages   pages of their own
 """
 
 from __future__ import annotations
@@ -40,10 +37,9 @@ def render_batch(batch_dir: Path) -> None:
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
     from ackproof.rundir.documents import write_atomically
     from ackproof_reports.facts import gather
-    from ackproof_reports.junit import junit
     from ackproof_reports.loading import load_batch
-    from ackproof_reports.markdown import summary
     from ackproof_reports.page import page
+    from ackproof_reports.summaries import junit, summary
 
     batch = load_batch(batch_dir)
     facts = gather(batch)

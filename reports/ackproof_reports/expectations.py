@@ -1,16 +1,22 @@
-"""What the experiment expected, beside what was seen. It says what is on disk; the judge has judged already."""
+"""What was expected of a case, and over its repeats: distribution, interval, verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pydantic import JsonValue
 
+from ackproof.quantities.quantity import Value, number_text
+from ackproof.repeats.demand import span_text, value_text
+from ackproof.repeats.intervals import spread_of
 from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.bounds import Bound
-from ackproof_reports.loading import CaseView
-from ackproof_reports.wording import scalar, short_setting
+from ackproof.rundir.batch import OverRepeats, RepeatValue
+from ackproof.rundir.bounds import Bound, Unit
+from ackproof_reports.loading import BatchView, CaseView, State
+from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 
 @dataclass(frozen=True)
@@ -107,3 +113,161 @@ def _holds(bound: str, count: int | None) -> bool | None:
         return Bound.parse(bound).holds(count)
     except ValueError:
         return None  # of another version: it cannot be said
+
+
+WIDTH: Final = 320
+HEIGHT: Final = 120
+_LEFT, _TOP, _BOTTOM = 4, 6, 18
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One case. `low`, `high`: lines of the least and of the most that its repeats may have come to."""
+
+    cell: str
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
+class DistributionChart:
+    """Paths in a box of WIDTH × HEIGHT. `interval`: from where to where it goes, where it is on the same axis."""
+
+    curves: tuple[Curve, ...]
+    interval: tuple[float, float] | None
+    least: str
+    most: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case in the table: how many of its repeats have a number, and what these came to. `interval`: of the median
+    with 95 % confidence."""
+
+    cell: str
+    known: str
+    least: str = ABSENT
+    median: str = ABSENT
+    interval: str = ABSENT
+    p90: str = ABSENT
+    most: str = ABSENT
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One expectation over repeats."""
+
+    title: str
+    state: State | None
+    """None: nothing is expected."""
+    seen: str
+    interval: str
+    repeats: str
+    timing: str
+    why: str
+    rows: tuple[Row, ...]
+    picture: DistributionChart | None
+
+
+def over_repeats(batch: BatchView) -> list[Shown]:
+    """Each, in the order of the file; what is measured for claims behind what is expected."""
+    return [
+        Shown(
+            title=f"{one.claim}: {one.title}" if one.claim else one.title,
+            state=None if one.claim else state_of(one),
+            seen=one.seen or ABSENT,
+            interval=f"{one.interval} ({one.confidence * 100:.4g} %)" if one.interval else ABSENT,
+            repeats=plural(one.repeats, "repeat"),
+            timing=one.timing,
+            why=one.why,
+            rows=tuple(row_of(cell, values, Unit(one.unit)) for cell, values in _values(one).items()),
+            picture=draw_distribution(one),
+        )
+        for one in (*batch.file.over_repeats, *batch.file.claimed)
+    ]
+
+
+def state_of(one: OverRepeats) -> State:
+    """Its verdict, or that there is none."""
+    return State.NOT_JUDGED if one.verdict is None else State(one.verdict.value)
+
+
+def row_of(cell: str, values: Sequence[Value], unit: Unit) -> Row:
+    """Return what the repeats of one case came to, in words."""
+    known, spread = f"{sum(one.known for one in values)} of {len(values)}", spread_of(values)
+    if spread is None:
+        return Row(cell, known)
+    return Row(
+        cell,
+        known,
+        value_text(spread.least, unit),
+        value_text(spread.median.seen, unit),
+        span_text(spread.median.low, spread.median.high, unit),
+        value_text(spread.p90.seen, unit),
+        value_text(spread.most, unit),
+    )
+
+
+def _values(one: OverRepeats) -> dict[str, list[Value]]:
+    return {
+        cell: [_value(value) for value in values] for cell, values in zip(one.cells, one.values, strict=False)
+    }
+
+
+def _value(one: RepeatValue) -> Value:
+    if one.low is None:
+        return Value.unknown(one.why)
+    return Value(one.low, math.inf if one.high is None else one.high, one.why, one.never)
+
+
+def _interval(one: OverRepeats) -> tuple[float, float] | None:
+    """Return the interval; None without one, and of a ratio or a difference of two cases, which is on another axis."""
+    if not one.interval or len(one.cells) > 1:
+        return None
+    return -math.inf if one.low is None else one.low, math.inf if one.high is None else one.high
+
+
+# -- the picture ----------------------------------------------------------------------------------------------------
+
+
+def draw_distribution(one: OverRepeats) -> DistributionChart | None:
+    """Return the picture of what the repeats came to."""
+    return picture(_values(one), Unit(one.unit), _interval(one))
+
+
+def picture(
+    groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
+) -> DistributionChart | None:
+    """Return the distribution of what the repeats of each case came to, with the interval that lies `between` two
+    numbers; None where no number is known, or what was watched for never came."""
+    known = {cell: [one for one in group if one.known] for cell, group in groups.items()}
+    numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
+    finite = [end for end in (*numbers, *(between or ())) if math.isfinite(end)]
+    if not finite or all(one.never for group in known.values() for one in group):
+        return None
+    least, most = min(finite), max(finite)
+
+    def across(number: float) -> float:
+        share = 0.5 if most == least else (min(max(number, least), most) - least) / (most - least)
+        share = float(number > 0) if math.isinf(number) else share
+        return round(_LEFT + share * (WIDTH - 2 * _LEFT), 1)
+
+    interval = None
+    if between is not None:
+        left, right = map(across, between)
+        interval = (left, round(max(1.0, right - left), 1))
+    curves = []
+    for cell, group in known.items():
+        ends = [one.low for one in group], [one.high for one in group]
+        low, high = (_steps(side, len(groups[cell]), across) for side in ends)
+        curves.append(Curve(cell, low, high))
+    return DistributionChart(tuple(curves), interval, number_text(least, unit), number_text(most, unit))
+
+
+def _steps(numbers: Sequence[float], count: int, across: Callable[[float], float]) -> str:
+    """A line that goes up by one repeat at each number, as far as numbers are not open."""
+    path = [f"M{_LEFT} {HEIGHT - _BOTTOM}"]
+    for done, number in enumerate(sorted(one for one in numbers if math.isfinite(one)), start=1):
+        height = round(HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * done / count, 1)
+        path.append(f"H{across(number)}V{height}")
+    return "".join([*path, f"H{WIDTH - _LEFT}"])

@@ -10,16 +10,13 @@ from pydantic import JsonValue
 
 from ackproof.rundir.documents import Timing, group_timings
 from ackproof.rundir.partition import TopicPartition
-from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
-from ackproof_reports.findings import CaseFindings, read_findings
+from ackproof_reports.findings import CaseFindings, Group, read_findings
 from ackproof_reports.loading import BatchView, CaseView
-from ackproof_reports.observed import read_strips
-from ackproof_reports.picture import Picture, picture_of
-from ackproof_reports.ranges import Group
-from ackproof_reports.series import Series, read_series
-from ackproof_reports.stories import lost_stories, with_copies
+from ackproof_reports.picture import ChartData, chart_data
+from ackproof_reports.series import Series, read_series, read_strips
+from ackproof_reports.stories import lost_stories, with_causes, with_copies
 from ackproof_reports.wording import duration
 
 BINS_OF_BATCH: Final = 60_000
@@ -39,7 +36,7 @@ class CaseFacts:
     course: Course
     series: Series | None
     findings: CaseFindings | None
-    picture: Picture | None
+    picture: ChartData | None
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]
     stories: dict[str, JsonValue] | None = None
@@ -116,7 +113,7 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
     if findings is not None and findings.rows is not None:
         findings.rows = with_copies(with_causes(findings.rows, case.conformance), case.run, absent)
         stories = lost_stories(findings.rows, case.run, max_stories, absent)
-    picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
+    picture = chart_data(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
     evidence = tuple(evidence_of(case, course, series))
     return CaseFacts(
         case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), stories

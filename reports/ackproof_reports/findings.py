@@ -1,15 +1,11 @@
-"""`findings/*.parquet`: how many of each class, where the lost records were, and the rows that a page can carry.
-
-Two passes over row groups: the first reads class and place only, the second the wanted rows with their text. Memory
-is bounded by `MAX_RANGED` and the number of rows asked for, whatever the audit found.
-"""
+"""Findings of a case: counts, the rows that a page can carry, where they lie, grouped into lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +14,180 @@ from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, gravity
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
-from ackproof_reports.ranges import RANGED, Group, groups_of
+from ackproof_reports.wording import ABSENT, number_range, one_line
+
+RANGED: Final = (Anomaly.LOST, Anomaly.VANISHED)
+"""Classes whose places are shown as ranges."""
+MOST: Final = 200
+"""Ranges kept of one group; how many there are is known all the same."""
+SPANS: Final = 600
+"""Parts of the coarse view of a group, for a bar of so many columns."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A stretch of findings. By offset where it is known, else by the producer's seq (then with gaps)."""
+
+    anomaly: str
+    topic: str
+    partition: int
+    producer: int | None
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """All findings of one class in one partition; where offsets are unknown, of one producer in it."""
+
+    anomaly: str
+    topic: str
+    partition: int
+    producer: int | None
+    count: int
+    first: int
+    last: int
+    ranges: tuple[Range, ...]
+    """At most `MOST`, from the lowest."""
+    total: int
+    """How many ranges there are."""
+    spans: tuple[tuple[int, int], ...]
+    """The same places, seen from so far that there are at most `SPANS`."""
+
+
+def groups_of(table: pa.Table) -> list[Group]:
+    """Arrange findings (columns class, topic, partition, producer, offset, seq) by their places.
+
+    A producer counts its seq over all its partitions, so that neighbours within one partition are a few numbers
+    apart: gaps up to four times the number of partitions (at least 16) stay within a stretch.
+    """
+    known = pc.greater_equal(table.column("offset"), 0)
+    found = [
+        _group(str(anomaly), str(topic), int(partition), None, part.column("offset"), 1)
+        for (anomaly, topic, partition), part in _parts(table.filter(known), ("class", "topic", "partition"))
+    ]
+    unknown = table.filter(pc.invert(known))
+    gap = max(16, 4 * unknown.group_by(["topic", "partition"]).aggregate([]).num_rows)
+    found += [
+        _group(str(anomaly), str(topic), int(partition), int(producer), part.column("seq"), gap)
+        for (anomaly, topic, partition, producer), part in _parts(
+            unknown, ("class", "topic", "partition", "producer")
+        )
+    ]
+    return sorted(
+        found, key=lambda g: (RANGED.index(g.anomaly), g.topic, g.partition, g.producer or -1, g.first)
+    )
+
+
+def _group(
+    anomaly: str, topic: str, partition: int, producer: int | None, column: pa.ChunkedArray, gap: int
+) -> Group:
+    numbers = column.combine_chunks()
+    numbers = numbers.take(pc.sort_indices(numbers))
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    kept, total = stretches(numbers, gap, MOST)
+    spans, _ = stretches(numbers, max(gap, (last - first) // SPANS), SPANS + 1)
+    return Group(
+        anomaly=anomaly,
+        topic=topic,
+        partition=partition,
+        producer=producer,
+        count=len(numbers),
+        first=first,
+        last=last,
+        ranges=tuple(Range(anomaly, topic, partition, producer, *stretch) for stretch in kept),
+        total=total,
+        spans=tuple((start, end) for start, end, _ in spans),
+    )
+
+
+def _parts(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | int, ...], pa.Table]]:
+    for row in table.group_by(list(keys)).aggregate([]).to_pylist():
+        part = table
+        for key in keys:
+            part = part.filter(pc.equal(part.column(key), row[key]))
+        yield tuple(row[key] for key in keys), part
+
+
+def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, int, int]], int]:
+    """The first `most` runs of sorted numbers at most `gap` apart (first, last, how many), and how many there are."""
+    if not len(numbers):
+        return [], 0
+    apart = pc.fill_null(pc.greater(pc.pairwise_diff(numbers), gap), False)
+    breaks = pc.indices_nonzero(apart)
+    total = len(breaks) + 1
+    starts = [0, *breaks.slice(0, most).to_pylist()]
+    ends = [*starts[1:], len(numbers)]
+    found = [
+        (numbers[start].as_py(), numbers[end - 1].as_py(), end - start)
+        for start, end in zip(starts[:most], ends[:most], strict=True)
+    ]
+    return found, total
+
+
+MOST_ROWS: Final = 20_000
+"""Findings that are looked through for the first lines."""
+_SAME: Final = ("class", "topic", "partition", "detail")
+
+Row = Mapping[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
+
+
+@dataclass
+class Line:
+    """Findings that follow one another."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def anomaly(self) -> str:
+        """The class of all of them."""
+        return str(self.rows[0]["class"])
+
+    @property
+    def place(self) -> str:
+        """Their partition."""
+        return f"{self.rows[0]['topic']}/{self.rows[0]['partition']}"
+
+    @property
+    def detail(self) -> str:
+        """Of duplicates where the other copies are, of others what is said of each."""
+        others = [row["other"] for row in self.rows if row["other"] >= 0]
+        if not others:
+            return one_line(str(self.rows[0]["detail"]))
+        copies = "copy is at offset" if len(others) == 1 else "copies are at offsets"
+        return f"the other {copies} {number_range(others)}"
+
+    def numbers(self, name: str) -> str:
+        """`offset`, `producer` or `seq`: one, or the lowest and the highest."""
+        known = [row[name] for row in self.rows if row[name] >= 0]
+        return number_range(known) if known else ABSENT
+
+
+def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
+    """The first `most` lines of findings (columns as in `FINDINGS`, and `other`)."""
+    lines: list[Line] = []
+    for row in findings.slice(0, MOST_ROWS).to_pylist():
+        if lines and _follows(row, lines[-1].rows[-1]):
+            lines[-1].rows.append(row)
+        elif len(lines) == most:
+            break
+        else:
+            lines.append(Line([row]))
+    return tuple(lines)
+
+
+def _follows(row: Row, before: Row) -> bool:
+    """Whether a row goes on where the one before stops: at the next offset; where it is unknown, of one producer."""
+    if any(row[name] != before[name] for name in _SAME):
+        return False
+    step = row["offset"] - before["offset"]
+    if row["offset"] < 0 or before["offset"] < 0:
+        return step == 0 and bool(row["producer"] == before["producer"])
+    if abs(step) > 1 or (row["other"] < 0) != (before["other"] < 0):
+        return False
+    return row["other"] < 0 or bool(row["other"] - before["other"] == step)
+
 
 MAX_RANGED: Final = 2_000_000
 _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from ackproof.experiment.problems import Problem
 from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.outcome import ExitCode, worst_exit_code
+from ackproof_reports.expectations import state_of
 from ackproof_reports.loading import WORST_FIRST, BatchView, State
-from ackproof_reports.markdown import SIGNS, plain
-from ackproof_reports.over_repeats import state_of
+from ackproof_reports.summaries import SIGNS, plain
 from ackproof_reports.wording import ABSENT, number, plural
 
 _WORDS: Final = dict(

@@ -27,7 +27,7 @@ from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.course import sentence, subject
-from ackproof_reports.on_disk import Row, ended, on_disk
+from ackproof_reports.mechanics import Row, ended, on_disk
 from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000

@@ -17,16 +17,15 @@ from markupsafe import Markup
 from ackproof_reports import wording
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.course import sentence, subject
-from ackproof_reports.embedding import source_hash
+from ackproof_reports.embedding import MOST_FILES, link, source_hash
+from ackproof_reports.expectations import HEIGHT as SHARES_HEIGHT
+from ackproof_reports.expectations import WIDTH as SHARES_WIDTH
+from ackproof_reports.expectations import over_repeats
 from ackproof_reports.facts import CaseFacts, timing_names, timings
-from ackproof_reports.files import MOST_FILES, link
-from ackproof_reports.lanes import WIDTH as LANES_WIDTH
 from ackproof_reports.loading import BatchView, exit_meaning
-from ackproof_reports.over_repeats import HEIGHT as SHARES_HEIGHT
-from ackproof_reports.over_repeats import WIDTH as SHARES_WIDTH
-from ackproof_reports.over_repeats import over_repeats
+from ackproof_reports.picture import LANES_WIDTH
 from ackproof_reports.recovery import spreads
-from ackproof_reports.sparkline import HEIGHT, WIDTH
+from ackproof_reports.series import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
 
 MAX_EVENTS: Final = 400

@@ -1,10 +1,10 @@
-"""What the charts of one case draw, as one JSON document. Times in seconds since the run's start."""
+"""Data of the charts as JSON, and lanes of bars that need no script."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
@@ -12,9 +12,154 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
-from ackproof_reports.observed import Strip
-from ackproof_reports.series import Series, Track
+from ackproof_reports.series import Series, Strip, Track
 from ackproof_reports.wording import visible
+
+if TYPE_CHECKING:
+    from ackproof_reports.facts import CaseFacts
+    from ackproof_reports.series import Track
+
+
+LANES_WIDTH: Final = 720
+LEFT: Final = 150
+HEIGHT: Final = 14
+MOST: Final = 12
+"""So many partitions have lanes."""
+_BEFORE_NS: Final = 1_000_000_000
+_AFTER_NS: Final = 8_000_000_000
+_LETTERS: Final = 30
+"""Of a label, left of the bars."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Within a lane. `kind`: how it looks; `text`: drawn where the bar has room for it."""
+
+    x: float
+    width: float
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One line. `y`: where it begins; `said`: the same in words; `name`: as much of the label as has room."""
+
+    label: str
+    name: str
+    y: int
+    bars: tuple[Bar, ...]
+    said: str
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A picture of LANES_WIDTH × `height`. `bands`: x and width of each fault; `ticks`: x and second of the run."""
+
+    height: int
+    lanes: tuple[Lane, ...]
+    bands: tuple[tuple[float, float], ...]
+    ticks: tuple[tuple[float, str], ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class ShownTime:
+    """What part of a run is shown, in ns."""
+
+    begin: float
+    end: float
+
+    def x(self, t_ns: float) -> float:
+        """Where a moment is."""
+        share = (min(max(t_ns, self.begin), self.end) - self.begin) / (self.end - self.begin)
+        return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
+
+    def bar(self, begin: float, end: float, kind: str, text: str = "") -> Bar | None:
+        """From when to when; None where none of it is shown."""
+        if end < self.begin or begin > self.end:
+            return None
+        left = self.x(begin)
+        return Bar(left, max(0.8, round(self.x(end) - left, 1)), kind, text=text)
+
+
+def find_shown_time(fact: CaseFacts, struck: Sequence[Fault]) -> ShownTime:
+    """From a second before the first fault until some seconds after the last was over."""
+    first = min(one.asked or one.confirmed or 0 for one in struck)
+    over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
+    end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS
+    return ShownTime(max(0, first - _BEFORE_NS), end)
+
+
+def draw_lanes(
+    span: ShownTime, struck: Sequence[Fault], rows: Sequence[tuple[str, Sequence[Bar], str]]
+) -> Lanes:
+    """Rows of bars, one below the other, with the faults and the time."""
+    lanes = tuple(
+        Lane(label, _shortened(label), number * HEIGHT, tuple(bars), said)
+        for number, (label, bars, said) in enumerate(rows)
+    )
+    bands = []
+    for one in struck:
+        begin, end = one.asked or one.confirmed or 0, one.recovered or one.healed or span.end
+        bands.append((span.x(begin), round(max(1.0, span.x(end) - span.x(begin)), 1)))
+    return Lanes(len(rows) * HEIGHT, lanes, tuple(bands), tuple(_ticks(span)))
+
+
+def _shortened(label: str) -> str:
+    """Its end, which tells partitions of one topic apart."""
+    return label if len(label) <= _LETTERS else f"…{label[1 - _LETTERS :]}"
+
+
+def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
+    seconds = (span.end - span.begin) / 1e9
+    step = next((one for one in (1, 2, 5, 10, 30, 60, 300, 600) if seconds / one <= 10), 3600)
+    at = -(-span.begin // (step * 1e9)) * step
+    while at * 1e9 <= span.end:
+        yield span.x(at * 1e9), f"{at:.0f} s"
+        at += step
+
+
+def draw_request_lanes(fact: CaseFacts, struck: Sequence[Fault]) -> Lanes | None:
+    """Two lanes per partition: acknowledged and refused. Who leads and is in sync is in the chart above."""
+    series = fact.series
+    if series is None or not series.places:
+        return None
+    span, places = find_shown_time(fact, struck), sorted(series.places)
+    rows = [
+        row
+        for place in places[:MOST]
+        for row in _requests(span, place, series.places[place], series.start_ns, series.width_ns)
+    ]
+    made = draw_lanes(span, struck, rows)
+    return Lanes(made.height, made.lanes, made.bands, made.ticks, max(0, len(places) - MOST))
+
+
+def _requests(
+    span: ShownTime, place: TopicPartition, track: Track, start_ns: int, width_ns: int
+) -> Iterator[tuple[str, Sequence[Bar], str]]:
+    refused = [failed + unknown for failed, unknown in zip(track.failed, track.indeterminate, strict=True)]
+    for word, counts in (("acked", track.acked), ("refused", refused)):
+        runs = list(_runs(counts))
+        bars = [
+            bar
+            for first, behind in runs
+            if (bar := span.bar(start_ns + first * width_ns, start_ns + behind * width_ns, word))
+        ]
+        total = sum(counts)
+        yield f"{place} {word}", bars, f"{total:,} records in {len(runs)} stretches" if total else "none"
+
+
+def _runs(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Bins next to each other that have any: the first, and the one behind the last."""
+    first: int | None = None
+    for number, count in enumerate([*counts, 0]):
+        if count and first is None:
+            first = number
+        elif not count and first is not None:
+            yield first, number
+            first = None
+
 
 MAX_PLACES: Final = 24
 """Partitions drawn one by one; the total always counts all."""
@@ -23,20 +168,20 @@ MARGIN_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Picture:
+class ChartData:
     """The document, and what it leaves out in words."""
 
     data: dict[str, JsonValue]
     left_out: tuple[str, ...]
 
 
-def picture_of(
+def chart_data(
     case: CaseView,
     course: Course,
     series: Series | None,
     strips: Mapping[TopicPartition, Strip],
     lost: Mapping[TopicPartition, int],
-) -> Picture | None:
+) -> ChartData | None:
     """All that can be drawn of a case; None when there is nothing over time at all."""
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
@@ -68,7 +213,7 @@ def picture_of(
         "marks": [[_s(mark.t_ns), mark.kind, visible(mark.text)] for mark in course.marks[:MAX_MARKS]],
         "verdict": Verdict(case.verdict).value if case.verdict else None,
     }
-    return Picture(data, tuple(left_out))
+    return ChartData(data, tuple(left_out))
 
 
 def _s(t_ns: int) -> float:

@@ -1,4 +1,4 @@
-"""`series.parquet` as bins over time: acks, reads, latencies, and the longest gap between acks."""
+"""Data over time: acknowledgements and latencies (series.parquet), leaders and ISRs (samples), sparklines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,134 @@ from typing import Final
 import pyarrow as pa
 
 from ackproof.rundir import storage
+from ackproof.rundir.observed import Sample, iterate_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
+from ackproof_reports.course import Course
+
+WIDTH: Final = 180
+HEIGHT: Final = 34
+POINTS: Final = 120
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Paths in a box of WIDTH × HEIGHT."""
+
+    area: str
+    line: str
+    bands: tuple[tuple[float, float], ...]
+    """(x, width) of each fault."""
+
+
+def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
+    """Acks per second against `peak` (of all cases, so that cases compare), by their roots; None without a series.
+
+    A backlog that is acknowledged at once is a spike beside which everything else would be flat.
+    """
+    if series is None or not series.bins or peak <= 0:
+        return None
+    rates = _rates(series)
+    span = series.bins * series.width_ns
+    across = WIDTH / len(rates)
+    points = [
+        (
+            round((index + 0.5) * across, 1),
+            round(HEIGHT - 1 - (HEIGHT - 4) * math.sqrt(min(1.0, rate / peak)), 1),
+        )
+        for index, rate in enumerate(rates)
+    ]
+    line = "M" + "L".join(f"{x} {y}" for x, y in points)
+    area = f"{line}L{points[-1][0]} {HEIGHT}L{points[0][0]} {HEIGHT}Z"
+    bands = []
+    for fault in course.faults:
+        start = fault.confirmed if fault.confirmed is not None else fault.asked
+        if start is None:
+            continue
+        end = fault.recovered or fault.healed or course.end_ns
+        left = min(max(0.0, (start - series.start_ns) / span), 1.0) * WIDTH
+        right = min(max(0.0, (end - series.start_ns) / span), 1.0) * WIDTH
+        bands.append((round(left, 1), round(max(1.0, right - left), 1)))
+    return Sparkline(area, line, tuple(bands))
+
+
+def peak_rate(series: Series | None) -> float:
+    """The highest acks per second of a run, over the same groups of bins that a sparkline draws."""
+    return max(_rates(series)) if series is not None and series.bins else 0.0
+
+
+def _rates(series: Series) -> list[float]:
+    """Acks per second of each group of bins, at most `POINTS` of them."""
+    step = -(-series.bins // POINTS)
+    groups = [series.total.acked[at : at + step] for at in range(0, series.bins, step)]
+    return [sum(group) / (len(group) * series.width_ns / 1e9) for group in groups]
+
+
+SILENCE_NS: Final = 1_500_000_000
+"""Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""
+MAX_TAIL_POINTS: Final = 1500
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time in which what was seen of a partition did not change."""
+
+    start_ns: int
+    end_ns: int
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+
+
+@dataclass
+class Strip:
+    """What was seen of one partition."""
+
+    replicas: int = 0
+    stretches: list[Stretch] = field(default_factory=list)
+    tail: list[tuple[int, int]] = field(default_factory=list)
+    """(ns, the leader's log end − high watermark); only where both were answered."""
+
+
+def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
+    """One pass over the samples; memory grows with changes, not with samples."""
+    strips: dict[TopicPartition, Strip] = {}
+    if not path.exists():
+        absent.append(
+            "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
+        )
+        return strips
+    for sample in iterate_samples(path):
+        strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
+        strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
+        _extend(strip, sample)
+        end = sample.log_ends.get(sample.leader, -1)
+        if end >= 0 and sample.high_watermark >= 0:
+            strip.tail.append((sample.t_ns, max(0, end - sample.high_watermark)))
+    for strip in strips.values():
+        strip.tail = thinned(strip.tail)
+    return strips
+
+
+def _extend(strip: Strip, sample: Sample) -> None:
+    now = (sample.leader, sample.leader_epoch, sample.isr)
+    if strip.stretches:
+        last = strip.stretches[-1]
+        if sample.t_ns - last.end_ns <= SILENCE_NS:
+            # What held at the last look is taken to hold until this one: the change lies in between.
+            strip.stretches[-1] = Stretch(last.start_ns, sample.t_ns, last.leader, last.epoch, last.isr)
+            if now == (last.leader, last.epoch, last.isr):
+                return
+    strip.stretches.append(Stretch(sample.t_ns, sample.t_ns, *now))
+
+
+def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
+    """At most about `limit` points: of each group of neighbours the highest, so that no peak goes."""
+    if len(points) <= limit:
+        return points
+    step = -(-len(points) // limit)
+    return [max(points[at : at + step], key=lambda point: point[1]) for at in range(0, len(points), step)]
+
 
 _COUNTS: Final = ("acked", "failed", "indeterminate", "read")
 

@@ -1,7 +1,8 @@
-"""A page with stories of the explorer and their sequence diagrams: no script, no network, both themes."""
+"""The page of the explorer's stories, each as a sequence diagram: no script, no network, both themes."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,8 +12,68 @@ from typing import Final
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.model import StoryStep
 from ackproof_reports.embedding import source_hash
-from ackproof_reports.sequence import sequence
 from ackproof_reports.wording import joined, plural, visible
+
+WIDTH: Final = 360
+"""Units; about as many pixels on a phone, so that 11 units of type can be read there."""
+_LETTERS: Final = 56
+_HEAD: Final = 26
+_LINE: Final = 14
+_ARROW: Final = 16
+_GAP: Final = 8
+MAX_STEPS: Final = 80
+
+
+def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
+    """The diagram: a lane per actor, a step per row, its sentence above its arrow. All text is escaped."""
+    lanes = _lanes(steps)
+    at = {name: round((number + 0.5) * WIDTH / len(lanes), 1) for number, name in enumerate(lanes)}
+    parts: list[str] = []
+    y = _HEAD + _GAP
+    for number, step in enumerate(steps[:MAX_STEPS], start=1):
+        lines = textwrap.wrap(visible(f"{number}. {step.actor}: {step.text}"), _LETTERS) or [""]
+        for line in lines:
+            y += _LINE
+            parts.append(f'<text class="said" x="2" y="{y}">{escape(line)}</text>')
+        y += _ARROW
+        parts.append(_happening(at[step.actor], at.get(step.target), y - 5))
+        y += _GAP
+    if len(steps) > MAX_STEPS:
+        y += _LINE
+        parts.append(f'<text class="said" x="2" y="{y}">… and {len(steps) - MAX_STEPS} further steps</text>')
+    for line in textwrap.wrap(visible(f"✗ {ending}"), _LETTERS):
+        y += _LINE
+        parts.append(f'<text class="ending" x="2" y="{y}">{escape(line)}</text>')
+    height = y + _GAP
+    heads = [
+        f'<line class="lane" x1="{x}" y1="{_HEAD}" x2="{x}" y2="{height}"/>'
+        f'<text class="head" x="{x}" y="16" text-anchor="middle">{escape(visible(name))}</text>'
+        for name, x in at.items()
+    ]
+    label = escape(visible(title), quote=True)
+    return (
+        f'<svg class="sequence" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">'
+        + "".join([*heads, *parts])
+        + "</svg>"
+    )
+
+
+def _lanes(steps: Sequence[StoryStep]) -> list[str]:
+    """Who takes part: the client and the controller first, brokers by their names."""
+    names = {name for step in steps for name in (step.actor, step.target) if name} or {"client"}
+    first = [name for name in ("client", "controller") if name in names]
+    return [*first, *sorted(names - set(first))]
+
+
+def _happening(x: float, to: float | None, y: int) -> str:
+    if to is None or to == x:
+        return f'<circle class="alone" cx="{x}" cy="{y}" r="4"/>'
+    tip = -6 if to > x else 6
+    return (
+        f'<line class="arrow" x1="{x}" y1="{y}" x2="{to}" y2="{y}"/>'
+        f'<path class="tip" d="M{to} {y}l{tip} -4v8z"/><circle class="alone" cx="{x}" cy="{y}" r="2.5"/>'
+    )
+
 
 _CSS: Final = Path(__file__).parent / "templates" / "css"
 _STYLES: Final = ("base.css", "sequence.css", "print.css")

@@ -9,22 +9,18 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ackproof_reports.alerts import Alerts, alerts_of
 from ackproof_reports.answer import by_experiment
-from ackproof_reports.causes import Causes, causes_of
 from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
-from ackproof_reports.embedding import Block
+from ackproof_reports.embedding import Block, RunFile, files_of
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
-from ackproof_reports.files import RunFile, files_of
-from ackproof_reports.grouped import Line, first_lines
+from ackproof_reports.findings import SPANS, Group, Line, Range, first_lines
 from ackproof_reports.loading import BatchView, State
 from ackproof_reports.mechanics import Mechanism, mechanics_of
-from ackproof_reports.predictions import Story, stories_of
-from ackproof_reports.ranges import SPANS, Group, Range
-from ackproof_reports.recovery import Recovery, evidence_of_run, recovery_of
-from ackproof_reports.reference import Reference, reference_of
-from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
+from ackproof_reports.recovery import Alerts, Recovery, alerts_of, evidence_of_run, recovery_of
+from ackproof_reports.reference import Reference, Story, reference_of, stories_of
+from ackproof_reports.series import Sparkline, peak_rate, sparkline
+from ackproof_reports.stories import Causes, causes_of
 from ackproof_reports.wording import duration, number_range, one_line, visible
 
 MAX_RANGES: Final = 200

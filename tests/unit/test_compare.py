@@ -31,7 +31,7 @@ from ackproof_lab.compare.batches import compare
 from ackproof_lab.compare.command import compare as command
 from ackproof_lab.compare.gate import Gate
 from ackproof_lab.compare.groups import groups_of
-from ackproof_reports.compared import comparison_page
+from ackproof_reports.comparison_pages import comparison_page
 from repeated import ACK, Go, repeated
 
 MEAN = Statistic("mean")

@@ -18,8 +18,8 @@ from ackproof.rundir.model import (
     UnplacedLoss,
 )
 from ackproof.rundir.schema import FINDINGS
-from ackproof_reports.causes import MOST, Causes, causes_of, with_causes
 from ackproof_reports.loading import CaseView
+from ackproof_reports.stories import MOST, Causes, causes_of, with_causes
 
 
 def cut(begin: int, end: int, acked: int, why: str = "broker 2 led", partition: int = 0) -> Truncation:

@@ -19,7 +19,7 @@ from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_lab.compare.command import trend as command
 from ackproof_lab.compare.trend import trend
-from ackproof_reports.trend import trend_page
+from ackproof_reports.comparison_pages import trend_page
 from repeated import Go, repeated
 
 

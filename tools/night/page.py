@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ackproof_reports.markdown import plain
+from ackproof_reports.summaries import plain
 from night.results import JobResult, ShardResult
 
 _MOST_LINES = 40

@@ -205,7 +205,7 @@ def explain(
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.outcome import Verdict
     from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
-    from ackproof_reports.unrecovered import tell_unrecovered
+    from ackproof_reports.recovery import tell_unrecovered
 
     if sum(map(bool, (records, spot, anomaly))) > 1:
         raise BadInput("give one of --record, --at and --class")

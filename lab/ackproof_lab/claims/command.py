@@ -82,7 +82,7 @@ def claims(
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions
     from ackproof.rundir.lab import ClaimsFile
-    from ackproof_reports.claims import render_claims
+    from ackproof_reports.comparison_pages import render_claims
 
     console = Console(machine=machine)
     out = out.resolve()

@@ -68,7 +68,7 @@ def compare(
         found = hold(directories, statistic, gate, tell)
     _tell(console, found, every=every)
     if html is not None:
-        from ackproof_reports.compared import comparison_page
+        from ackproof_reports.comparison_pages import comparison_page
 
         write_atomically(html, comparison_page(found))
     if json_file is not None:
@@ -91,7 +91,7 @@ def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically
     from ackproof_lab.compare.trend import trend as gather
-    from ackproof_reports.trend import trend_page
+    from ackproof_reports.comparison_pages import trend_page
 
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such folder; give one of batches, such as runs")

@@ -22,7 +22,7 @@ from ackproof.rundir.outcome import ExitCode
 from ackproof_lab.compare.batches import compare
 from ackproof_lab.compare.command import limit_of
 from ackproof_lab.compare.gate import Gate
-from ackproof_reports.compared import comparison_page
+from ackproof_reports.comparison_pages import comparison_page
 from ackproof_reports.gate import GateColumn, GateResult, annotation, output
 from ackproof_reports.loading import State, load_batch
 

@@ -19,7 +19,7 @@ from ackproof.rundir.observed import Pulse, RecoveryFile, Unrecovered
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof_reports.unrecovered import tell_unrecovered
+from ackproof_reports.recovery import tell_unrecovered
 
 from .conftest import EXPERIMENT, WHOLE, MakeRun, decided
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimShowing, ClaimVerdict
-from ackproof_reports.claims import render_claims
+from ackproof_reports.comparison_pages import render_claims
 
 EVIL = "<script>alert(1)</script>"
 

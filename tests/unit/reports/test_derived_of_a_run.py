@@ -22,18 +22,7 @@ from hypothesis import strategies as st
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, SERIES, SERIES_BIN_NS
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof_reports import (
-    course,
-    expectations,
-    grouped,
-    lanes,
-    ranges,
-    reference,
-    series,
-    sparkline,
-    views,
-    wording,
-)
+from ackproof_reports import course, expectations, findings, picture, reference, series, views, wording
 from derived import QUICK, Numbers
 
 NUMBERS = Numbers()
@@ -54,10 +43,10 @@ BINS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 @NUMBERS.derived(
     "lanes",
-    one_bin_too_few=(lanes, "_runs", lambda right: lambda bins: [(a, b - 1) for a, b in right(bins)]),
-    one_stretch_too_few=(lanes, "_runs", lambda right: lambda bins: list(right(bins))[1:]),
+    one_bin_too_few=(picture, "_runs", lambda right: lambda bins: [(a, b - 1) for a, b in right(bins)]),
+    one_stretch_too_few=(picture, "_runs", lambda right: lambda bins: list(right(bins))[1:]),
     swapped=(
-        lanes, "_requests",
+        picture, "_requests",
         lambda right: lambda *words: exchanged(list(right(*words))),
     ),
 )  # fmt: skip
@@ -67,8 +56,8 @@ def of_lanes(acked: list[int], data: st.DataObject) -> None:
     refused = data.draw(st.lists(st.integers(0, 2), min_size=len(acked), max_size=len(acked)))
     track = series.Track.empty(len(acked))
     track.acked, track.failed = acked, refused
-    span = lanes.Span(0, len(acked) * SERIES_BIN_NS)
-    rows = list(lanes._requests(span, PLACES[0], track, 0, SERIES_BIN_NS))
+    span = picture.Span(0, len(acked) * SERIES_BIN_NS)
+    rows = list(picture._requests(span, PLACES[0], track, 0, SERIES_BIN_NS))
     assert [label for label, _, _ in rows] == ["orders/0 acked", "orders/0 refused"]
     for (_, bars, said), counts in zip(rows, (acked, refused), strict=True):
         groups = [(any_, len(list(each))) for any_, each in groupby(counts, key=bool)]
@@ -208,36 +197,36 @@ def weighted(pairs: list[tuple[int, int]]) -> None:
 @NUMBERS.derived(
     "rates",
     one_bin_too_few=(
-        sparkline, "_rates",
+        series, "_rates",
         lambda right: lambda found: right(SimpleNamespace(bins=found.bins, width_ns=found.width_ns,
                                                           total=SimpleNamespace(acked=found.total.acked[:-1]))),
     ),
-    per_bin=(sparkline, "_rates", lambda right: lambda found: [one * found.width_ns / 1e9 for one in right(found)]),
+    per_bin=(series, "_rates", lambda right: lambda found: [one * found.width_ns / 1e9 for one in right(found)]),
 )  # fmt: skip
 @QUICK
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=300), st.sampled_from([1, 3]))
 def rates(acked: list[int], factor: int) -> None:
     found = series.Series(0, factor * SERIES_BIN_NS, series.Track.empty(len(acked)))
     found.total.acked = acked
-    rates = sparkline._rates(found)
-    step = math.ceil(len(acked) / sparkline.POINTS)
+    rates = series._rates(found)
+    step = math.ceil(len(acked) / series.POINTS)
     groups = [acked[at : at + step] for at in range(0, len(acked), step)]
     assert rates == pytest.approx([sum(each) / len(each) / (factor / 10) for each in groups])
-    assert sparkline.peak_rate(found) == max(rates)
+    assert series.peak_rate(found) == max(rates)
 
 
 @NUMBERS.derived(
     "stretches",
-    gap_too_wide=(ranges, "stretches", lambda right: lambda told, gap, most: right(told, gap + 1, most)),
+    gap_too_wide=(findings, "stretches", lambda right: lambda told, gap, most: right(told, gap + 1, most)),
     one_record_too_few=(
-        ranges, "stretches",
+        findings, "stretches",
         lambda right: lambda *words: ([(a, b, n - 1) for a, b, n in right(*words)[0]], right(*words)[1]),
     ),
     last_as_end=(
-        ranges, "stretches",
+        findings, "stretches",
         lambda right: lambda *words: ([(a, b + 1, n) for a, b, n in right(*words)[0]], right(*words)[1]),
     ),
-    only_those_kept=(ranges, "stretches", lambda right: lambda *words: (found := right(*words)[0], len(found))),
+    only_those_kept=(findings, "stretches", lambda right: lambda *words: (found := right(*words)[0], len(found))),
 )  # fmt: skip
 @QUICK
 @given(
@@ -250,7 +239,7 @@ def of_stretches(told: list[int], gap: int, most: int) -> None:
             plain[-1].append(number)
         else:
             plain.append([number])
-    found, total = ranges.stretches(pa.array(sorted(told)), gap, most)
+    found, total = findings.stretches(pa.array(sorted(told)), gap, most)
     assert (found, total) == ([(each[0], each[-1], len(each)) for each in plain[:most]], len(plain))
 
 
@@ -261,15 +250,15 @@ def rows_of(offsets: Sequence[int]) -> pa.Table:
 
 @NUMBERS.derived(
     "lines",
-    one_record_too_few=(grouped, "number_range", lambda right: lambda told: right(told[1:] or told)),
-    one_line_too_few=(grouped, "first_lines", lambda right: lambda told, most: right(told, most)[:-1]),
-    across_gaps=(grouped, "_follows", lambda _: lambda *rows: True),
+    one_record_too_few=(findings, "number_range", lambda right: lambda told: right(told[1:] or told)),
+    one_line_too_few=(findings, "first_lines", lambda right: lambda told, most: right(told, most)[:-1]),
+    across_gaps=(findings, "_follows", lambda _: lambda *rows: True),
 )
 @QUICK
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=20, unique=True))
 def of_lines(offsets: list[int]) -> None:
     offsets = sorted(offsets)
-    found = grouped.first_lines(rows_of(offsets), 100)
+    found = findings.first_lines(rows_of(offsets), 100)
     plain = [
         [number for _, number in each] for _, each in groupby(enumerate(offsets), lambda one: one[1] - one[0])
     ]

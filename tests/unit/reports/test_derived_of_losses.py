@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ackproof.rundir.lab import ComparedSide
 from ackproof.rundir.model import ConformanceFile, SimulatedSpread, Truncation
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof_reports import causes, course, findings, mechanics, ranges, reference, trend, views
+from ackproof_reports import comparison_pages, course, findings, mechanics, reference, stories, views
 from derived import QUICK, Numbers
 
 NUMBERS = Numbers()
@@ -28,13 +28,13 @@ def whole(text: str) -> list[int]:
 
 @NUMBERS.derived(
     "causes",
-    one_cause_too_few=(causes, "_all", lambda right: lambda replay: list(right(replay))[1:]),
+    one_cause_too_few=(stories, "_all", lambda right: lambda replay: list(right(replay))[1:]),
     last_as_end=(
-        causes, "_all",
+        stories, "_all",
         lambda right: lambda replay: (replace(one, what=one.what.replace("to 1", "to 2")) for one in right(replay)),
     ),
     swapped=(
-        causes, "causes_of",
+        stories, "causes_of",
         lambda right: lambda case: (found := right(case)) and replace(
             found, more=found.more_records, more_records=found.more
         ),
@@ -49,11 +49,11 @@ def of_causes(acked: list[int]) -> None:
         for number, count in enumerate(acked)
     )  # fmt: skip
     case: Any = SimpleNamespace(conformance=ConformanceFile(truncations=cuts), untold=())
-    found = causes.causes_of(case)
+    found = stories.causes_of(case)
     assert found is not None
     heaviest = sorted(acked, reverse=True)
-    assert [one.records for one in found.shown] == heaviest[: causes.MOST]
-    assert (found.more, found.more_records) == (len(heaviest[causes.MOST :]), sum(heaviest[causes.MOST :]))
+    assert [one.records for one in found.shown] == heaviest[: stories.MOST]
+    assert (found.more, found.more_records) == (len(heaviest[stories.MOST :]), sum(heaviest[stories.MOST :]))
     assert all(whole(one.what)[1] == 190 for one in found.shown)
 
 
@@ -93,7 +93,7 @@ def bars(low: int, size: int, start: int, length: int) -> None:
 @given(st.integers(0, 40), st.integers(50, 90), st.integers(50, 90))
 def end(start: int, of_read: int, first: int) -> None:
     """Where the final read ended, in a log from which the last records were lost."""
-    group = ranges.Group("lost", "orders", 0, None, 10, first, first + 9, (), 1, ((first, first + 9),))
+    group = findings.Group("lost", "orders", 0, None, 10, first, first + 9, (), 1, ((first, first + 9),))
     read = SimpleNamespace(topic="orders", partition=0, start=start, end=of_read)
     fact: Any = SimpleNamespace(
         case=SimpleNamespace(final=SimpleNamespace(partitions=[read])), lost_groups=(group,)
@@ -137,19 +137,19 @@ def spread(least: float, middle: float, most: float) -> SimulatedSpread:
 @NUMBERS.derived(
     "marks",
     point=(
-        trend, "_line",
+        comparison_pages, "_line",
         lambda right: lambda title, unit, case, sides: right(
             title, unit, case, [one.model_copy(update={"low": one.middle, "high": one.middle}) for one in sides]
         ),
     ),
     swapped=(
-        trend, "_line",
+        comparison_pages, "_line",
         lambda right: lambda *words: replace(
             found := right(*words), marks=tuple(replace(one, low=one.high, high=one.low) for one in found.marks)
         ),
     ),
     one_batch_too_few=(
-        trend, "_line", lambda right: lambda *words: replace(found := right(*words), marks=found.marks[1:])
+        comparison_pages, "_line", lambda right: lambda *words: replace(found := right(*words), marks=found.marks[1:])
     ),
 )  # fmt: skip
 @QUICK
@@ -159,7 +159,7 @@ def marks(told: list[list[int]]) -> None:
     sides = [ComparedSide(repeats=3, low=a, middle=b, high=c) for a, b, c in map(sorted, told)]
     point = SimpleNamespace(batch="b", verdicts="3 PASS", worst="PASS", changed=())
     case: Any = SimpleNamespace(points=[point] * len(sides))
-    found = trend._line("title", "s", case, sides)
+    found = comparison_pages._line("title", "s", case, sides)
     top = max(max(each) for each in told)
     assert float(found.top.removesuffix(" s")) == pytest.approx(top, rel=1e-3)
     assert len(found.marks) == len(sides)

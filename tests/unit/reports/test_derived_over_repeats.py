@@ -21,7 +21,7 @@ from ackproof.quantities.quantity import Value
 from ackproof.repeats.intervals import Spread, spread_of
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.lab import ComparedCount
-from ackproof_reports import alerts, answer, over_repeats, recovery, views
+from ackproof_reports import answer, expectations, recovery, views
 from ackproof_reports.cells import Cell
 from ackproof_reports.loading import State
 from ackproof_reports.wording import ABSENT
@@ -99,7 +99,7 @@ def by_the_middle_interval(told: Sequence[Value]) -> Spread | None:
     return replace(found, least=known[0], median=middle, most=known[-1])
 
 
-OWNER = over_repeats, "spread_of"
+OWNER = expectations, "spread_of"
 
 
 @NUMBERS.derived(
@@ -115,14 +115,14 @@ OWNER = over_repeats, "spread_of"
     middle_interval=(*OWNER, lambda _: by_the_middle_interval),
     never_as_cut=(*OWNER, lambda right: lambda told: right([replace(one, never=False) for one in told])),
     known_too_many=(
-        over_repeats, "row_of",
+        expectations, "row_of",
         lambda right: lambda cell, told, unit: replace(right(cell, told, unit), known=f"{len(told)} of {len(told)}"),
     ),
 )  # fmt: skip
 @QUICK
 @given(values())
 def rows(told: list[Value]) -> None:
-    row = over_repeats.row_of("acks=all", told, Unit.SECONDS)
+    row = expectations.row_of("acks=all", told, Unit.SECONDS)
     known = [one for one in told if one.known]
     assert row.known == f"{len(known)} of {len(told)}"
     words = row.least, row.median, row.p90, row.most
@@ -149,31 +149,33 @@ def steps(path: str) -> list[Ends]:
     return [(float(x), float(y)) for x, y in re.findall(r"H([0-9.]+)V([0-9.]+)", path)]
 
 
-def of_picture(wrong: Callable[[over_repeats.Picture], over_repeats.Picture]) -> Callable[[Any], Any]:
+def of_picture(
+    wrong: Callable[[expectations.DistributionChart], expectations.DistributionChart],
+) -> Callable[[Any], Any]:
     return lambda right: lambda *words: (found := right(*words)) and wrong(found)
 
 
 @NUMBERS.derived(
     "picture",
     swapped=(
-        over_repeats, "picture", of_picture(
+        expectations, "picture", of_picture(
             lambda one: replace(
                 one, curves=tuple(replace(each, low=each.high, high=each.low) for each in one.curves)
             )
         ),
     ),
-    one_repeat_too_few=(over_repeats, "_steps", lambda right: lambda told, count, to: right(told[1:], count, to)),
-    one_repeat_too_many=(over_repeats, "_steps", lambda right: lambda told, count, to: right(told, count + 1, to)),
+    one_repeat_too_few=(expectations, "_steps", lambda right: lambda told, count, to: right(told[1:], count, to)),
+    one_repeat_too_many=(expectations, "_steps", lambda right: lambda told, count, to: right(told, count + 1, to)),
     point=(
-        over_repeats, "picture",
+        expectations, "picture",
         of_picture(lambda one: one if one.interval is None else replace(one, interval=(one.interval[0], 1.0))),
     ),
-    axis=(over_repeats, "picture", of_picture(lambda one: replace(one, least=one.most, most=one.least))),
+    axis=(expectations, "picture", of_picture(lambda one: replace(one, least=one.most, most=one.least))),
 )  # fmt: skip
 @QUICK
 @given(values(), st.none() | st.tuples(MS, MS).map(lambda two: (min(two), max(two))))
 def picture(told: list[Value], between: Ends | None) -> None:
-    found = over_repeats.picture({"acks=all": told}, Unit.SECONDS, between)
+    found = expectations.picture({"acks=all": told}, Unit.SECONDS, between)
     known = [one for one in told if one.known]
     finite = [end for one in known for end in (one.low, one.high) if end < math.inf] + list(between or ())
     if all(one.never for one in known):
@@ -233,9 +235,9 @@ def starved(told: list[Value], is_starved: bool, number: int) -> None:
 
 @NUMBERS.derived(
     "late",
-    swapped=(alerts, "_late", lambda right: lambda shown, real: right(real, shown)),
+    swapped=(recovery, "_late", lambda right: lambda shown, real: right(real, shown)),
     point=(
-        alerts,
+        recovery,
         "_late",
         lambda right: lambda shown, real: right(Value.exactly(shown.low), Value.exactly(real.low)),
     ),
@@ -244,7 +246,7 @@ def starved(told: list[Value], is_starved: bool, number: int) -> None:
 @given(values(), values())
 def late(shown: list[Value], real: list[Value]) -> None:
     one, two = shown[0], real[0]
-    text = alerts._late(one, two)
+    text = recovery._late(one, two)
     if not (one.known and two.known) or two.high == math.inf:
         assert text == ""
     elif one.high == math.inf:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
-from ackproof_reports.findings import read_findings
-from ackproof_reports.ranges import MOST, SPANS, Range, groups_of, stretches
+from ackproof_reports.findings import MOST, SPANS, Range, groups_of, read_findings, stretches
 
 ROW = {"class": "lost", "topic": "t", "partition": 0, "producer": 0, "offset": 0, "seq": 0, "detail": ""}
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
-from ackproof_reports.junit import clean
-from ackproof_reports.markdown import code, plain
+from ackproof_reports.summaries import clean, code, plain
 from ackproof_reports.wording import duration, number_range, setting_names, share, short_setting, visible
 
 

@@ -13,8 +13,8 @@ from ackproof.rundir.batch import BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
+from ackproof_reports.expectations import HEIGHT, WIDTH, over_repeats
 from ackproof_reports.loading import load_batch
-from ackproof_reports.over_repeats import HEIGHT, WIDTH, over_repeats
 
 
 def expected(verdict: Verdict | None, **fields: object) -> OverRepeats:

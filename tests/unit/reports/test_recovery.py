@@ -15,10 +15,9 @@ from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.schema import METRICS as COLUMNS
 from ackproof_reports import render_batch
-from ackproof_reports.alerts import Alerts, alerts_of
 from ackproof_reports.facts import CaseFacts, gather
 from ackproof_reports.loading import load_batch
-from ackproof_reports.recovery import Recovery, evidence_of_run, recovery_of, spreads
+from ackproof_reports.recovery import Alerts, Recovery, alerts_of, evidence_of_run, recovery_of, spreads
 
 SECOND = 1_000_000_000
 

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ackproof.rundir.model import StoryStep
-from ackproof_reports.sequence import MAX_STEPS, WIDTH, sequence
-from ackproof_reports.story import Tale, explored_title, story_page
+from ackproof_reports.story import MAX_STEPS, WIDTH, Tale, explored_title, sequence, story_page
 
 STEPS = (
     StoryStep(actor="client", target="broker 1", text="sends <record> 0 & waits"),

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.schema import SERIES
-from ackproof_reports.observed import Stretch, read_strips, thinned
-from ackproof_reports.series import read_series, weighted_median
+from ackproof_reports.series import Stretch, read_series, read_strips, thinned, weighted_median
 
 
 def row(

@@ -13,7 +13,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports import facts
 from ackproof_reports.facts import CaseFacts, gather
-from ackproof_reports.grouped import first_lines
+from ackproof_reports.findings import first_lines
 from ackproof_reports.loading import load_batch
 from ackproof_reports.one_record import RecordId, stories_of, story_of
 from ackproof_reports.stories import with_copies
