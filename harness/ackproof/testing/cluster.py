@@ -34,9 +34,8 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Timeline
-from ackproof.testing.block import FaultBlock
+from ackproof.testing.faults import FaultBlock, bad_lines
 from ackproof.testing.marker import Wanted, read_fault, read_topic
-from ackproof.testing.moments import bad_lines
 
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""

@@ -1,7 +1,11 @@
-"""The one session of this pytest process, and the keys under which pytest keeps what is ours. Light to import."""
+"""What the plugin needs of every pytest process: its session, its keys in pytest's stash, and which YAML is ours.
+
+Light to import: pytest loads it for every YAML file that it meets.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -13,7 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ackproof.testing.cluster import KafkaCluster
-    from ackproof.testing.session import PluginSession
+    from ackproof.testing.items import PluginSession
 
 _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
@@ -26,7 +30,7 @@ def session_of(config: pytest.Config) -> PluginSession:
     """The session, made when it is first asked for."""
     if _SESSION not in config.stash:
         from ackproof.base.environment import use_utf8_in_children
-        from ackproof.testing.session import PluginSession
+        from ackproof.testing.items import PluginSession
 
         use_utf8_in_children()
         out: str | None = config.getoption("ackproof_out")
@@ -63,3 +67,37 @@ def own_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+_MOST_BYTES: Final = 1 << 20
+"""A larger file is no experiment that somebody wrote."""
+_TOP_LEVEL: Final = re.compile(rb"""^["']?([A-Za-z_][\w.-]*)["']?[ \t]*:(?=[ \t\r\n]|$)""", re.MULTILINE)
+_SCHEMA: Final = re.compile(rb"^#[^\n]*\$schema=\S*experiment\.schema\.json", re.MULTILINE)
+_FIELDS: Final = frozenset(
+    b"name description claims backend cluster topics workload matrix faults expect evidence repeat seed".split()
+)
+_TELLING: Final = frozenset({b"workload", b"faults"})
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether the file means to be an experiment, broken or not. A file that cannot be read is none.
+
+    It has `topics` and one of `cluster`, `workload`, `faults` at its top level, and more of an experiment's fields
+    than of others (`cluster` and `topics` alone are those of any service that talks to Kafka: a third is asked for);
+    or it names the schema of experiments.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return False
+        text = path.read_bytes()
+    except OSError:
+        return False
+    if _SCHEMA.search(text):
+        return True
+    if b"topics" not in text:
+        return False
+    keys = set(_TOP_LEVEL.findall(text))
+    known = keys & _FIELDS
+    if b"topics" not in keys or len(known) <= len(keys - _FIELDS):
+        return False
+    return bool(keys & _TELLING) or (b"cluster" in keys and len(known) > 2)

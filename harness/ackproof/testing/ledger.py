@@ -10,10 +10,9 @@ from ackproof.base.errors import BadInput, EvidenceMissing
 from ackproof.rundir.anomalies import TABLE, Anomaly, Concern
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import Attempt, Book, Content
+from ackproof.testing.clients import AuditedConsumer, AuditedProducer, as_bytes
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.consumer import AuditedConsumer
 from ackproof.testing.evidence import Audit, Evidence, Finding, gather
-from ackproof.testing.producer import AuditedProducer, as_bytes
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer

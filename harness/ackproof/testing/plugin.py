@@ -48,7 +48,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Experiment files are files of tests. Other YAML is left alone."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
-    from ackproof.testing.sniff import is_experiment
+    from ackproof.testing.current import is_experiment
 
     if not is_experiment(file_path):
         return None

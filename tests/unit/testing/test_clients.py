@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import Book
-from ackproof.testing.consumer import AuditedConsumer
-from ackproof.testing.producer import AuditedProducer, HiddenCallback
+from ackproof.testing.clients import AuditedConsumer, AuditedProducer, HiddenCallback
 
 RUN = "0123456789abcdef"
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0, "linger.ms": 0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.rundir.payload import FOREIGN, NOBODY, Identity
-from ackproof.testing.identity import HEADER, decode, encode, identity_of, others
+from ackproof.testing.book import HEADER, decode, encode, identity_of, others
 
 RUN, OTHER = "00" * 8, "ff" * 8
 

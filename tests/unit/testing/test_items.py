@@ -14,7 +14,7 @@ from ackproof.run.conclude import CaseResult
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import AuditFile, FinalReadFile, PartitionRead, RecordCounts, VerdictFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.testing import items, ledger, session  # noqa: F401  - inner runs must not import them anew
+from ackproof.testing import items, ledger  # noqa: F401  - inner runs must not import them anew
 
 pytest_plugins = ["pytester"]
 
@@ -73,11 +73,11 @@ def publish(directory, batch, step) -> None:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     fake = Backend()
-    monkeypatch.setattr(session, "run_case", fake.run_case)
+    monkeypatch.setattr(items, "run_case", fake.run_case)
     monkeypatch.setattr(room, "conclude", fake.conclude)
-    monkeypatch.setattr(session, "install", lambda _: SimpleNamespace(jars=SimpleNamespace(digests={})))
+    monkeypatch.setattr(items, "install", lambda _: SimpleNamespace(jars=SimpleNamespace(digests={})))
     monkeypatch.setattr(room, "publish", publish)
-    monkeypatch.setattr(session.PluginSession, "with_spark", fake.with_spark)
+    monkeypatch.setattr(items.PluginSession, "with_spark", fake.with_spark)
     return fake
 
 
@@ -168,7 +168,7 @@ def test_a_missing_tool_is_an_error_not_a_skip(
     def missing(version: str) -> None:
         raise MissingTool("java", "no java", "apt-get install java")
 
-    monkeypatch.setattr(session, "install", missing)
+    monkeypatch.setattr(items, "install", missing)
     result = project.runpytest("experiments")
     result.assert_outcomes(errors=3)
     result.stdout.fnmatch_lines(["  java is missing*"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ackproof.testing.moments import MOST, bad_lines
+from ackproof.testing.faults import MOST, bad_lines
 
 BEGAN = datetime(2026, 1, 1, 12, 0, 0).timestamp()
 

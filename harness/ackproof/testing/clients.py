@@ -1,23 +1,117 @@
-"""A confluent-kafka producer whose every attempt is written down."""
+"""Audited clients: confluent-kafka's producer and consumer, with every attempt and every read written down.
+
+After its test an audited client is nothing. The client itself is let go, or its threads would go on trying to reach a
+cluster that is gone, and say so on standard error, for as long as a failed test's traceback holds the proxy.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ackproof.clients.librdkafka.adapter import resend_after_s
 from ackproof.rundir.outcome import Outcome
-from ackproof.testing.audited import Audited, plain
-from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content, known
-from ackproof.testing.identity import HEADER, Headers, encode, others
+from ackproof.testing.book import HEADER, NOT_TAKEN, Attempt, Book, Content, Headers, encode, known, others
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+Client = TypeVar("Client", Producer, Consumer)
+
+
+class EndedClient:
+    """Takes the place of a client: threads that the code under test left running find nothing, and no error."""
+
+    def poll(self, timeout: float = -1) -> None:
+        """Nothing comes; it takes as long as it may."""
+        threading.Event().wait(timeout if timeout >= 0 else None)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:
+        """Nothing comes."""
+        self.poll(timeout)
+        return []
+
+    def flush(self, timeout: float = -1) -> int:
+        """Nothing waits."""
+        return 0
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def produce(self, topic: str, **options: object) -> NoReturn:
+        """Raises RuntimeError."""
+        raise RuntimeError("the test is over, and its cluster gone")
+
+    def __len__(self) -> int:
+        return 0
+
+    def __enter__(self) -> EndedClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class Audited(Generic[Client]):
+    """Everything but what a subclass defines goes to the client as it is."""
+
+    _real: Client
+    _kind: type
+
+    def __init__(self, real: Client) -> None:
+        self._real = real
+        self._kind = type(real)
+
+    @property  # type: ignore[misc]  # typeshed has a setter
+    def __class__(self) -> type:
+        """It passes for the client where somebody asks."""
+        return self._kind
+
+    @property
+    def audited(self) -> Client:
+        """The client itself."""
+        return self._real
+
+    def end(self) -> None:
+        """The test is over: let the client go."""
+        self._real = cast("Client", EndedClient())
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
+        return getattr(self._real, name)
+
+    def __enter__(self) -> Any:  # noqa: ANN401 — it passes for the client
+        self._real.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:  # noqa: ANN401 — whatever the client says
+        return self._real.__exit__(kind, error, trace)
+
+
+def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
+    """Return what was handed over, if it is a plain client. Raises TypeError for any other: a `coding` client, one for
+    asyncio."""
+    __tracebackhide__ = True
+    ancestors = type(given).__mro__
+    if inspect.isawaitable(given) or any(one.__name__.startswith("AIO") for one in ancestors):
+        raise TypeError(
+            f"asyncio clients are not supported yet: hand over a plain confluent_kafka.{kind.__name__}, and let "
+            f"coroutines call it in threads: await asyncio.to_thread(client.{'flush' if kind is Producer else 'poll'})"
+        )
+    if coding in {one.__name__ for one in ancestors}:
+        raise TypeError(f"the ledger audits what is {advice}")
+    if not isinstance(given, kind):
+        raise TypeError(f"expected a confluent_kafka.{kind.__name__} or its configuration, not {given!r}")
+    return given
+
 
 OnDelivery: TypeAlias = "Callable[[KafkaError | None, Message], object]"
 ONLY_ERRORS = "delivery.report.only.error"
@@ -212,3 +306,84 @@ def as_bytes(part: str | bytes | None) -> bytes | None:
 
 def _plain(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     return {name: value for name, value in config.items() if isinstance(value, (str, int, float, bool))}
+
+
+OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
+
+
+class AuditedConsumer(Audited[Consumer]):
+    """A consumer. The header `ackproof` is taken off what it reads."""
+
+    def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
+        __tracebackhide__ = True
+        self._book = book
+        self._own = book.new_reader()
+        self._assignment = 0
+        advice = "read as bytes: hand over a plain Consumer and deserialise in your code"
+        super().__init__(
+            Consumer(dict(given))
+            if isinstance(given, Mapping)
+            else plain(given, Consumer, "DeserializingConsumer", advice)
+        )
+
+    def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
+        """As `Consumer.poll`."""
+        message = self._real.poll(*args, **options)
+        if message is not None:
+            self._take(message)
+        return message
+
+    def consume(self, *args: Any, **options: Any) -> list[Message]:  # noqa: ANN401 — as the consumer takes it
+        """As `Consumer.consume`."""
+        messages = self._real.consume(*args, **options)
+        for message in messages:
+            self._take(message)
+        return messages
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """As `Consumer.subscribe`; each assignment that follows is a new one in the ledger."""
+
+        def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            self._assignment += 1
+            if on_assign is not None:
+                on_assign(self, partitions)
+
+        callbacks: dict[str, Any] = {"on_assign": assigned}
+        for name, theirs in (("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if theirs is not None:
+                callbacks[name] = self._with_us(theirs)
+        self._real.subscribe(list(topics), **callbacks)
+
+    def _with_us(self, theirs: OnRebalance) -> OnRebalance:
+        return lambda _, partitions: theirs(self, partitions)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """As `Consumer.assign`."""
+        self._assignment += 1
+        self._real.assign(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """As `Consumer.incremental_assign`."""
+        self._assignment += 1
+        self._real.incremental_assign(partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """As `Consumer.seek`."""
+        self._assignment += 1
+        self._real.seek(partition)
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            return
+        self._own.reads.append(self._book.read(message, self._assignment))
+        self._book.changes += 1
+        if headers := message.headers():
+            theirs = others(headers)
+            if len(theirs) != len(headers):
+                message.set_headers(theirs)
