@@ -231,7 +231,7 @@ def test_what_only_the_reader_saw_is_not_held_against_kafka(
     """The logs on disk hold something else at that offset."""
     one = judged[lie]
     assert found(one) == counts
-    inconclusive(one, "the final reader was handed other records than the log of node", capsys)
+    inconclusive(one, "the final reader read other records than the log of node", capsys)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_final_ledger_without_its_end_proves_no_loss(
     one = judged["final-tail"]
     assert found(one) == {"lost": 3, "vanished": 3}
     there = one.audit.records.consumed_final
-    inconclusive(one, f"the final reader was handed {there + 3} records, and its ledger has {there}", capsys)
+    inconclusive(one, f"the final reader read {there + 3} records, and its ledger has {there}", capsys)
 
 
 def test_a_pause_of_the_dead_and_a_kill_that_misses(

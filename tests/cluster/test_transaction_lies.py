@@ -174,4 +174,4 @@ def test_a_ledger_that_lacks_what_was_handed_over_proves_no_torn_transaction(
 ) -> None:
     one = judged["dropped"]
     assert one.verdict.verdict is Verdict.INCONCLUSIVE
-    assert "the final reader at read_committed was handed" in one.reasons
+    assert "the final reader at read_committed read" in one.reasons

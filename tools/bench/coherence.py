@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import audit_ledger
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.verdict import COHERENCE, OF_SEALED_RUNS
+from ackproof.judge.verdict import COHERENCE, SEALED_COHERENCE
 from ackproof.rundir.layout import CaseDir
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
@@ -86,10 +86,10 @@ def main(arguments: list[str]) -> None:
             *before, end = facts.events
             facts = replace(facts, events=(*before, end.model_copy(update={"t_ns": 1 << 60})))
             total_cpu, total = time.process_time(), time.monotonic()
-            for check in (*COHERENCE[:-1], *OF_SEALED_RUNS):
+            for check in (*COHERENCE, *SEALED_COHERENCE):
                 cpu, begin = time.process_time(), time.monotonic()
                 opinions = list(check(replace(facts)))
-                name = f"{check.__module__.rpartition('.')[2]} ({len(opinions)})"
+                name = f"{getattr(check, '__name__', check)} ({len(opinions)})"
                 took[name].append((time.process_time() - cpu, time.monotonic() - begin))
             took["all rules"].append((time.process_time() - total_cpu, time.monotonic() - total))
     finally:

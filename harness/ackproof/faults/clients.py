@@ -262,6 +262,10 @@ class KillClientInjection(ClientInjection[KillClient]):
             )
         return "SIGKILL to " + ", ".join(told)
 
+    @property
+    def killed(self) -> Mapping[str, int]:
+        return {one.id: one.pid for one in self.hit}
+
     def confirm(self) -> str:
         self.await_all("to be gone", _is_gone, SEEN_WITHIN_S)
         return "/proc: " + ", ".join(f"pid {one.pid} is gone" for one in self.hit)

@@ -208,7 +208,8 @@ class FaultDriver:
             injection = self._make(number, trigger)
             did = injection.inject()
             witness = injection.confirm()
-            self._go(self._lives[number].confirmed(self._timeline.clock.now(), did, witness))
+            now_ns = self._timeline.clock.now()
+            self._go(self._lives[number].confirmed(now_ns, did, witness, injection.killed))
             self._await(partial(self._to_heal, number, injection), f"the end of fault {number}")
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
             self._go(self._lives[number].failed(_words(error), to_undo=injection is not None))

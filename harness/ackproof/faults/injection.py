@@ -143,6 +143,11 @@ class Injection(ABC, Generic[SpecT]):
     def confirm_healed(self) -> str:
         """See that the fault is undone."""
 
+    @property
+    def killed(self) -> Mapping[str, int] | None:
+        """Client → process id, for a fault that kills clients; None for others."""
+        return None
+
     def put_back(self) -> str:
         """Undo changes of the cluster's metadata. Called after healing has failed, when all faults are over."""
         return ""

@@ -140,9 +140,11 @@ class Life:
             said = said.model_copy(update={"left_out": tuple(left_out)})
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
-    def confirmed(self, now_ns: int, did: str, witness: str) -> Step:
-        """The fault took effect, and an independent witness saw it."""
+    def confirmed(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
+        """The fault took effect, and an independent witness saw it. `killed`: client → process id."""
         said = FaultConfirmed(did=did, witness=witness)
+        if killed is not None:
+            said = said.model_copy(update={"killed": dict(killed)})
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def healed(self, did: str, begun_ns: int = 0) -> Step:

@@ -1,13 +1,20 @@
-"""Which findings are what a client library or a setting does: the excuses of `rundir.guarantees`, record by record.
+"""Findings that a client library or a setting explains: the excuses of `rundir.guarantees`, record by record.
 
 Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
 leaders that were observed, the clocks that faults set. Without it nothing is excused.
+
+A broker knows copies by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
+on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
+sends again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
+"Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id excuses only records
+that were in flight when their client gave up on something. Two copies within one epoch are the broker's own.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -16,11 +23,11 @@ import pyarrow.compute as pc
 
 from ackproof.clients.contract import client_adapter
 from ackproof.experiment.promises import id_expiry_ms, settings_in_force
-from ackproof.judge.copies import sent_again
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.guarantees import LIBRARIES, Excuse, Resend
-from ackproof.rundir.ledger import parts
+from ackproof.rundir.ledger import ledger_rows, parts
+from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED
 
@@ -32,6 +39,10 @@ _CHECK_INTERVAL: Final = "producer.id.expiration.check.interval.ms"
 _CHECK_INTERVAL_MS: Final = 600_000
 _SLACK_MS: Final = 60_000
 """A broker may have started so long before the run's first moment."""
+_NO_SESSION: Final = (-1, -1)
+"""Producer id and epoch of a batch of a producer without idempotence."""
+_REPORTED_NS: Final = 1_000_000_000
+"""A client reports within so long what came of all that it gave up at once."""
 
 Key = tuple[int, int]
 """Producer and seq."""
@@ -64,7 +75,10 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     if producers.idempotence:
         if not counts.get(Anomaly.DUPLICATE):
             return {}
-        found = {Excuse.PRODUCER_EPOCH: sent_again(facts), Excuse.FORGOTTEN_ID: _forgotten(facts)}
+        found = {
+            Excuse.PRODUCER_EPOCH: count_new_producer_epochs(facts),
+            Excuse.FORGOTTEN_ID: _forgotten(facts),
+        }
         return {Anomaly.DUPLICATE: found}
     if producers.retries != 0 or producers.acks == "0":
         return {}
@@ -75,6 +89,52 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     }
     copies = {Excuse.NEW_LEADER: _by_a_new_leader(facts)} if counts.get(Anomaly.DUPLICATE) else {}
     return {**found_again, Anomaly.DUPLICATE: copies}
+
+
+def count_new_producer_epochs(facts: Facts) -> int:
+    """Count `duplicate` findings that are copies in another producer epoch.
+
+    0 where the logs on disk were not seen: without them nobody knows the epochs.
+    """
+    if not facts.run.replica_batches.exists():
+        return 0
+    copies_of = _findings(facts, Anomaly.DUPLICATE)
+    given_up = _in_flight_when_given_up(facts, {key for copies in copies_of.values() for key in copies})
+    count = 0
+    for place, copies in copies_of.items():
+        log = _Log(facts, place)
+        for key, offsets in _offsets(facts, place, copies).items():
+            epochs: set[tuple[int, int]] = set()
+            for batch in map(log.at, offsets):
+                session = _NO_SESSION if batch is None else (batch.producer_id, batch.producer_epoch)
+                one_id = all(session[0] == producer_id for producer_id, _ in epochs)
+                if session != _NO_SESSION and (one_id or key in given_up):
+                    epochs.add(session)
+            count += min(copies[key], max(0, len(epochs) - 1))
+    return count
+
+
+def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
+    """Return the records of these that were in flight when their producer gave up on something."""
+    names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
+    unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
+    wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
+    table = ledger_rows(facts.run.produced, names, wanted)
+    times: dict[int, list[int]] = defaultdict(list)
+    for row in sorted(table.filter(unknown).to_pylist(), key=lambda row: row["done_ns"]):
+        times[row["producer"]].append(row["done_ns"])
+    return frozenset(
+        (producer, seq)
+        for producer, seq, sent_ns, done_ns, _ in _rows(table, names)
+        if (producer, seq) in keys
+        # an attempt that was never reported was in flight for ever
+        and _any_between(times[producer], sent_ns, done_ns + _REPORTED_NS if done_ns >= 0 else np.inf)
+    )
+
+
+def _any_between(times: Sequence[int], begin: int, end: float) -> bool:
+    position = bisect_left(times, begin)
+    return position < len(times) and times[position] <= end
 
 
 def _by_a_new_leader(facts: Facts) -> int:

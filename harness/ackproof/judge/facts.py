@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow.compute as pc
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import may_compact
 from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, removals, with_the_expired_apart
+from ackproof.judge.starved import calm, quiet
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.evidence import Evidence, by_zookeeper, is_unanswered, planned_partitions
@@ -20,9 +23,11 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
-from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, QuietSeconds
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.lifelines import Spans
+from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.observed import Pulse, RecoveryFile, read_pulses
 from ackproof.rundir.partition import TopicPartition
@@ -90,26 +95,45 @@ class Facts(Evidence):
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
-        """The ISR of each partition when it was seen last."""
+        """The ISR of each partition when it was sampled last."""
         return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
 
     @cached_property
     def pulses(self) -> list[Pulse]:
-        """How the machine was doing, once a second."""
+        """State of the machine, once a second."""
         return read_pulses(self.run.pulse)
+
+    @cached_property
+    def decided_of(self) -> Mapping[TopicPartition, Sequence[PartitionChanged]]:
+        """The records of each partition in the metadata log."""
+        found: dict[TopicPartition, list[PartitionChanged]] = defaultdict(list)
+        for record in self.metadata:
+            if isinstance(record, PartitionChanged):
+                found[TopicPartition(record.topic, record.partition)].append(record)
+        return dict(found)
+
+    @cached_property
+    def quiet(self) -> Spans:
+        """Times in ns of load without a fault at work."""
+        return quiet(self)
+
+    @cached_property
+    def calm(self) -> QuietSeconds | None:
+        """State of the machine under load; None where nobody watched."""
+        return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
         """Each of these faults that was asked for, with a node at which it was aimed."""
-        yield from ((fault, node) for fault, node in self._aims if fault in faults)
+        for number in faults:
+            for event in self.lifelines.fault_events.get(number, ()):
+                if isinstance(event.what, FaultAsked):
+                    yield from ((number, node) for node in event.what.nodes)
 
     @cached_property
-    def _aims(self) -> Sequence[tuple[int, int]]:
-        return [
-            (event.fault, node)
-            for event in self.events
-            if isinstance(event.what, FaultAsked) and event.fault is not None
-            for node in event.what.nodes
-        ]
+    def disk_nodes(self) -> frozenset[int]:
+        """Nodes at whose disks a fault was aimed."""
+        at_disks = {fault.number for fault in self.case.faults if Ability.DISKS in fault.ASKS}
+        return frozenset(node for _, node in self.aimed_at(at_disks))
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
         """How many findings of a class are such."""

@@ -10,17 +10,14 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from ackproof.experiment.backends import Ability
 from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
 from ackproof.judge.facts import Facts
-from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, calm
+from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ClassJudgement
-from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.model import Chance
 from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import NodeDied, NodeEnded
 
 _PROMISES: Final = {
     Anomaly.LEADERLESS: "no fault of this run keeps all its in-sync replicas from leading",
@@ -79,16 +76,15 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
         if one.topic:
             yield one.place, one.seen
     running = set(facts.recovery.running)
+    spec = facts.case.experiment
+    least = {topic: Promises.of(spec, topic).min_insync for topic in spec.topics}
     for place, samples in facts.samples_of.items():
-        if place.topic not in facts.case.experiment.topics or not samples:
+        if place.topic not in least or not samples or spec.workload.producers.acks != "all":
             continue
-        alive = running & set(samples[-1].replicas)
-        least = Promises.of(facts.case.experiment, place.topic).min_insync
-        if facts.case.experiment.workload.producers.acks == "all" and len(alive) < least:
-            yield (
-                place,
-                f"min.insync.replicas is {least}, and {len(alive)} of its replicas are on brokers that run",
-            )
+        alive = len(running & set(samples[-1].replicas))
+        if alive < least[place.topic]:
+            why = f"min.insync.replicas is {least[place.topic]}, and {alive} of its replicas are on brokers that run"
+            yield place, why
 
 
 def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
@@ -101,8 +97,7 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
             f"its ISR and its eligible leader replicas are empty since {brokers} ended without a clean shutdown, and "
             "unclean.leader.election.enable is off (KIP-966)"
         )
-    at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
-    broken = {node for _, node in facts.aimed_at(at_disks)} & set(one.offline)
+    broken = facts.disk_nodes & set(one.offline)
     down = able.difference(running)
     if not able or able - down - broken:
         return ""
@@ -121,13 +116,7 @@ def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
     last = next((state.isr or state.elr for state in reversed(lives[-1]) if state.isr or state.elr), ())
     over = facts.phases.get("heal", math.inf)
     killed = {
-        event.node
-        for event in facts.events
-        if event.t_ns < over
-        and (
-            isinstance(event.what, NodeDied)
-            or (isinstance(event.what, NodeEnded) and event.what.status in KILLED)
-        )
+        node for node, life in facts.lifelines.nodes.items() if any(t_ns < over for t_ns in life.killed_ns)
     }
     return last if set(last) <= killed else ()
 
@@ -139,7 +128,7 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 
 def machine_is_starved(facts: Facts) -> str:
     """Say why this machine tells nothing of what takes time, under load or after it; '' where it does."""
-    seen = calm(facts)
+    seen = facts.calm
     if seen is not None and seen.starved:
         return f"{STARVED}: {seen.starved[0]}"
     since = facts.phases.get("heal", 0)

@@ -1,37 +1,45 @@
-"""What a check says. All that a verdict is made of is of this one type."""
+"""Opinions, of which every verdict is made, and rules that turn facts into opinions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 
 class Says(Enum):
-    """What an opinion means for the verdict."""
+    """Meaning of an opinion for the verdict."""
 
     CONTRADICTS = "contradicts"
-    """Two things that this run left cannot both be true, so that nothing can be built on either."""
+    """Two files of the run cannot both be true, so nothing can be built on either."""
     BREAKS = "breaks"
-    """Kafka broke what its configuration forbids to break."""
+    """Kafka broke a promise of its configuration."""
     LACKS = "lacks"
-    """Evidence is missing, so that no absence can be told."""
+    """Evidence is missing, so no absence can be shown."""
     OPEN = "open"
-    """Evidence is whole, and the question stays open: seen and neither forbidden nor allowed, or not demonstrated."""
+    """The evidence is whole, and the question stays open: neither forbidden nor allowed, or not demonstrated."""
     NOT_JUDGED = "not judged"
-    """Something that no verdict speaks of."""
+    """The verdict does not cover this."""
     AGREES = "agrees"
-    """An independent witness says the same."""
+    """An independent witness confirms it."""
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """One sentence about one thing that was looked at."""
+    """One sentence about one thing that a check looked at."""
 
     says: Says
     text: str
     proven: bool = False
-    """Of what breaks: one specimen proves it, even where evidence is missing elsewhere."""
+    """For BREAKS: one specimen proves it, even where evidence is missing elsewhere."""
+    subject: str = ""
+    """The partition, class, fault, node or client that it is about: `orders/0`, `lost`, `fault 1`; '' the run."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the sentence, by name."""
+    check: str = ""
+    """The check whose opinion it is; the verdict fills it in."""
 
 
 contradicts = partial(Opinion, Says.CONTRADICTS)
@@ -40,3 +48,25 @@ lacks = partial(Opinion, Says.LACKS)
 stays_open = partial(Opinion, Says.OPEN)
 not_judged = partial(Opinion, Says.NOT_JUDGED)
 agrees = partial(Opinion, Says.AGREES)
+
+Subject = TypeVar("Subject")
+
+
+class Rule(NamedTuple, Generic[Subject]):
+    """A contradiction: the condition under which it exists, and its sentence."""
+
+    is_broken: Callable[[Subject], object]
+    sentence: str
+    """A format string over the subject, `it`: "the {it.name} is incomplete"."""
+
+
+def apply_rules(
+    rules: Iterable[Rule[Subject]], subjects: Iterable[Subject], *, once: bool = False
+) -> Iterator[str]:
+    """Yield the sentence of each rule that a subject breaks. `once`: only the first of all."""
+    for subject in subjects:
+        for rule in rules:
+            if rule.is_broken(subject):
+                yield rule.sentence.format(it=subject)
+                if once:
+                    return

@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ackproof.judge.facts import Facts
 from ackproof.quantities.quantity import Quantity, Value
 from ackproof.rundir import storage
 from ackproof.rundir.documents import QuietSeconds
+from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.observed import Pulse
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import FaultAsked, FaultMissed, FaultRecovered
+
+if TYPE_CHECKING:
+    from ackproof.judge.facts import Facts
 
 LEAST_SENT: Final = 0.8
 """Of the rate that was asked for. In health it is 1.00."""
@@ -38,8 +41,6 @@ _SETTLES_NS: Final = 5_000_000_000
 _BEGINS_NS: Final = 1_000_000_000
 _LEAST_NS: Final = 2_000_000_000
 """Acknowledgements of so long tell of the machine; of less, from the beginning to a fault, of brokers that are cold."""
-_OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_MISSED})
-Spans = Sequence[tuple[float, float]]
 STARVED: Final = "the machine was starved"
 
 
@@ -55,7 +56,7 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
 
 def calm(facts: Facts) -> QuietSeconds | None:
     """How the machine was doing under load; None where nobody watched."""
-    spans = quiet(facts)
+    spans = facts.quiet
     pulses = [
         (before, after)
         for before, after in pairwise(facts.pulses)
@@ -101,27 +102,33 @@ def _starved(seen: QuietSeconds) -> tuple[str, ...]:
 
 
 def quiet(facts: Facts) -> Spans:
-    """From when to when, in ns, there was load and no fault at work."""
-    lives: dict[int, tuple[float, float]] = {}
-    for event in facts.events:
-        if event.fault is None:
-            continue
-        if event.kind is EventKind.FAULT_ASKED:
-            lives[event.fault] = event.t_ns, math.inf
-        elif event.kind in _OVER and event.fault in lives:
-            lives[event.fault] = lives[event.fault][0], event.t_ns + _SETTLES_NS
+    """Return the times in ns of load without a fault at work; use `Facts.quiet`, which works them out once."""
+    lives: list[tuple[float, float]] = []
+    for number, life in facts.faults.items():
+        ended = _ends_ns(facts, number)
+        lives.append((life.asked, math.inf if ended is None else ended + _SETTLES_NS))
     spans: list[tuple[float, float]] = []
-    for at, end in _load(facts):
-        for first, last in sorted(lives.values()):
-            spans.append((at, min(first, end)))
-            at = max(at, last)
-        spans.append((at, end))
-    return [(first, last) for first, last in spans if first < last]
+    for begin, end in _load(facts):
+        for first, last in sorted(lives):
+            spans.append((begin, min(first, end)))
+            begin = max(begin, last)
+        spans.append((begin, end))
+    return tuple((first, last) for first, last in spans if first < last)
+
+
+def _ends_ns(facts: Facts, fault: int) -> int | None:
+    """When a fault recovered or missed; one that was given up may be at work to the end."""
+    for event in reversed(facts.lifelines.fault_events[fault]):
+        if isinstance(event.what, FaultRecovered | FaultMissed):
+            return event.t_ns
+        if isinstance(event.what, FaultAsked):
+            break
+    return None
 
 
 def _load(facts: Facts) -> Spans:
     begins, ends = facts.phases.get("load"), facts.phases.get("heal")
-    return [] if begins is None else [(begins + _BEGINS_NS, math.inf if ends is None else ends)]
+    return () if begins is None else ((begins + _BEGINS_NS, math.inf if ends is None else ends),)
 
 
 def _inside(before: Pulse, after: Pulse, spans: Spans) -> bool:

@@ -1,136 +1,103 @@
-"""Opinions → one word with its reasons, in the order of docs/architecture.md."""
+"""The verdict: all opinions become one word with its reasons, in the order of docs/architecture.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.setting_effects import unjudged
-from ackproof.judge.checks import (
-    acks,
-    counting,
-    ending,
-    expectations,
-    faults,
-    final_read,
-    left,
-    logs,
-    nodes,
-    replay,
-    resets,
-    unread,
-    windows,
-)
 from ackproof.judge.checks.classes import judged_classes, opinions_on
-from ackproof.judge.coherence import (
-    aims,
-    clients,
-    controllers,
-    course,
-    departures,
-    disks,
-    ends,
-    ground,
-    looks,
-    marks,
-    processes,
-    reader_epochs,
-    rounds,
-    rows,
-    scrapes,
-    scripts,
-    settings,
-    told,
-    transactions,
-    watching,
-)
+from ackproof.judge.checks.expectations import check_expectations, judged
+from ackproof.judge.checks.final_read import check_final_read
+from ackproof.judge.checks.load import check_acks, check_audit
+from ackproof.judge.checks.logs import check_left_replicas, check_logs, check_presence
+from ackproof.judge.checks.replay import check_replay
+from ackproof.judge.checks.run import check_deaths, check_end, check_faults, check_resets, check_unread_bytes
+from ackproof.judge.checks.windows import check_windows
+from ackproof.judge.coherence import clients, faults, logs, nodes, rows, run, samples
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
-from ackproof.judge.starved import calm
-from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.documents import JudgedOpinion, VerdictFile
 from ackproof.rundir.outcome import Verdict
 
-OF_THE_MODEL: Final = (
+MODEL_ONLY: Final = (
     "Kafka itself: this run was the reference implementation in virtual time, so it judges the model"
 )
 
 Check = Callable[[Facts], Iterator[Opinion]]
 
 
-def _reach(facts: Facts) -> Iterator[Opinion]:
-    """What this verdict cannot speak of, whatever the run shows."""
+def check_scope(facts: Facts) -> Iterator[Opinion]:
+    """Name what this verdict cannot cover, whatever the run shows."""
     if BACKENDS[facts.backend].simulated:
-        yield not_judged(OF_THE_MODEL)
+        yield not_judged(MODEL_ONLY)
     yield from map(not_judged, facts.case.assumptions)
     yield from map(not_judged, unjudged(facts.case))
     for reason in facts.prediction.not_predicted:
         yield not_judged(f"predictions: {reason}")
 
 
-OF_SEALED_RUNS: Final[tuple[Check, ...]] = (
-    ground.check,
-    aims.check,
-    controllers.check,
-    departures.check,
-    told.check,
-    looks.check,
-    marks.check,
-    reader_epochs.check,
-)
-
-
-def _sealed(facts: Facts) -> Iterator[Opinion]:
-    """What is asked of runs that are known to be whole."""
-    for check in OF_SEALED_RUNS if facts.sealed else ():
-        yield from check(facts)
-
-
 COHERENCE: Final[tuple[Check, ...]] = (
-    course.check,
-    scripts.check,
-    settings.check,
-    processes.check,
-    clients.check,
-    rows.check,
-    ends.check,
-    disks.check,
-    transactions.check,
-    watching.check,
-    scrapes.check,
-    rounds.check,
-    _sealed,
+    run.check_course,
+    faults.check_lives,
+    faults.check_scripts,
+    run.check_settings,
+    nodes.check_processes,
+    faults.check_ended_nodes,
+    clients.check_clients,
+    rows.check_rows,
+    samples.check_leader_epochs,
+    logs.check_final_read,
+    logs.check_disks,
+    rows.check_transactions,
+    clients.check_watching,
+    nodes.check_scrapes,
+    nodes.check_rounds,
 )
-"""What is asked first: whether one fact agrees with another …"""
+"""Asked first: whether facts agree with each other."""
+SEALED_COHERENCE: Final[tuple[Check, ...]] = (
+    run.check_ground,
+    faults.check_targets,
+    run.check_metadata_log,
+    clients.check_departures,
+    samples.check_changes,
+    samples.check_looks,
+    samples.check_high_watermarks,
+    logs.check_reader_epochs,
+)
+"""Asked only of sealed runs, whose files are known to be whole."""
 EVIDENCE: Final[tuple[Check, ...]] = (
-    _reach,
-    ending.check,
-    final_read.check,
-    faults.check,
-    acks.check,
-    nodes.check,
-    counting.check,
-    unread.check,
-    resets.check,
-    windows.check,
+    check_scope,
+    check_end,
+    check_final_read,
+    check_faults,
+    check_acks,
+    check_deaths,
+    check_audit,
+    check_unread_bytes,
+    check_resets,
+    check_windows,
 )
-"""… then, before the findings are looked at, whether there is enough of them …"""
-BEHIND_THEM: Final[tuple[Check, ...]] = (
-    logs.check,
-    left.check,
-    replay.check,
-    expectations.check,
-    logs.check_presence,
+"""Asked before the findings are looked at: whether there is enough evidence."""
+AFTER_FINDINGS: Final[tuple[Check, ...]] = (
+    check_logs,
+    check_left_replicas,
+    check_replay,
+    check_expectations,
+    check_presence,
 )
-"""… and behind them. Reasons are told in this order."""
+"""Asked after the findings. Reasons stand in this order."""
 
 
 def judge(facts: Facts) -> VerdictFile:
-    """The verdict that the facts carry."""
+    """Return the verdict that the facts carry."""
     classes = tuple(judged_classes(facts))
-    opinions = [opinion for check in (*COHERENCE, *EVIDENCE) for opinion in check(facts)]
-    opinions += opinions_on(classes)
-    opinions += [opinion for check in BEHIND_THEM for opinion in check(facts)]
+    sealed = SEALED_COHERENCE if facts.sealed else ()
+    opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]
+    opinions += (replace(opinion, check="classes") for opinion in opinions_on(classes))
+    opinions += _ask(AFTER_FINDINGS, facts)
     verdict, reasons = combined(opinions)
     return VerdictFile(
         verdict=verdict,
@@ -138,17 +105,34 @@ def judge(facts: Facts) -> VerdictFile:
         classes=classes,
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
-        calm=calm(facts),
-        expected=tuple(expectations.judged(facts, facts.case, facts.answers)),
+        calm=facts.calm,
+        expected=tuple(judged(facts, facts.case, facts.answers)),
+        opinions=tuple(
+            JudgedOpinion(
+                check=opinion.check,
+                kind=opinion.says.value,
+                subject=opinion.subject,
+                text=opinion.text,
+                numbers=dict(opinion.numbers),
+                proven=opinion.proven,
+            )
+            for opinion in opinions
+        ),
     )
 
 
-def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
-    """What all opinions come to.
+def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
+    for check in checks:
+        name = getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
+        yield from (replace(opinion, check=name) for opinion in check(facts))
 
-    Evidence that contradicts itself carries nothing: INCONCLUSIVE. Else what proves itself is FAIL; with both is told
-    what evidence lacks beside. Else lacking evidence is INCONCLUSIVE; else what Kafka broke is FAIL; else what stays
-    open is INCONCLUSIVE; else PASS.
+
+def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
+    """Combine opinions into a verdict with its reasons.
+
+    Contradictory evidence carries nothing: INCONCLUSIVE. Else a break that proves itself is FAIL; missing evidence is
+    then named, too. Else missing evidence is INCONCLUSIVE; else a break is FAIL; else an open question is INCONCLUSIVE;
+    else PASS.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)

@@ -99,7 +99,7 @@ class Evidence:
         """The lives of faults, nodes and clients."""
         return Lifelines.of_events(self.events)
 
-    @property
+    @cached_property
     def phases(self) -> Mapping[str, int]:
         """Phase → begin in ns, in the order of the timeline."""
         return self.lifelines.phases

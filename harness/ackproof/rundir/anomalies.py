@@ -92,9 +92,6 @@ class Inversion(StrEnum):
     ONE_NOT_ACKED = "one of the two not acked"
 
 
-REMOVED: Final = (Anomaly.EXPIRED, Anomaly.COMPACTED, Anomaly.DELETED)
-"""Acknowledged records that are gone as a setting or an administrator asked for: they are not lost."""
-
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 _OF_AN_OFFSET: Final = ("offset", "detail")
@@ -119,6 +116,12 @@ class AnomalyClass:
     """Whether one specimen proves itself: forbidden, it is FAIL even where the evidence is not whole."""
     live: bool = False
     """Whether only live readers see it."""
+    traced: bool = False
+    """Whether the replay traces its findings to the steps that took the records."""
+    follows: bool = False
+    """Whether a record can become one after its window of a soak was read back."""
+    passing: bool = False
+    """Whether a later window can find that a record of it is there, elsewhere."""
     columns: tuple[str, ...] = _WHOLE
     """What a finding names beside class, topic and partition; the other columns are -1 or empty."""
 
@@ -138,6 +141,11 @@ class AnomalyClass:
         return self.ruled_by is RuledBy.REMOVAL or (self.ruled_by is RuledBy.LOSS and not self.proves)
 
     @property
+    def explained_removal(self) -> bool:
+        """Whether it counts records that a setting or an administrator removed."""
+        return self.ruled_by is RuledBy.REMOVAL
+
+    @property
     def transactional(self) -> bool:
         """Whether only records of transactions can show it."""
         return self.concern is Concern.TRANSACTIONS
@@ -146,6 +154,9 @@ class AnomalyClass:
 _GRAVEST_FIRST: Final = (
     AnomalyClass(
         name=Anomaly.LOST,
+        traced=True,
+        follows=True,
+        passing=True,
         ruled_by=RuledBy.LOSS,
         singular="acknowledged record",
         short="acknowledged, and not there",
@@ -157,6 +168,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.VANISHED,
+        follows=True,
         live=True,
         unit=Unit.OFFSET,
         ruled_by=RuledBy.LOSS,
@@ -166,6 +178,8 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.OVERWRITTEN,
+        follows=True,
+        passing=True,
         ruled_by=RuledBy.LOSS,
         singular="overwritten record",
         short="acknowledged, and another record holds its offset",
@@ -173,6 +187,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.CONFLICT,
+        follows=True,
         unit=Unit.OFFSET,
         ruled_by=RuledBy.LOSS,
         proves=True,
@@ -255,6 +270,8 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.DISPLACED,
+        traced=True,
+        follows=True,
         ruled_by=RuledBy.RETRIES,
         singular="displaced record",
         short="acknowledged at an offset where it is not",
@@ -319,6 +336,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.EXPIRED,
+        follows=True,
         ruled_by=RuledBy.REMOVAL,
         concern=Concern.NOTHING,
         singular="expired record",
@@ -330,6 +348,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.COMPACTED,
+        follows=True,
         ruled_by=RuledBy.REMOVAL,
         concern=Concern.NOTHING,
         singular="compacted record",
@@ -341,6 +360,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.DELETED,
+        follows=True,
         ruled_by=RuledBy.REMOVAL,
         concern=Concern.NOTHING,
         singular="record of a deleted topic",
@@ -351,6 +371,12 @@ _GRAVEST_FIRST: Final = (
 )
 
 _ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
+REMOVED: Final = tuple(name for name in Anomaly if _ROWS[name].explained_removal)
+"""Acknowledged records that are gone as a setting or an administrator asked for: they are not lost."""
+TRACED: Final = tuple(name for name in Anomaly if _ROWS[name].traced)
+FOLLOWING: Final = frozenset(name for name in Anomaly if _ROWS[name].follows)
+PASSING: Final = frozenset(name for name in Anomaly if _ROWS[name].passing)
+LIVE_ONLY: Final = tuple(name for name in Anomaly if _ROWS[name].live)
 LIVENESS: Final = tuple(name for name in Anomaly if _ROWS[name].of_liveness)
 TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({name: _ROWS[name] for name in Anomaly})
 """The rows by name, in the order of `Anomaly`. A newer version's findings may name classes that are not in it."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.partition import TopicPartition
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -129,6 +130,11 @@ class PartitionRead(Document):
     reason: str = ""
     records: int = -1
 
+    @property
+    def place(self) -> TopicPartition:
+        """The partition that was read."""
+        return TopicPartition(self.topic, self.partition)
+
 
 class FinalReadFile(Document):
     """`observed/final-read.json`. `committed`: the second final read, at read_committed, where producers
@@ -239,6 +245,20 @@ class ExpectationJudged(Document):
     high: float | None = None
 
 
+class JudgedOpinion(Document):
+    """One opinion of the judge, as data."""
+
+    check: str
+    """The check whose opinion it is: `acks`, `left replicas`."""
+    kind: Literal["contradicts", "breaks", "lacks", "open", "not judged", "agrees"]
+    subject: str = ""
+    """The partition, class, fault, node or client that it is about; '' the run."""
+    text: str
+    numbers: dict[str, float] = Field(default_factory=dict)
+    proven: bool = False
+    """For `breaks`: one specimen proves it, even where evidence is missing elsewhere."""
+
+
 class VerdictFile(Document):
     """`verdict.json`."""
 
@@ -252,6 +272,8 @@ class VerdictFile(Document):
     """Load of the machine in quiet seconds, where it was observed."""
     expected: tuple[ExpectationJudged, ...] = ()
     """Results of the bounds of `expect`; empty in files of older versions."""
+    opinions: tuple[JudgedOpinion, ...] = ()
+    """All opinions, in the order of the checks; none in files of older versions."""
 
     @property
     def starved(self) -> tuple[str, ...]:

@@ -118,6 +118,11 @@ class Replica(Document):
     active_base: int = -1
     """First offset of the active segment, which the log cleaner skips."""
 
+    @property
+    def place(self) -> TopicPartition:
+        """The partition of which it is a replica."""
+        return TopicPartition(self.topic, self.partition)
+
 
 class ReplicasFile(Document):
     """`observed/replicas.json`. `reasons`: why some logs could not be read.

@@ -97,6 +97,8 @@ class FaultConfirmed(EventDetail):
     KIND = EventKind.FAULT_CONFIRMED
     did: str = ""
     witness: str = ""
+    killed: dict[str, int] | None = None
+    """Client → process id that the fault killed; None: not stated, as in runs of older versions."""
 
 
 class FaultHealed(EventDetail):

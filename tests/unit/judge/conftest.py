@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.judge.coherence.course import PHASES
+from ackproof.judge.coherence.run import PHASES
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import COHERENCE, judge

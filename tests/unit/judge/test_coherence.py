@@ -130,9 +130,9 @@ COURSE: dict[str, tuple[Change, str]] = {
     ),
     "a fault nobody has": (
         add(FaultAsked(kind="kill"), 1.35, EventKind.END, fault=7),
-        "tells of fault 7, which",
+        "has fault 7, which",
     ),
-    "a drawn one nobody has": (add(FaultAsked(kind="kill"), 1.35, fault=2001), "tells of fault 2.1, which"),
+    "a drawn one nobody has": (add(FaultAsked(kind="kill"), 1.35, fault=2001), "has fault 2.1, which"),
     "another kind": (
         lambda e: e.__setitem__(
             first(e, EventKind.FAULT_ASKED), event(FaultAsked(kind="pause", nodes=(2,)), 1.0, fault=1)

@@ -67,7 +67,7 @@ def test_rows_of_a_reader(make_run: MakeRun, changes: dict[str, Any], words: str
             "produced/client=p0: case.json calls client p0 a reader",
         ),
         ((F0,), "lists 0 clients of kind producer, and the case has 1"),
-        ((F0,), "the timeline tells of client p0, which case.json does not list"),
+        ((F0,), "the timeline names client p0, which case.json does not list"),
         (
             (P0, F0, Client(id="r0", kind="reader", reader=1, isolation="read_committed")),
             "client r0 read at read_committed, and the case says read_uncommitted",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.faults.clients import ClientSelector, KillClient
-from ackproof.judge.coherence import departures, disks, reader_epochs
+from ackproof.judge.coherence import clients, logs
 from ackproof.judge.facts import Facts
 from ackproof.judge.written import not_as_written
 from ackproof.rundir.documents import AuditFile, Client
@@ -66,17 +66,17 @@ def _ended(status: int) -> Event:
         ([BORN, _ended(1)], False, "ended with status 1 at 1.000 s, as it should"),
         ([BORN, _ended(0)], False, "and its ledger does not say that it closed"),
         ([BORN, _ended(-9)], True, "no fault killed it, and its ledger says that it closed in good order"),
-        ([BORN, _ended(3)], True, "which is after a fatal error, and the timeline tells of none"),
+        ([BORN, _ended(3)], True, "which is after a fatal error, and the timeline has none"),
     ],
 )
 def test_a_client_ends_once_and_leaves_what_such_an_end_leaves(
     facts: Facts, events: list[Event], end: bool, words: str | None
 ) -> None:
     facts = _course(facts, *events, end=end)
-    found = texts(departures.check(facts))
+    found = texts(clients.check_departures(facts))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
-    assert texts(departures.check(replace(facts, backend="model"))) == []
-    assert texts(departures.check(replace(facts, events=facts.events[:-1]))) == []
+    assert texts(clients.check_departures(replace(facts, backend="model"))) == []
+    assert texts(clients.check_departures(replace(facts, events=facts.events[:-1]))) == []
 
 
 def _killing(facts: Facts, did: str, ended_s: float, *, failed: bool = False) -> Facts:
@@ -111,7 +111,7 @@ def _killing(facts: Facts, did: str, ended_s: float, *, failed: bool = False) ->
 def test_whom_a_fault_killed_ended_then(
     facts: Facts, did: str, ended_s: float, failed: bool, words: list[str]
 ) -> None:
-    found = texts(departures.check(_killing(facts, did, ended_s, failed=failed)))
+    found = texts(clients.check_departures(_killing(facts, did, ended_s, failed=failed)))
     assert [word in text for word, text in zip(words, found, strict=True)] == [True] * len(words), found
 
 
@@ -151,7 +151,7 @@ def _logs(facts: Facts, *batches: dict[str, Any], **changes: Any) -> Facts:
     ],
 )
 def test_copies_of_a_batch_are_alike(facts: Facts, other: dict[str, Any], words: str | None) -> None:
-    found = texts(disks.check(_logs(facts, {}, other)))
+    found = texts(logs.check_disks(_logs(facts, {}, other)))
     assert (found == []) if words is None else any(words in text for text in found), found
 
 
@@ -187,7 +187,7 @@ def _handed(facts: Facts, *epochs: int) -> Facts:
 def test_rows_are_of_the_epochs_of_their_batches(
     facts: Facts, epochs: tuple[int, ...], log: dict[str, Any], words: str | None
 ) -> None:
-    found = texts(reader_epochs.check(_handed(_logs(facts, {}, **log), *epochs)))
+    found = texts(logs.check_reader_epochs(_handed(_logs(facts, {}, **log), *epochs)))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
 
 
@@ -195,7 +195,7 @@ def test_an_epoch_is_where_the_log_has_it(facts: Facts) -> None:
     facts = _handed(_logs(facts, {"last_offset": 0, "records": 1}), 1, 1)
     assert (
         "records of leader epoch 1 from offset 0 to 1, and the log on disk has that from 0 to 0"
-        in "".join(texts(reader_epochs.check(facts)))
+        in "".join(texts(logs.check_reader_epochs(facts)))
     )
     assert WHOLE.complete
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.judge.coherence.disks import check
+from ackproof.judge.coherence.logs import check_disks
 from ackproof.judge.facts import Facts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import TopicCreated, write_metadata
@@ -35,7 +35,7 @@ def _said(run: CaseDir, replicas: tuple[Replica, ...], batches: tuple[dict[str, 
     pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
     created = TopicCreated(offset=1, epoch=1, timestamp_ms=0, topic="orders", topic_id="a")
     write_metadata(run.metadata_log, [created])
-    return [opinion.text for opinion in check(Facts.of(run))]
+    return [opinion.text for opinion in check_disks(Facts.of(run))]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_a_log_without_batches(make_run: MakeRun) -> None:
 
 def test_one_log_is_told_of_once(make_run: MakeRun) -> None:
     run = make_run()
-    assert _said(run, (LOG, LOG), WHOLE) == ["observed/replicas.json tells of orders-0 on node 1 2 times"]
+    assert _said(run, (LOG, LOG), WHOLE) == ["observed/replicas.json lists orders-0 on node 1 2 times"]
     other_dir = LOG.model_copy(update={"folder": "b/orders-0", "log_end": 4, "records": 4})
     assert _said(run, (LOG, other_dir), WHOLE) == []

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.judge.coherence.rows import check as check_rows
-from ackproof.judge.coherence.watching import NEED_READERS
+from ackproof.judge.coherence.rows import check_rows
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import LIVE_ONLY, Anomaly
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.ledger import TxnRow, parts, write_transactions
 from ackproof.rundir.metadata import TopicRemoved, write_metadata
@@ -49,7 +48,7 @@ def _twice(committed: bool, **changes: Any) -> FinalReadFile:
         (_read(start=101), "calls itself complete, from 101 to 100"),
         (_read(start=-1), "calls itself complete, from -1 to 100"),
         (_read(reason="late"), "calls itself complete, and says: late"),
-        (_read(records=101), "was handed 101 records between offsets 0 and 100"),
+        (_read(records=101), "has 101 records between offsets 0 and 100"),
         (_read().model_copy(update={"reasons": ("x",)}), "the final read calls itself complete, and says: x"),
         (_read(epoch_after=0), "was answered in leader epoch 0, and epoch 1 was seen"),
         (
@@ -63,9 +62,9 @@ def _twice(committed: bool, **changes: Any) -> FinalReadFile:
         (_read(epoch=-1, epoch_after=-1), "calls itself complete, and went from leader epoch -1 to -1"),
         (_read(start=3, records=97), "the final read begins at 3, and no setting deletes records"),
         (_read(end=101, position=101), "ends at 101, and the high watermark was 100 when it was read"),
-        (_read(partition=9), "the final read tells of orders/9, which the case does not have"),
-        (_read(topic="zz"), "the final read tells of zz/0, which the case does not have"),
-        (_twice(False), "the final read tells of orders/0 2 times"),
+        (_read(partition=9), "the final read has orders/9, which the case does not have"),
+        (_read(topic="zz"), "the final read has zz/0, which the case does not have"),
+        (_twice(False), "the final read has orders/0 2 times"),
         (_twice(True), None),
         (_twice(True, end=99, position=99), "goes from 0 to 100, and at read_committed from 0 to 99"),
         (_twice(True, start=1), "goes from 0 to 100, and at read_committed from 1 to 100"),
@@ -85,9 +84,9 @@ def test_who_is_in_sync_must_have_been_seen_at_the_end(facts: Facts) -> None:
     early = replace(in_sync("orders", 0), t_ns=SECOND)
     blind = replace(in_sync("orders", 0), isr=())
     facts.run.samples.write_text(f"{early.line()}\n{blind.line()}\n")
-    assert "orders/0 was not seen once the load had ended" in said(replace(facts))[0]
+    assert "orders/0 was not sampled once the load had ended" in said(replace(facts))[0]
     facts.run.samples.unlink()
-    assert "(never at all)" in said(replace(facts))[0]
+    assert "(never)" in said(replace(facts))[0]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_the_final_read_was_in_an_epoch_that_was_given(facts: Facts) -> None:
 def test_a_run_of_today_counts_what_its_final_reader_was_handed(facts: Facts) -> None:
     facts.run.seal.write_text("{}")
     found = said(replace(facts, final_read=_read(records=-1)))
-    assert "orders/0: nobody counted what the final reader was handed" in found
+    assert "orders/0: nobody counted the records of the final reader" in found
 
 
 def test_a_log_that_records_are_deleted_from_may_begin_later(make_run: MakeRun) -> None:
@@ -290,7 +289,7 @@ def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -
     ("live", "handed", "reads", "words"),
     [
         (0, 0, {}, "vanished, skipped, rewound: not looked for: the experiment has no live reader"),
-        (1, 0, {}, "not looked for: the live readers were handed nothing"),
+        (1, 0, {}, "not looked for: the live readers read nothing"),
         (1, 50, {0: 20, 30: 30}, "not looked for: the live readers stood still on orders/0"),
         (1, 99, {0: 20, 30: 30, 200: 49}, ""),
         (1, 51, {0: 20, 30: 30, 200: 1}, ""),
@@ -327,4 +326,4 @@ def test_transactions_that_are_none(make_run: MakeRun, outcomes: list[TxnOutcome
 
 
 def test_every_class_that_needs_readers_is_one() -> None:
-    assert set(NEED_READERS) <= set(Anomaly)
+    assert set(LIVE_ONLY) <= set(Anomaly)

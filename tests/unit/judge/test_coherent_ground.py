@@ -13,7 +13,7 @@ from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.named import CutFault
-from ackproof.judge.coherence import aims, controllers, ground
+from ackproof.judge.coherence import faults, run
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
@@ -78,14 +78,14 @@ def test_all_of_the_metadata_log_is_there(
     facts: Facts, records: list[MetadataRecord], words: str | None
 ) -> None:
     write_metadata(facts.run.metadata_log, records)
-    found = texts(controllers.check(facts))
+    found = texts(run.check_metadata_log(facts))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
 
 
 def test_no_metadata_log_is_a_lack(facts: Facts) -> None:
-    (found,) = controllers.check(facts)
+    (found,) = run.check_metadata_log(facts)
     assert found.says is Says.LACKS
-    assert list(controllers.check(replace(facts, backend="attach"))) == []
+    assert list(run.check_metadata_log(replace(facts, backend="attach"))) == []
 
 
 def test_zookeeper_has_offsets_of_its_own_and_what_lies_in_a_snapshot_lacks(facts: Facts) -> None:
@@ -95,7 +95,7 @@ def test_zookeeper_has_offsets_of_its_own_and_what_lies_in_a_snapshot_lacks(fact
         facts, case=replace(facts.case, experiment=experiment.model_copy(update={"cluster": cluster}))
     )
     write_metadata(facts.run.metadata_log, [_state(65, 0, 0), _state(65, 2, 1), _end(66, 2)])
-    (found,) = controllers.check(facts)
+    (found,) = run.check_metadata_log(facts)
     assert (found.says, "from partition epoch 0 to 2" in found.text) == (Says.LACKS, True)
 
 
@@ -144,7 +144,7 @@ def test_a_fault_says_whom_it_hit_and_who_saw_it(
         event(FaultConfirmed(**{"did": "it", "witness": "the kernel", **confirmed}), 1.1, fault=1),
         event(FaultRecovered(**{"witness": "the kernel", **recovered}), 1.2, fault=1),
     )
-    found = texts(aims.check(replace(facts, events=events)))
+    found = texts(faults.check_targets(replace(facts, events=events)))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
 
 
@@ -168,7 +168,7 @@ def test_who_held_a_role(facts: Facts, role: str, nodes: tuple[int, ...], holds:
     experiment = facts.case.experiment.model_copy(update={"faults": (other,)})
     facts = replace(facts, case=replace(facts.case, experiment=experiment))
     asked = FaultAsked(kind="kill", role=role, nodes=nodes, trigger="1s")
-    found = texts(aims.check(replace(facts, events=(event(asked, 1.0, fault=1),))))
+    found = texts(faults.check_targets(replace(facts, events=(event(asked, 1.0, fault=1),))))
     assert (found == []) is holds, found
 
 
@@ -183,7 +183,9 @@ def test_an_end_of_a_link_that_was_not_hit_may_have_been_nobodys(
     asked = FaultAsked(kind="cut", role="broker(1) -> controller", nodes=nodes, trigger="1s")
     then = FaultConfirmed(did="it", witness="a probe") if bit else FaultMissed(reason="aimed at nothing")
     events = (event(asked, 1.0, fault=1), event(then, 1.1, fault=1))
-    found = texts(aims.check(replace(facts, case=replace(facts.case, experiment=experiment), events=events)))
+    found = texts(
+        faults.check_targets(replace(facts, case=replace(facts.case, experiment=experiment), events=events))
+    )
     assert (found == []) is agrees, found
 
 
@@ -212,7 +214,7 @@ def test_each_node_of_a_rack_or_a_list_was_hit(
         event(FaultConfirmed(did="it", witness="the kernel"), 1.1, fault=1),
     )
     facts = replace(facts, case=replace(facts.case, experiment=experiment), events=events)
-    found = texts(aims.check(facts))
+    found = texts(faults.check_targets(facts))
     assert [says in text for text in found] == ([True] if says else []), found
 
 
@@ -287,7 +289,7 @@ GROUNDS: dict[str, tuple[Callable[[Facts], Facts], str | None]] = {
     ),
     "an image": (
         lambda f: replace(f, environment={"kafka": DEFAULT, "image": "x"}),
-        "is process, and it tells of the environment of docker",
+        "is process, and its environment is that of docker",
     ),
 }
 
@@ -297,7 +299,7 @@ def test_the_case_is_the_one_that_was_seen(
     grounded: Facts, change: Callable[[Facts], Facts], words: str | None
 ) -> None:
     facts = change(_lasting(grounded, 1.0))
-    found = texts(ground.check(facts))
+    found = texts(run.check_ground(facts))
     assert (found == []) if words is None else any(words in text for text in found), found
 
 
@@ -317,5 +319,5 @@ def _lasting(facts: Facts, load_s: float) -> Facts:
 )  # fmt: skip
 def test_the_load_lasts_as_long_as_the_case_says(grounded: Facts, load_s: float, words: str | None) -> None:
     facts = watched(_lasting(grounded, load_s), [sampled(1.0)], [pulse(0.5)])
-    found = texts(ground.check(facts))
+    found = texts(run.check_ground(facts))
     assert (found == []) if words is None else [words in text for text in found] == [True], found

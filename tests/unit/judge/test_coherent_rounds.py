@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.judge.coherence import rounds
+from ackproof.judge.coherence import nodes
 from ackproof.judge.facts import Facts
 from ackproof.rundir.documents import Client, Document
 from ackproof.rundir.observed import BrokerRound, OffsetCommit, ViewerAnswer
@@ -58,7 +58,7 @@ def planted(facts: Facts, told: Iterable[BrokerRound] = (), commits: Iterable[Of
 
 
 def found(facts: Facts) -> list[str]:
-    return [one.text for one in rounds.check(facts)]
+    return [one.text for one in nodes.check_rounds(facts)]
 
 
 def test_rounds_and_commits_that_agree(facts: Facts) -> None:

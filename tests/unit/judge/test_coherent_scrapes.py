@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.judge.coherence import scrapes
+from ackproof.judge.coherence import nodes
 from ackproof.judge.facts import Facts
 from ackproof.rundir.schema import METRICS
 from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, NodeEnded, NodeStarted, PhaseBegan
@@ -44,7 +44,7 @@ def scraped(facts: Facts, told: Iterable[Row], *events: tuple[EventDetail, float
         for what, at, node in events
     )
     case = replace(facts.case, experiment=asked)
-    return [one.text for one in scrapes.check(replace(facts, events=mine, case=case))]
+    return [one.text for one in nodes.check_scrapes(replace(facts, events=mine, case=case))]
 
 
 def each_second(count: int, node: int = 1, **values: float) -> list[Row]:
@@ -62,13 +62,13 @@ def test_scrapes_that_agree(facts: Facts) -> None:
 def test_nobody_asked_for_them(facts: Facts) -> None:
     assert scraped(facts, each_second(3)) == []
     pq.write_table(pq.read_table(facts.run.metrics), facts.run.metrics)
-    (said,) = [one.text for one in scrapes.check(replace(facts, events=()))]
+    (said,) = [one.text for one in nodes.check_scrapes(replace(facts, events=()))]
     assert ASKS in said
 
 
 def test_a_dead_node_does_not_answer(facts: Facts) -> None:
     lives: Sequence[Any] = [(NodeStarted(pid=1), 0, 1), (NodeEnded(pid=1), 5.5, 1)]
-    assert scraped(facts, each_second(8), *lives) == ["node 1 told its metrics at 6.000 s, when it was dead"]
+    assert scraped(facts, each_second(8), *lives) == ["node 1 answered a scrape at 6.000 s, when it was dead"]
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
@@ -104,4 +104,4 @@ def test_what_is_counted_or_short_or_under_a_fault_is_no_contradiction(facts: Fa
         t_ns=2 * SECOND, wall_ns=0, kind=FaultAsked.KIND, fault=1, detail={"kind": "pause", "nodes": [3]}
     )
     run = replace(facts, events=(*facts.events, fault))
-    assert not [one for one in scrapes.check(run) if "lacks replicas" in one.text]
+    assert not [one for one in nodes.check_scrapes(run) if "lacks replicas" in one.text]

@@ -48,7 +48,7 @@ def run_of(*steps: ScriptStep) -> list[EventDetail]:
     ("steps", "words"),
     [
         ((ONE, TWO), None),
-        ((ONE,), "fault 1 was confirmed, and 1 of its 2 steps are told"),
+        ((ONE,), "fault 1 was confirmed, and the timeline has 1 of its 2 steps"),
         ((TWO, ONE), "fault 1 has the steps 2, 1, which are not one after the other"),
         ((ONE.model_copy(update={"step": "kill 2"}), TWO), "fault 1 has the step 1 'kill 2' in the timeline"),
         ((ONE, TWO.model_copy(update={"wrong": "beside it x"})), "at step 2 it was otherwise: beside it x"),
@@ -59,7 +59,7 @@ def run_of(*steps: ScriptStep) -> list[EventDetail]:
     ],
 )
 def test_its_steps(make_run: MakeRun, steps: tuple[ScriptStep, ...], words: str | None) -> None:
-    from ackproof.judge.coherence.scripts import check
+    from ackproof.judge.coherence.faults import check_scripts as check
 
     run = make_run(experiment=EXPERIMENT)
     run.timeline.unlink()

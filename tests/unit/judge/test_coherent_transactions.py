@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.judge.coherence.transactions import check
+from ackproof.judge.coherence.rows import check_transactions
 from ackproof.judge.facts import Facts
 from ackproof.rundir.ledger import TxnRow, write_transactions
 
@@ -19,7 +19,7 @@ def _said(make_run: MakeRun, *transactions: TxnRow, sent_ns: int = 5) -> list[st
     rows = [{**attempt(seq, 0.5), "sent_ns": sent_ns, "txn": 0} for seq in (0, 1)]
     facts = Facts.of(make_run(producers="acks: all, idempotence: true, transaction_size: 2", attempts=rows))
     write_transactions(facts.run.transactions / "client=p0", list(transactions))
-    return [opinion.text for opinion in check(facts)]
+    return [opinion.text for opinion in check_transactions(facts)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.judge.coherence import looks, marks, told
+from ackproof.judge.coherence.samples import check_changes, check_high_watermarks, check_looks
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
 from ackproof.rundir.observed import Pulse, Sample
@@ -64,12 +64,12 @@ def _tells(facts: Facts, *events: tuple[EventDetail, float]) -> Facts:
         ([(LED, 1.0), (SYNCED, 1.05), (IsrChanged(isr=(2, 1)), 2.0)], None),
         (
             [(LED, 1.0), (SYNCED, 1.0)],
-            "ISR [1, 2] was sampled at 2.000 s, and the timeline does not tell of it",
+            "ISR [1, 2] was sampled at 2.000 s, and the timeline does not have it",
         ),
         ([(SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "leader 1 in epoch 1 was sampled at 1.000 s"),
         (
             [(LED, 1.0), (SYNCED, 1.0), (IsrChanged(isr=(1, 3)), 2.0)],
-            "the timeline tells of ISR [1, 3] at 2.000 s, and ISR [1, 2] was sampled at 2.000 s",
+            "the timeline has ISR [1, 3] at 2.000 s, and ISR [1, 2] was sampled at 2.000 s",
         ),
         (
             [
@@ -78,7 +78,7 @@ def _tells(facts: Facts, *events: tuple[EventDetail, float]) -> Facts:
                 (IsrChanged(isr=(1, 2)), 2.0),
                 (LeaderChanged(leader=2, epoch=2), 3.0),
             ],
-            "tells of leader 2 in epoch 2 at 3.000 s, and nothing new was sampled",
+            "the timeline has leader 2 in epoch 2 at 3.000 s, and nothing new was sampled",
         ),
         ([(LED, 0.9), (SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "and it was sampled first at 1.000 s"),
         ([(LED, 2.1), (SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "and it was sampled first at 1.000 s"),
@@ -90,10 +90,10 @@ def test_the_timeline_tells_what_was_sampled(
     facts = _tells(
         watched(facts, [sampled(1.0), sampled(2.0, isr=(1, 2)), sampled(3.0, isr=(1, 2))]), *events
     )
-    found = texts(told.check(facts))
+    found = texts(check_changes(facts))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
-    assert texts(told.check(replace(facts, backend="model"))) == []
-    assert texts(told.check(replace(facts, events=facts.events[:-1]))) == []
+    assert texts(check_changes(replace(facts, backend="model"))) == []
+    assert texts(check_changes(replace(facts, events=facts.events[:-1]))) == []
 
 
 # -- looks ------------------------------------------------------------------------------------------------------------
@@ -101,19 +101,19 @@ def test_the_timeline_tells_what_was_sampled(
 
 def test_a_look_has_one_sample_of_a_partition_and_follows_the_one_before(facts: Facts) -> None:
     other = sampled(1.0, partition=1)
-    assert texts(looks.check(watched(facts, [sampled(1.0), other, sampled(1.1)]))) == []
-    assert texts(looks.check(watched(facts, [sampled(1.0), other, sampled(1.0)]))) == [
+    assert texts(check_looks(watched(facts, [sampled(1.0), other, sampled(1.1)]))) == []
+    assert texts(check_looks(watched(facts, [sampled(1.0), other, sampled(1.0)]))) == [
         "orders/0 was sampled at 1.000 s twice"
     ]
-    assert texts(looks.check(watched(facts, [sampled(1.1), sampled(1.0)]))) == [
+    assert texts(check_looks(watched(facts, [sampled(1.1), sampled(1.0)]))) == [
         "orders/0 was sampled at 1.000 s after a look at 1.100 s"
     ]
 
 
 def test_there_are_no_more_samples_than_looks(facts: Facts) -> None:
     three = [sampled(0.1), sampled(0.2), sampled(0.3)]
-    assert texts(looks.check(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=1)]))) == []
-    assert texts(looks.check(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=0)]))) == [
+    assert texts(check_looks(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=1)]))) == []
+    assert texts(check_looks(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=0)]))) == [
         "3 looks were sampled up to 1.000 s, and the sampler had looked 1 times"
     ]
 
@@ -139,7 +139,7 @@ def test_who_looks_at_a_cluster_that_acknowledges_sees_it(
 ) -> None:
     samples = [sampled(at / 10) for at in range(250) if not 8 < at / 10 < 8 + hole]
     pulses = [pulse(at, sent=acks * at) for at in range(26)]
-    found = texts(looks.check(watched(calm, samples, pulses)))
+    found = texts(check_looks(watched(calm, samples, pulses)))
     assert (found == []) is seen, found
     assert seen or found[0].startswith("orders/0: no sample from 8.000 s to 12.6")
 
@@ -162,7 +162,7 @@ def test_producers_count_what_they_write_down(
 ) -> None:
     ends = (event(closed, 3.0, client="p0"),) if closed else ()
     found = texts(
-        looks.check(
+        check_looks(
             watched(replace(facts, events=(*facts.events, *ends)), [], [pulse(4, looks=0, sent=sent)])
         )
     )
@@ -200,11 +200,11 @@ def _marks(*values: int, ends: Sequence[int] = (), **changes: Any) -> list[Sampl
     ],
 )
 def test_high_watermarks_are_where_logs_are(facts: Facts, samples: list[Sample], words: str | None) -> None:
-    found = texts(marks.check(watched(facts, samples)))
+    found = texts(check_high_watermarks(watched(facts, samples)))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
 
 
 def test_a_leader_that_started_anew_may_know_less(facts: Facts) -> None:
     facts = watched(facts, _marks(20, 19))
     again = event(NodeStarted(pid=7), 1.5, node=1)
-    assert texts(marks.check(replace(facts, events=(again, *facts.events)))) == []
+    assert texts(check_high_watermarks(replace(facts, events=(again, *facts.events)))) == []

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
-from ackproof.judge.contents import Compared, compare
+from ackproof.judge.checks.logs import ComparedBatches, compare
 from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
@@ -69,7 +69,7 @@ def _handed(
     return run
 
 
-def _compared(run: CaseDir, start: int = 0, end: int = 100, committed: bool = False) -> Compared:
+def _compared(run: CaseDir, start: int = 0, end: int = 100, committed: bool = False) -> ComparedBatches:
     return compare(FinalRows(run), PLACE, pq.read_table(run.replica_batches), start, end, committed=committed)
 
 
@@ -77,13 +77,13 @@ GOOD = (records(0, _values(0, 60)), records(60, _values(60, 100), epoch=1))
 
 
 def test_a_reader_that_was_handed_what_lies_there_is_believed(tmp_path: Path) -> None:
-    assert _compared(_handed(_log(tmp_path, *GOOD), range(100), WHO)) == Compared(2, 0, -1, 0)
+    assert _compared(_handed(_log(tmp_path, *GOOD), range(100), WHO)) == ComparedBatches(2, 0, -1, 0)
 
 
 def test_in_any_order(tmp_path: Path) -> None:
     order = [*range(1, 100, 2), *range(0, 100, 2)]
     run = _handed(_log(tmp_path, *GOOD), order, [WHO[at] for at in order])
-    assert _compared(run) == Compared(2, 0, -1, 0)
+    assert _compared(run) == ComparedBatches(2, 0, -1, 0)
 
 
 def _changed(at: int, to: tuple[int, int]) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def test_a_damaged_record_that_lies_there_damaged_is_told_from_one_that_does_not
     damaged[-9] ^= 1
     run = _log(tmp_path, records(0, [first if intact else bytes(damaged), *others]))
     _handed(run, range(60), WHO[:60], damaged=(0,))
-    assert _compared(run, end=60) == (Compared(0, 1, 0, 0) if intact else Compared(1, 0, -1, 0))
+    assert _compared(run, end=60) == (ComparedBatches(0, 1, 0, 0) if intact else ComparedBatches(1, 0, -1, 0))
 
 
 @pytest.mark.parametrize("odd", [0, 1])
@@ -129,7 +129,7 @@ def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: 
     sum_ = as_int64(content_sum(offsets, producers, seqs, np.ones(100, np.bool_)))
     run = _log(tmp_path, *GOOD)  # of which the ledger has nothing
     compared = compare(FinalRows(run), PLACE, pq.read_table(run.replica_batches), 0, 100, summed=sum_ + odd)
-    assert compared == (Compared(0, 2, 0, 0) if odd else Compared(2, 0, -1, 0))
+    assert compared == (ComparedBatches(0, 2, 0, 0) if odd else ComparedBatches(2, 0, -1, 0))
 
 
 def test_a_sum_of_many_is_the_sum_of_their_blocks() -> None:
@@ -141,18 +141,18 @@ def test_a_sum_of_many_is_the_sum_of_their_blocks() -> None:
 
 
 def test_who_was_handed_nothing_was_handed_other_records(tmp_path: Path) -> None:
-    assert _compared(_log(tmp_path, *GOOD)) == Compared(0, 2, 0, 0)
+    assert _compared(_log(tmp_path, *GOOD)) == ComparedBatches(0, 2, 0, 0)
 
 
 def test_of_what_reaches_beyond_the_read_nothing_is_said(tmp_path: Path) -> None:
     run = _handed(_log(tmp_path, *GOOD), range(10, 100), WHO[10:])
-    assert _compared(run, start=10) == Compared(1, 0, -1, 1)
-    assert _compared(run, start=10, end=99) == Compared(0, 0, -1, 2)
+    assert _compared(run, start=10) == ComparedBatches(1, 0, -1, 1)
+    assert _compared(run, start=10, end=99) == ComparedBatches(0, 0, -1, 2)
 
 
 def test_markers_hold_nothing(tmp_path: Path) -> None:
     run = _handed(_log(tmp_path, *GOOD, as_control(records(100, [b"m"]))), range(100), WHO)
-    assert _compared(run, end=101) == Compared(2, 0, -1, 0)
+    assert _compared(run, end=101) == ComparedBatches(2, 0, -1, 0)
 
 
 IN_TRANSACTIONS = (
@@ -173,18 +173,20 @@ COMMITTED = [*range(10), *range(31, 40), *range(41, 50)]
 @pytest.mark.parametrize(
     ("offsets", "result"),
     [
-        pytest.param(COMMITTED, Compared(5, 0, -1, 1), id="what was committed"),
-        pytest.param(COMMITTED[10:], Compared(4, 1, 0, 1), id="one transaction less"),
-        pytest.param([*COMMITTED, *range(21, 30)], Compared(4, 1, 21, 1), id="one that was aborted"),
-        pytest.param([*COMMITTED, 10], Compared(4, 1, 10, 1), id="a record of one"),
-        pytest.param([*COMMITTED, 55], Compared(5, 0, -1, 1), id="of one that is open nobody knows"),
+        pytest.param(COMMITTED, ComparedBatches(5, 0, -1, 1), id="what was committed"),
+        pytest.param(COMMITTED[10:], ComparedBatches(4, 1, 0, 1), id="one transaction less"),
+        pytest.param([*COMMITTED, *range(21, 30)], ComparedBatches(4, 1, 21, 1), id="one that was aborted"),
+        pytest.param([*COMMITTED, 10], ComparedBatches(4, 1, 10, 1), id="a record of one"),
+        pytest.param([*COMMITTED, 55], ComparedBatches(5, 0, -1, 1), id="of one that is open nobody knows"),
     ],
 )
-def test_at_read_committed_the_markers_decide(tmp_path: Path, offsets: list[int], result: Compared) -> None:
+def test_at_read_committed_the_markers_decide(
+    tmp_path: Path, offsets: list[int], result: ComparedBatches
+) -> None:
     run = _log(tmp_path, *IN_TRANSACTIONS)
     _handed(run, offsets, [WHO[at] for at in offsets], phase=ReadPhase.FINAL_COMMITTED)
     assert _compared(run, end=61, committed=True) == result
-    assert _compared(run, end=61) == Compared(0, 6, 0, 0), "nothing at read_uncommitted"
+    assert _compared(run, end=61) == ComparedBatches(0, 6, 0, 0), "nothing at read_uncommitted"
 
 
 def _xerial(data: bytes) -> bytes:
@@ -214,7 +216,7 @@ def test_compressed_batches_are_looked_into(tmp_path: Path, codec: int, body: by
     run = _log(tmp_path, compressed(GOOD[0], codec, body))
     (row,) = pq.read_table(run.replica_batches).to_pylist()
     assert (row["sound"], row["content"] != UNKNOWN_CONTENT) == (True, True)
-    assert _compared(_handed(run, range(60), WHO[:60]), end=60) == Compared(1, 0, -1, 0)
+    assert _compared(_handed(run, range(60), WHO[:60]), end=60) == ComparedBatches(1, 0, -1, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.judge.copies import sent_again
+from ackproof.judge.excuses import count_new_producer_epochs
 from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
@@ -87,7 +87,7 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         if batches is not None:
             run.observed.mkdir(exist_ok=True)
             pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
-        return sent_again(Evidence.of_run(run)), judge_case(run)
+        return count_new_producer_epochs(Evidence.of_run(run)), judge_case(run)
 
     return judge
 

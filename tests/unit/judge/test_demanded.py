@@ -7,7 +7,7 @@ import pytest
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
-from ackproof.judge.verdict import OF_THE_MODEL
+from ackproof.judge.verdict import MODEL_ONLY
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
@@ -121,4 +121,4 @@ def test_a_prediction_for_one_topic_leaves_the_other_to_its_settings(
 def test_a_run_of_the_model_judges_the_model_and_says_so(make_run: MakeRun, backend: str, said: bool) -> None:
     run = make_run()
     CaseFile.load(run.case_json).model_copy(update={"backend": backend}).save(run.case_json)
-    assert (OF_THE_MODEL in judge_case(run).not_judged) is said
+    assert (MODEL_ONLY in judge_case(run).not_judged) is said

@@ -297,7 +297,7 @@ def test_what_the_final_reader_was_handed_is_in_its_ledger(
     if good:
         assert judge_case(run).verdict is Verdict.FAIL
     else:
-        lacks(run, f"was handed {records} records, and its ledger has 100")
+        lacks(run, f"read {records} records, and its ledger has 100")
 
 
 # the audit ---------------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ _TRANSACTIONAL = "acks: all, idempotence: true, transaction_size: 10"
     [
         (_TRANSACTIONAL, WHOLE.partitions, -1, ""),
         (_TRANSACTIONAL, WHOLE.partitions, 40, ""),
-        (_TRANSACTIONAL, WHOLE.partitions, 41, "the final reader at read_committed was handed 41 records"),
+        (_TRANSACTIONAL, WHOLE.partitions, 41, "the final reader at read_committed read 41 records"),
         (_TRANSACTIONAL, (), -1, "there was no final read at read_committed"),
         ("acks: all", (), -1, ""),
     ],
@@ -381,7 +381,7 @@ def test_losses_are_not_kafkas_where_a_producer_closed_early(
     make_run: MakeRun, prediction: Predicted
 ) -> None:
     prediction.says(lost=Chance.IMPOSSIBLE)
-    lacks(_closed_early(make_run(lost=3), 280_969), "280969 bytes of it were read by no broker")
+    lacks(_closed_early(make_run(lost=3), 280_969), "brokers had not read 280969 bytes of it")
 
 
 def test_a_producer_that_closed_early_and_lost_nothing_is_no_lack(make_run: MakeRun) -> None:

@@ -42,7 +42,7 @@ def opinions(
         logs=LogBatches(table),
         in_sync={TopicPartition("t", 0): (1, 2)},
     )
-    return list(final_read.check(cast(Facts, facts)))
+    return list(final_read.check_final_read(cast(Facts, facts)))
 
 
 def test_a_marker_in_every_log_took_what_was_read_there() -> None:

@@ -69,7 +69,7 @@ def test_what_takes_time_on_a_starved_machine_is_held_neither_against_kafka_nor_
         seconds=1, asked_rate=None, sent_rate=1, median_ms=1, late_ms=1, looks_per_s=1, busy=1, stolen=0,
         cpu_pressure=0, io_pressure=0, memory_pressure=0, starved=("it stood still",),
     )  # fmt: skip
-    monkeypatch.setattr("ackproof.judge.checks.expectations.calm", lambda _: starved)
+    monkeypatch.setattr(Facts, "calm", starved)
     found = judge(Facts.of(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
     assert found.verdict is verdict
     assert ["on a starved machine: it stood still" in one for one in found.reasons] == [True] * (

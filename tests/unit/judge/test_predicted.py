@@ -6,8 +6,8 @@ import pytest
 
 from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge import judge_case
+from ackproof.judge.checks.classes import ruling
 from ackproof.judge.demands import impossible_demands
-from ackproof.judge.forbidden import ruling
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.model import (

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.starved import calm, quiet
 from ackproof.judge.verdict import judge
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.schema import SERIES
@@ -83,13 +82,13 @@ def run(facts: Facts) -> Run:
 
 
 def _starved(facts: Facts) -> tuple[str, ...]:
-    found = calm(facts)
+    found = facts.calm
     assert found is not None
     return found.starved
 
 
 def test_a_run_in_health_is_told_with_its_numbers(run: Run) -> None:
-    found = calm(run())
+    found = run().calm
     assert found is not None
     assert (found.seconds, found.asked_rate, found.sent_rate, found.median_ms) == (13.0, RATE, RATE, 6.0)
     assert (found.looks_per_s, found.late_ms, found.busy, found.cpu_pressure) == (
@@ -141,7 +140,7 @@ def test_within_it_is_not(run: Run, changes: dict[str, Any]) -> None:
 
 
 def test_where_a_fault_was_always_at_work_only_the_harness_is_asked(run: Run) -> None:
-    found = calm(run(told=((0.5, FaultAsked(kind="kill"), 1),), sent=1.0, odd={14: {"late_ms": 3000.0}}))
+    found = run(told=((0.5, FaultAsked(kind="kill"), 1),), sent=1.0, odd={14: {"late_ms": 3000.0}}).calm
     assert found is not None
     assert (found.seconds, found.sent_rate, found.median_ms) == (0, -1, -1)
     assert found.starved == ("the harness itself stood still for 3.0 s",)
@@ -150,7 +149,7 @@ def test_where_a_fault_was_always_at_work_only_the_harness_is_asked(run: Run) ->
 @pytest.mark.parametrize(("asked", "starved"), [(2.9, False), (3.1, True)])
 def test_a_second_or_two_of_cold_brokers_is_no_starved_machine(run: Run, asked: float, starved: bool) -> None:
     told = ((asked, FaultAsked(kind="kill"), 1),)
-    found = calm(run(told=told, rows=[(1.2, 900.0), (1.5, 900.0)]))
+    found = run(told=told, rows=[(1.2, 900.0), (1.5, 900.0)]).calm
     assert found is not None
     assert (found.median_ms, bool(found.starved)) == ((900.0, True) if starved else (-1, False))
 
@@ -161,11 +160,11 @@ def test_faults_that_overlap_and_one_that_missed(run: Run) -> None:
         (4, FaultAsked(kind="kill"), 2), (5, FaultMissed(), 2),
         (16, FaultAsked(kind="kill"), 3),
     )  # fmt: skip
-    assert quiet(run(told=told)) == [(SECOND, 3 * SECOND), (13 * SECOND, 16 * SECOND)]
+    assert run(told=told).quiet == ((SECOND, 3 * SECOND), (13 * SECOND, 16 * SECOND))
 
 
 def test_nobody_watched(facts: Facts) -> None:
-    assert calm(facts) is None
+    assert facts.calm is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.judge.checks.classes import unappended
 from ackproof.judge.facts import Facts
-from ackproof.judge.unappended import unappended
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
 
 from .conftest import MakeRun

@@ -10,7 +10,6 @@ import pytest
 
 from ackproof.experiment.promises import Ruling
 from ackproof.judge import checks, coherence, judge_case, verdict
-from ackproof.judge.checks import logs
 from ackproof.judge.checks.classes import strictest
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.model import Chance, ConformanceFile, ForbiddenStep
@@ -233,16 +232,21 @@ def test_a_replay_agrees_only_where_it_looked_and_found_all_allowed(
 
 def test_every_check_that_there_is_is_asked_once() -> None:
     """One that nobody asks would be missed by nobody: its own tests may call it themselves."""
-    there = {
-        module.check
+    modules = [
+        import_module(f"{room.__name__}.{found.name}")
         for room in (checks, coherence)
         for found in iter_modules(room.__path__)
-        if hasattr(module := import_module(f"{room.__name__}.{found.name}"), "check")
+    ]
+    there = {
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.startswith("check_") and value.__module__ == module.__name__
     }
-    coherent = [*verdict.COHERENCE, *verdict.OF_SEALED_RUNS]
-    asked = [*coherent, *verdict.EVIDENCE, *verdict.BEHIND_THEM]
+    coherent = [*verdict.COHERENCE, *verdict.SEALED_COHERENCE]
+    asked = [*coherent, *verdict.EVIDENCE, *verdict.AFTER_FINDINGS]
     assert len(asked) == len(set(asked))
-    assert set(asked) == {*there, verdict._reach, verdict._sealed, logs.check_presence}
-    assert {check.__module__ for check in coherent} - {verdict.__name__} == {
+    assert set(asked) == {*there, verdict.check_scope}
+    assert {check.__module__ for check in coherent} == {
         f"{coherence.__name__}.{found.name}" for found in iter_modules(coherence.__path__)
     }

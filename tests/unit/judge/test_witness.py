@@ -106,7 +106,7 @@ def test_replicas_that_agree_are_said(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD)
     assert (said.verdict, said.reasons) == (Verdict.PASS, ())
     assert said.witnesses == (
-        "orders/0: the logs of nodes 1, 2, 3 agree up to 100 and hold what the final read was handed; the records of 2 "
+        "orders/0: the logs of nodes 1, 2, 3 agree up to 100 and hold what the final read has; the records of 2 "
         "batches could not be read",
     )
 
@@ -127,7 +127,7 @@ def test_a_reader_that_wrote_down_other_records_than_lie_there_is_not_believed(j
     said = judged(log, log, log)  # and its ledger has none
     assert (said.verdict, said.witnesses) == (Verdict.INCONCLUSIVE, ())
     assert said.reasons == (
-        "orders/0: the final reader was handed other records than the log of node 1 holds, from offset 0 on "
+        "orders/0: the final reader read other records than the log of node 1 holds, from offset 0 on "
         "(1 batches)",
     )
 
@@ -139,9 +139,7 @@ def test_what_lies_above_the_high_watermark_may_differ(judged: Judged) -> None:
 def test_a_reader_that_was_handed_less_than_the_logs_hold_proves_no_loss(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD, final=_read(records=99), consumed=99)
     assert said.verdict is Verdict.INCONCLUSIVE
-    assert said.reasons == (
-        "orders/0: the final reader was handed 99 records, and the log of node 1 holds 100",
-    )
+    assert said.reasons == ("orders/0: the final read has 99 records, and the log of node 1 holds 100",)
     assert said.witnesses == ()
 
 

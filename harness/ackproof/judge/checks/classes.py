@@ -1,4 +1,4 @@
-"""What is said of each class that the audit counted: forbidden, allowed or not judged, and how many stand against."""
+"""Anomaly classes: which are forbidden, by the prediction or else by the settings, and how many findings count."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from ackproof.experiment.promises import Promises, Ruling
-from ackproof.judge.checks.replay import LOSSES
+from ackproof.experiment.experiment import ExpectSpec
+from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge.facts import Facts
-from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.judge.unappended import unappended
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly, Inversion
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, Inversion, RuledBy
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
-from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass
+from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """A class that is forbidden and seen breaks; one that is seen and of which nobody knows stays open."""
+    """Yield an opinion on each class with findings that is forbidden, or of which nobody knows whether it is."""
     for one in classes:
-        text = f"{one.anomaly}: {one.count}, and {one.why}"
+        text, numbers = f"{one.anomaly}: {one.count}, and {one.why}", {"count": one.count}
         if one.count and one.forbidden:
-            yield breaks(text, proven=proves_itself(one.anomaly))
+            proven = proves_itself(one.anomaly)
+            yield breaks(text, proven=proven, subject=one.anomaly, numbers=numbers)
         elif one.count and one.forbidden is None and one.predicted == Chance.UNKNOWN:
-            yield stays_open(text)
+            yield stays_open(text, subject=one.anomaly, numbers=numbers)
 
 
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
@@ -88,7 +87,7 @@ def _with_those_apart(
 
     There a loss that is possible is permitted only if the replay traces all losses to the step that took them.
     """
-    traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in LOSSES)
+    traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
     words, opens = [], False
     for one in apart:
@@ -197,3 +196,68 @@ def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
         ((pc.field("topic") == place.topic) & (pc.field("partition") == place.partition) for place in places),
         pc.scalar(False),
     )
+
+
+def proves_itself(anomaly: str) -> bool:
+    """Whether one specimen, where it is forbidden, is FAIL even without full evidence."""
+    row = TABLE.get(anomaly)
+    return row is not None and row.proves
+
+
+def ruling(
+    prediction: PredictionFile,
+    anomaly: str,
+    topic: str,
+    promises: Promises,
+    expects: Sequence[ExpectSpec],
+) -> Ruling:
+    """What is said of a class on one topic. Expectations decide nothing but where there is no prediction."""
+    usual, row = rule(anomaly, promises), TABLE.get(anomaly)
+    if row is None or row.ruled_by is not RuledBy.LOSS:
+        return usual  # no prediction decides it
+    bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
+    demanded = any(bound.lowest > 0 for bound in bounds)
+    found = prediction.find_class(anomaly, topic)
+    if found is None or (not found.explored and found.why == usual.why):
+        if not bounds or (usual.chance is Chance.IMPOSSIBLE and not demanded):
+            return usual
+        return Ruling(Chance.UNKNOWN, "the experiment's expectation decides; there is no prediction")
+    if found.chance is not Chance.UNKNOWN:
+        return Ruling(found.chance, f"predicted {found.chance}: {found.why}", found.chance)
+    if usual.chance is Chance.IMPOSSIBLE and not demanded and found.explored:
+        return Ruling(usual.chance, f"{usual.why}; no way to it was found: {found.why}", found.chance)
+    return Ruling(Chance.UNKNOWN, f"the prediction is unknown: {found.why}", found.chance)
+
+
+def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
+    """Whether `reordered` counts against this configuration only where both records of an inversion are acked."""
+    row = TABLE.get(anomaly)
+    return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
+
+
+def unappended(facts: Facts) -> str:
+    """What is known of such losses, as the end of a sentence; empty where there are none."""
+    if facts.case.experiment.workload.producers.acks == "0":
+        return ""
+    count = facts.count(Anomaly.LOST, pc.field("offset") < 0)
+    if not count:
+        return ""
+    said = f"; {count} of them were acknowledged without an offset, as duplicates are"
+    return said + "".join(_begun_late(facts) if facts.replicas is not None else ())
+
+
+def _begun_late(facts: Facts) -> Iterator[str]:
+    """Where a log has a producer's batches from a sequence above 0 on, and from a leader after the first."""
+    wanted = (pc.field("producer_id") >= 0) & (pc.field("topic").isin(list(facts.case.experiment.topics)))
+    rows = facts.batches.filter(wanted).sort_by("first_offset")
+    seen: set[tuple[str, int, int]] = set()
+    names = ("topic", "partition", "producer_id", "base_sequence", "leader_epoch", "first_offset")
+    for topic, partition, who, sequence, epoch, offset in zip(
+        *(rows[name].to_pylist() for name in names), strict=True
+    ):
+        if (topic, partition, who) not in seen and sequence > 0 and epoch > 0:
+            yield (
+                f", and {topic}/{partition} has producer id {who} from sequence {sequence} on, at offset {offset}: the "
+                f"leader of epoch {epoch} had nothing of it, and took that for its first"
+            )
+        seen.add((topic, partition, who))

@@ -12,11 +12,11 @@ from functools import partial
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.timing import timing_name
+from ackproof.judge.checks.classes import proves_itself
 from ackproof.judge.facts import Facts
-from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.liveness import machine_is_starved
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.judge.starved import calm, of_starved
+from ackproof.judge.starved import of_starved
 from ackproof.quantities.answer import Answer, answered
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask
@@ -28,7 +28,7 @@ from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import Chance
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
+def check_expectations(facts: Facts) -> Iterator[Opinion]:
     """Upper bounds of counts first."""
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
@@ -54,7 +54,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         for _, text in _broken_upper_bounds(facts, counts):
             yield stays_open(f"{text}: {again} {Excuse.PRODUCER_EPOCH}")
     measures = [one for one in facts.answers if not is_count(str(one[0]))]
-    still = calm(facts) if any(ask.quantity.takes_time for ask, _, _ in measures) else None
+    still = facts.calm if any(ask.quantity.takes_time for ask, _, _ in measures) else None
     starved = still.starved if still is not None else ()
     for ask, bound, answer in measures:
         yield from _of_a_measure(facts, ask, bound, answer, starved if ask.quantity.takes_time else ())

@@ -13,7 +13,7 @@ from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.partition import TopicPartition
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
+def check_final_read(facts: Facts) -> Iterator[Opinion]:
     """Lacks of the final read."""
     final = facts.final_read
     if final is None:
@@ -69,4 +69,4 @@ def _of_the_readers(facts: Facts, final: FinalReadFile) -> Iterator[Opinion]:
         handed = [partition.records for partition in partitions]
         if -1 not in handed and sum(handed) != rows:
             # What a ledger lacks for no fault of Kafka's must not be called lost.
-            yield lacks(f"{who} was handed {sum(handed)} records, and its ledger has {rows}")
+            yield lacks(f"{who} read {sum(handed)} records, and its ledger has {rows}")

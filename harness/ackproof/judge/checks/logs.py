@@ -1,31 +1,36 @@
-"""The second witness: what the replicas had on disk, beside what the final reader was handed (docs/audit.md).
+"""Replicas' logs on disk, the second witness: compared with each other, and with what the final reader read.
 
-The reader could be wrong, and then nothing may be called lost. The replicas could differ, and then what a reader is
-handed depends on who leads: below the high watermark no configuration permits that.
+The reader could be wrong, and then nothing may be called lost. The replicas could differ, and then the records that a
+reader gets depend on the leader: below the high watermark no configuration permits that.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.judge.contents import compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
+from ackproof.rundir.ledger import FinalRows
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica
+from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT, content_hashes
+from ackproof.rundir.replicas import LogBatches, Replica
 from ackproof.rundir.timeline import fault_name
 
 _proves = partial(breaks, proven=True)
 
 
-class _Row(NamedTuple):
-    """A batch, by the columns of `replicas.BATCHES` that copies of it share."""
+class _Batch(NamedTuple):
+    """A batch, by the columns of `replicas.BATCHES` that its copies share."""
 
     first_offset: int
     last_offset: int
@@ -37,171 +42,190 @@ class _Row(NamedTuple):
     sound: bool
 
     @property
-    def header(self) -> _Row:
-        """It as its header has it: damage behind that is no decision of a broker's."""
+    def header(self) -> _Batch:
+        """The batch by its header alone: damage after the header is no decision of a broker."""
         return self._replace(sound=True)
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
-    """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
-    final, seen = facts.final_read, facts.replicas
-    if final is None or seen is None:
-        return
-    yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
-    committed = {
-        TopicPartition(one.topic, one.partition): one for one in reversed(final.committed) if one.complete
-    }
-    for read in final.partitions:
-        place = TopicPartition(read.topic, read.partition)
-        if read.topic not in facts.case.experiment.topics:
-            continue  # said by the check of the ends of logs
-        if not read.complete or facts.may_compact(read.topic):
-            continue  # the one says so itself; of the other each replica may have compacted another part
-        mine = facts.replicas_of.get(place, ())
-        may_expire = bool(facts.log_starts) or facts.may_expire(place)
-        logs = _Logs(read, mine, facts.in_sync.get(place, ()), _rotten(facts, place), may_expire)
-        yield from _of_a_partition(facts, logs)
-        yield from _at_read_committed(facts, logs, committed.get(place))
-
-
-def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Whether there is a second witness at all."""
-    if facts.final_read is None or facts.replicas is None:
-        yield not_judged("the logs on disk were not seen, so the final read has no second witness")
-
-
 class _Logs(NamedTuple):
-    """The replicas of a partition, and what bears on them. `rotten`: node → the fault that took from its log."""
+    """The replicas of a partition, and what bears on them."""
 
     read: PartitionRead
     replicas: Sequence[Replica]
     in_sync: Sequence[int]
-    rotten: Mapping[int, str]
+    damaged_by: Mapping[int, str]
+    """Node → the fault that took from its log: what is wrong with it is not Kafka's doing."""
     may_expire: bool
     """Each broker deletes segments in its own time then."""
+    batches: LogBatches
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.read.place
+
+    def rows(self, node: int, start: int, end: int) -> list[_Batch]:
+        """Return the batches of a replica that have an offset between these."""
+        log = self.batches.of_replica(self.place, node)
+        log = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
+        return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
+
+    def since(self, *nodes: int) -> str:
+        """Name the faults that took from the logs of these nodes, as the end of a sentence."""
+        by = [
+            f"{self.damaged_by[node]} took from that of node {node}"
+            for node in nodes
+            if node in self.damaged_by
+        ]
+        return f"; {', '.join(by)}" if by else ""
 
 
-def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
-    """Nodes whose log of this partition a fault took from: what is wrong with it is not Kafka's doing."""
+def check_logs(facts: Facts) -> Iterator[Opinion]:
+    """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
+    final, replicas = facts.final_read, facts.replicas
+    if final is None or replicas is None:
+        return
+    yield from (lacks(f"the logs on disk: {reason}") for reason in replicas.reasons)
+    committed = {read.place: read for read in reversed(final.committed) if read.complete}
+    for read in final.partitions:
+        if read.topic not in facts.case.experiment.topics:
+            continue  # the coherence of the final read names it
+        if not read.complete or facts.may_compact(read.topic):
+            continue  # the former is a lack of its own; of the latter each replica may have compacted another part
+        place = read.place
+        logs = _Logs(
+            read,
+            facts.replicas_of.get(place, ()),
+            facts.in_sync.get(place, ()),
+            _damaged_by(facts, place),
+            bool(facts.log_starts) or facts.may_expire(place),
+            facts.logs,
+        )
+        yield from _compare_logs(facts, logs)
+        if place in committed:
+            yield from _compare_committed(facts, logs)
+
+
+def check_presence(facts: Facts) -> Iterator[Opinion]:
+    """Say if there is no second witness at all."""
+    if facts.final_read is None or facts.replicas is None:
+        yield not_judged("the logs on disk were not seen, so the final read has no second witness")
+
+
+def _damaged_by(facts: Facts, place: TopicPartition) -> dict[int, str]:
     rots = {
         fault.number: f"fault {fault_name(fault.number)}" for fault in facts.case.faults if fault.rots(place)
     }
     return {node: rots[fault] for fault, node in facts.aimed_at(rots)}
 
 
-def _of_a_partition(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
-    read, rotten = logs.read, logs.rotten
-    place = TopicPartition(read.topic, read.partition)
-    name = str(place)
+def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
+    read, damaged, name = logs.read, logs.damaged_by, str(logs.place)
+    lacks_here, agrees_here = partial(lacks, subject=name), partial(agrees, subject=name)
     present = {replica.node: replica for replica in logs.replicas if replica.node in logs.in_sync}
     missing = sorted(set(logs.in_sync) - present.keys())
     if missing or not present:
-        yield lacks(f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}")
+        yield lacks_here(
+            f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}"
+        )
         return
     for replica in present.values():
         if replica.reason:
-            yield lacks(f"{name}: the log of node {replica.node}: {replica.reason}")
+            yield lacks_here(f"{name}: the log of node {replica.node}: {replica.reason}")
         elif replica.rest:
-            yield lacks(
+            yield lacks_here(
                 f"{name}: {replica.rest} bytes at the end of the log of node {replica.node} are no batch"
             )
         elif replica.log_end < read.end:
-            says = lacks if replica.node in rotten else _proves
+            says = lacks if replica.node in damaged else _proves
             yield says(
                 f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
-                f"watermark {read.end}{_since(rotten, replica.node)}"
+                f"watermark {read.end}{logs.since(replica.node)}",
+                subject=name,
             )
     whole = {node: replica for node, replica in present.items() if not replica.reason and not replica.rest}
     if not whole:
         return
     if not logs.may_expire:
-        yield from map(lacks, _later_starts(name, read, whole))
+        yield from map(lacks_here, _later_starts(name, read, whole))
     start = max(read.start, *(replica.log_start for replica in whole.values()))
-    batches = {node: facts.logs.of_replica(place, node) for node in whole}
-    rows = {node: _rows(batches[node], start, read.end) for node in whole}
-    differing = list(_differences(name, rows, rotten))
+    rows = {node: logs.rows(node, start, read.end) for node in whole}
+    differing = list(_differences(logs, rows))
     yield from differing
-    doubts = [*_holes(name, start, read.end, rows), *_beyond(read, whole, batches)]
-    doubts += _of_the_reader(name, read, start, rows)
-    doubts += _damaged(name, rows, rotten)
-    one = min(whole, key=lambda node: (node in rotten, node))
-    compared = compare(
-        facts.final_rows,
-        place,
-        batches[one],
-        start,
-        read.end,
-        summed=_summed(facts, read)[0],
-    )
+    doubts = [*_holes(name, start, read.end, rows), *_beyond(logs, whole)]
+    doubts += _wrong_counts(name, read, start, rows)
+    doubts += _broken_checksums(logs, rows)
+    best = min(whole, key=lambda node: (node in damaged, node))
+    summed = facts.audit.contents.get(name, (None, None))[0]
+    log = facts.logs.of_replica(logs.place, best)
+    compared = compare(facts.final_rows, logs.place, log, start, read.end, summed=summed)
     odd = compared.other and not differing
     if odd:
         yield contradicts(
-            f"{name}: the final reader was handed other records than the log of node {one} holds, from offset "
-            f"{compared.first} on ({compared.other} batches)"
+            f"{name}: the final reader read other records than the log of node {best} holds, from offset "
+            f"{compared.first} on ({compared.other} batches)",
+            subject=name,
+            numbers={"batches": compared.other},
         )
-    yield from map(lacks, doubts)
+    yield from map(lacks_here, doubts)
     if not differing and not doubts and not odd and len(whole) == len(present):
         unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
         alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
-        yield agrees(f"{alike} and hold what the final read was handed{unknown}")
+        yield agrees_here(f"{alike} and hold what the final read has{unknown}", numbers={"offset": read.end})
 
 
-def _summed(facts: Facts, read: PartitionRead) -> tuple[int | None, int | None]:
-    return facts.audit.contents.get(f"{read.topic}/{read.partition}", (None, None))
-
-
-def _at_read_committed(facts: Facts, logs: _Logs, read: PartitionRead | None) -> Iterator[Opinion]:
-    """What transactions promise has a second witness too: their markers in the log."""
-    place = TopicPartition(logs.read.topic, logs.read.partition)
-    sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.rotten]
-    if read is None or not sound or sound[0].reason:
+def _compare_committed(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
+    """Compare the final read at read_committed with the transaction markers in a log."""
+    name = str(logs.place)
+    sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.damaged_by]
+    if not sound or sound[0].reason:
         return
-    log = facts.logs.of_replica(place, sound[0].node)
-    start = max(read.start, sound[0].log_start)
-    compared = compare(
-        facts.final_rows, place, log, start, read.end, committed=True, summed=_summed(facts, read)[1]
-    )
+    node, start = sound[0].node, max(logs.read.start, sound[0].log_start)
+    summed = facts.audit.contents.get(name, (None, None))[1]
+    log = facts.logs.of_replica(logs.place, node)
+    compared = compare(facts.final_rows, logs.place, log, start, logs.read.end, committed=True, summed=summed)
     if compared.other:
         yield contradicts(
-            f"{place}: the final reader at read_committed was handed other records than the markers in the log of node "
-            f"{sound[0].node} commit, from offset {compared.first} on ({compared.other} batches)"
+            f"{name}: the final reader at read_committed read other records than the markers in the log of node "
+            f"{node} commit, from offset {compared.first} on ({compared.other} batches)",
+            subject=name,
+            numbers={"batches": compared.other},
         )
     elif compared.same:
         yield agrees(
-            f"{place}: the final reader at read_committed was handed what the markers in the log of node "
-            f"{sound[0].node} commit"
+            f"{name}: the final reader at read_committed read what the markers in the log of node {node} commit",
+            subject=name,
         )
 
 
-def _since(rotten: Mapping[int, str], *nodes: int) -> str:
-    by = ", ".join(f"{rotten[node]} took from that of node {node}" for node in nodes if node in rotten)
-    return f"; {by}" if by else ""
-
-
-def _differences(
-    name: str, rows: Mapping[int, Sequence[_Row]], rotten: Mapping[int, str]
-) -> Iterator[Opinion]:
-    """Each log beside one that no fault took from, if there is any."""
-    (first, reference), *others = sorted(rows.items(), key=lambda one: (one[0] in rotten, one[0]))
+def _differences(logs: _Logs, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[Opinion]:
+    """Compare each log with one that no fault took from, if there is any."""
+    damaged, name = logs.damaged_by, str(logs.place)
+    (first, reference), *others = sorted(rows.items(), key=lambda each: (each[0] in damaged, each[0]))
+    headers = {row.header for row in reference}
     for node, mine in others:
-        odd = sorted({row.header for row in mine} ^ {row.header for row in reference})
+        odd = sorted({row.header for row in mine} ^ headers)
         if odd:
             pair = sorted((first, node))
-            says = lacks if rotten.keys() & pair else _proves
+            says = lacks if damaged.keys() & pair else _proves
             yield says(
                 f"{name}: nodes {pair[0]} and {pair[1]} are in the ISR, and below the high watermark their logs "
-                f"differ from offset {odd[0].first_offset} on ({len(odd)} batches){_since(rotten, *pair)}"
+                f"differ from offset {odd[0].first_offset} on ({len(odd)} batches){logs.since(*pair)}",
+                subject=name,
+                numbers={"offset": odd[0].first_offset, "batches": len(odd)},
             )
 
 
 def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -> Iterator[str]:
     for node, replica in sorted(logs.items()):
         if replica.log_start > read.start:
-            yield f"{name}: the log of node {node} begins at {replica.log_start}, and the final read at {read.start}"
+            yield (
+                f"{name}: the log of node {node} begins at {replica.log_start}, and the final read at "
+                f"{read.start}"
+            )
 
 
-def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:
-    """Whether each log holds every offset of what was read: brokers leave none out but by compaction."""
+def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[str]:
+    """Each log holds every offset that was read: brokers leave none out but by compaction."""
     for node, mine in sorted(rows.items()):
         expected = start
         for row in mine:
@@ -212,23 +236,19 @@ def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Row]]) 
             yield f"{name}: the log of node {node} lacks offset {expected}, and the final read ends at {end}"
 
 
-def _beyond(
-    read: PartitionRead, logs: Mapping[int, Replica], batches: Mapping[int, pa.Table]
-) -> Iterator[str]:
-    """Whether every log goes on with records behind the end of the final read: they are committed, and not gone."""
-    end = min(replica.log_end for replica in logs.values())
-    behind = [row for row in _rows(batches[next(iter(logs))], read.end, end) if not row.control]
-    if end > read.end and behind:
-        yield (
-            f"{read.topic}/{read.partition}: the logs of {_nodes(sorted(logs))} go on to {end}, and the final read "
-            f"ended at {read.end}"
-        )
+def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
+    """Records after the end of the final read in every log are committed, and not gone."""
+    read, end = logs.read, min(replica.log_end for replica in whole.values())
+    later = [row for row in logs.rows(next(iter(whole)), read.end, end) if not row.control]
+    if end > read.end and later:
+        names = _nodes(sorted(whole))
+        yield f"{read.place}: the logs of {names} go on to {end}, and the final read ended at {read.end}"
 
 
-def _of_the_reader(
-    name: str, read: PartitionRead, start: int, rows: Mapping[int, Sequence[_Row]]
+def _wrong_counts(
+    name: str, read: PartitionRead, start: int, rows: Mapping[int, Sequence[_Batch]]
 ) -> Iterator[str]:
-    """Whether the reader was handed what each log holds. Records of transactions it may or may not be handed."""
+    """The reader read as many records as each log holds; those of transactions may be missing."""
     if read.records < 0 or start != read.start:
         return
     for node, mine in sorted(rows.items()):
@@ -237,25 +257,151 @@ def _of_the_reader(
         least = sum(row.records for row in inside if not row.control and not row.transactional)
         if not least <= read.records <= most:
             holds = str(most) if least == most else f"{least} to {most}"
-            yield (
-                f"{name}: the final reader was handed {read.records} records, and the log of node {node} holds {holds}"
-            )
+            yield f"{name}: the final read has {read.records} records, and the log of node {node} holds {holds}"
             return
 
 
-def _damaged(name: str, rows: Mapping[int, Sequence[_Row]], rotten: Mapping[int, str]) -> Iterator[str]:
+def _broken_checksums(logs: _Logs, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[str]:
     for node, mine in sorted(rows.items()):
         if bad := [row for row in mine if not row.sound]:
             yield (
-                f"{name}: the checksum of {len(bad)} batches in the log of node {node} does not hold, from offset "
-                f"{bad[0].first_offset} on{_since(rotten, node)}"
+                f"{logs.place}: the checksum of {len(bad)} batches in the log of node {node} does not hold, from "
+                f"offset {bad[0].first_offset} on{logs.since(node)}"
             )
-
-
-def _rows(log: pa.Table, start: int, end: int) -> list[_Row]:
-    mine = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
-    return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 
 def _nodes(numbers: Sequence[int]) -> str:
     return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))
+
+
+# -- contents of batches --------------------------------------------------------------------------------------------
+
+
+class ComparedBatches(NamedTuple):
+    """Batches of a log, counted by how they compare with the ledger of the final read."""
+
+    same: int
+    other: int
+    first: int
+    """The first offset of the first batch that is not the same; -1 where there is none."""
+    unknown: int
+    """Batches whose records could not be read, or that reach beyond the end of the read."""
+
+
+def compare(
+    read: FinalRows,
+    place: TopicPartition,
+    log: pa.Table,
+    start: int,
+    end: int,
+    *,
+    committed: bool = False,
+    summed: int | None = None,
+) -> ComparedBatches:
+    """Compare a replica's batches, rows of `replicas.BATCHES`, with the read of a partition from `start` to `end`.
+
+    `committed`: with the read at read_committed, which has nothing of aborted transactions. `summed`: sum of the
+    contents of all rows of the read, by the audit; where the log has the same sum the rows need not be read again.
+    """
+    log = log.sort_by("first_offset")
+    holds = _committed_contents(log) if committed else log["content"].to_numpy()
+    log = log.append_column("holds", pa.array(holds))
+    log = log.filter(pc.and_(pc.invert(log["control"]), pc.greater_equal(log["last_offset"], start)))
+    inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
+    known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN_CONTENT)).to_numpy()
+    first = log["first_offset"].to_numpy()
+    if known.all() and int(log["holds"].to_numpy().sum()) == summed:
+        return ComparedBatches(len(first), 0, -1, 0)
+    sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
+    phase = ReadPhase.FINAL_COMMITTED if committed else ReadPhase.FINAL
+    try:
+        rows = read.of(place, phase).select(["offset", "producer", "seq", "intact"])
+    except (OSError, pa.ArrowException):
+        return ComparedBatches(0, 0, -1, len(first))  # the audit names a part that cannot be read
+    if rows.num_rows:
+        offsets, *identity = (rows[name].to_numpy() for name in rows.column_names)
+        position = np.searchsorted(first, offsets, side="right") - 1
+        # A reader gets a batch in one go: so there are few runs of rows of one batch, whatever their order.
+        runs = np.flatnonzero(np.diff(position, prepend=position[0] - 1))
+        np.add.at(sums, position[runs], np.add.reduceat(content_hashes(offsets, *identity), runs))
+    differs = known & (sums[:-1] != log["holds"].to_numpy().view(np.uint64))
+    return ComparedBatches(
+        same=int((known & ~differs).sum()),
+        other=int(differs.sum()),
+        first=int(first[np.argmax(differs)]) if differs.any() else -1,
+        unknown=int((~known).sum()),
+    )
+
+
+def _committed_contents(log: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the content of each batch, in order of offsets; 0 where the next marker of its producer aborts it."""
+    holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
+    next_marker: dict[int, int] = {}
+    columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))
+    for position, (producer_id, control, transactional) in reversed(
+        list(enumerate(zip(*columns, strict=True)))
+    ):
+        if control:
+            next_marker[producer_id] = holds[position]
+        elif transactional and (marker := next_marker.get(producer_id, UNKNOWN_CONTENT)) != COMMIT_MARKER:
+            holds[position] = UNKNOWN_CONTENT if marker == UNKNOWN_CONTENT else 0
+    return holds
+
+
+# -- replicas that left the ISR -------------------------------------------------------------------------------------
+
+_COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
+"""Columns that copies of a batch share."""
+
+
+def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
+    """Compare each replica that left the ISR with one that is in sync, below the high watermark at which it left.
+
+    A replica in the ISR has all below the high watermark, and never gives that up by itself. Not compared: records
+    that a later leader did not have (the replay's truncations), and nodes at whose disk a fault was. Raises `BadInput`
+    for files that are broken.
+    """
+    if facts.replicas is None:
+        return
+    for place, left in sorted(_left_replicas(facts).items()):
+        own = {replica.node: replica for replica in facts.replicas_of.get(place, ())}
+        stayed = [node for node in facts.in_sync.get(place, ()) if node in own and not own[node].reason]
+        for node, until in sorted(left.items()):
+            if not stayed or node not in own or own[node].reason:
+                continue
+            start = max(own[node].log_start, own[stayed[0]].log_start)
+            mine, theirs = (
+                _copies_below(facts.logs.of_replica(place, each), start, until) for each in (node, stayed[0])
+            )
+            if odd := sorted(mine ^ theirs):
+                yield lacks(
+                    f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
+                    f"differs from that of node {stayed[0]} from offset {odd[0][0]} on",
+                    subject=str(place),
+                    numbers={"offset": odd[0][0]},
+                )
+
+
+def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
+    """Return the replicas that are not in sync at the end, with the high watermark when they were in the ISR last."""
+    cuts: dict[TopicPartition, list[int]] = defaultdict(list)
+    for cut in facts.replay.truncations:
+        cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)
+    found = {}
+    for place, samples in facts.samples_of.items():
+        if place.topic in facts.removed or facts.may_compact(place.topic):
+            continue
+        marks: dict[int, int] = {}
+        for sample in samples:
+            marks = {node: mark for node, mark in marks.items() if node in sample.replicas}
+            if sample.high_watermark >= 0:
+                marks |= dict.fromkeys(sample.isr, sample.high_watermark)
+        left = marks.keys() - facts.in_sync.get(place, ()) - facts.disk_nodes
+        if left:
+            found[place] = {node: min([marks[node], *cuts[place]]) for node in left}
+    return found
+
+
+def _copies_below(log: pa.Table, start: int, until: int) -> set[tuple[int, ...]]:
+    mine = log.filter((pc.field("first_offset") >= start) & (pc.field("last_offset") < until))
+    return set(zip(*(mine[name].to_pylist() for name in _COPY), strict=True))

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.rundir.anomalies import TRACED, Anomaly
 from ackproof.rundir.model import ClassExplained, ConformanceFile
 
-LOSSES = ("lost", "displaced")
 
-
-def check(facts: Facts) -> Iterator[Opinion]:
+def check_replay(facts: Facts) -> Iterator[Opinion]:
     """Steps that the protocol forbids, and what the replay explains of what was lost."""
     replay = facts.replay
     for reason in replay.not_replayed:
@@ -30,10 +29,10 @@ def check(facts: Facts) -> Iterator[Opinion]:
         # Replay and final read cannot both be right, so that neither is relied upon.
         gone = f"{replay.present} acknowledged records must be gone, as the replay says, and are there"
         yield lacks(gone + _example(replay, "present"))
-    told = [found for found in replay.classes if found.anomaly in LOSSES and found.count]
+    told = [found for found in replay.classes if found.anomaly in TRACED and found.count]
     for found in told:
         yield from _of_a_class(facts, found)
-    if facts.audit.counts.get("lost", 0) and not any(found.anomaly == "lost" for found in told):
+    if facts.audit.counts.get(Anomaly.LOST, 0) and not any(found.anomaly == Anomaly.LOST for found in told):
         yield _not_judged("the replay says nothing of what was lost")
 
 

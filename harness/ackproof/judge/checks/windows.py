@@ -12,20 +12,14 @@ import pyarrow as pa
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import REMOVED, Anomaly, counted
+from ackproof.rundir.anomalies import FOLLOWING, PASSING, Anomaly, counted
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import WindowAudited
 from ackproof.rundir.windows import window_findings
 
-_LATER: Final = frozenset(
-    {Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.DISPLACED, Anomaly.VANISHED, Anomaly.CONFLICT, *REMOVED}
-)
-"""What can become of a record after its window was read back."""
-_LIVE: Final = frozenset({Anomaly.SKIPPED, Anomaly.REWOUND})
-"""What live reads of earlier windows show, too, which no window looks at (`late`)."""
-_GONE: Final = frozenset({Anomaly.LOST, Anomaly.OVERWRITTEN})
-"""What a window says of a record that a later one may find."""
+_LATE_READS: Final = frozenset({Anomaly.SKIPPED, Anomaly.REWOUND})
+"""Classes of late reads of an earlier window, which no window looks at."""
 _NAMES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
@@ -42,7 +36,7 @@ class _Finding(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
+def check_windows(facts: Facts) -> Iterator[Opinion]:
     """What the windows come to."""
     if facts.case.experiment.soak is None:
         return
@@ -147,7 +141,7 @@ def _beside(facts: Facts, whole: Counter[_Finding], windows: Counter[_Finding]) 
         yield lacks(
             f"the windows found {counted(count, name)} that the audit of the whole did not: {_such(only_windows, name)}"
         )
-    later = _LATER | _LIVE if any(one.late for one in facts.windows) else _LATER
+    later = FOLLOWING | _LATE_READS if any(one.late for one in facts.windows) else FOLLOWING
     for name, count in _by_class(only_whole):
         # what came later the audit of the whole alone can tell, and its finding is judged as that of any run
         says = not_judged if name in later else lacks
@@ -205,7 +199,7 @@ def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter
         found.update(own)
         late = set(window.found_late)
         moved = {(one.producer, one.seq) for one in found if one.anomaly == Anomaly.DISPLACED} | late
-        for one in [one for one in found if one.anomaly in _GONE and (one.producer, one.seq) in moved]:
+        for one in [one for one in found if one.anomaly in PASSING and (one.producer, one.seq) in moved]:
             del found[one]
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]

@@ -1,5 +1,6 @@
-"""One fact, two witnesses: whether what bears on the same thing agrees. Where it does not, nothing can be built on it.
+"""Coherence: facts of a run that bear on the same thing agree. A contradiction makes the verdict INCONCLUSIVE.
 
-Belongs here: one file per kind of fact, with its rules as sentences that name both sides. Each reads `Facts` and writes
-nothing. A rule that fires on a healthy run is wrong. Does not belong here: what Kafka may do (reference, checks).
+Each file holds the rules about one kind of fact: a condition over joined facts, and a sentence that names both sides.
+A rule reads `Facts` and writes nothing; one that a healthy run breaks is wrong. What Kafka may do is no matter of
+coherence (reference implementation, `judge/checks`).
 """

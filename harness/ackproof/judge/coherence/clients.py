@@ -1,56 +1,67 @@
-"""Clients: the list in case.json beside the case, their processes, and what the rows of each one's ledger say of it."""
+"""Coherence of clients: the list in case.json, their processes, their ledgers, their ends, and what readers watched."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts, lacks, not_judged
 from ackproof.rundir import storage
+from ackproof.rundir.anomalies import LIVE_ONLY
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
-from ackproof.rundir.lifelines import KILLED
+from ackproof.rundir.lifelines import KILLED, ClientLife
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.parts import Footer, column_span
-from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Event, EventKind, seconds
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import Footer, column_span, has_end
+from ackproof.rundir.timeline import ClientEnded, EventKind, FaultAsked, FaultConfirmed, fault_name, seconds
 
-_SLACK_NS: Final = 1_000_000_000
-"""A client's end is seen after it has ended, and what it did last it did before that."""
-_Part: TypeAlias = tuple[Path, list[Footer]]
+_LATE_END_NS: Final = 1_000_000_000
+"""A client's end is seen after it has ended, and its last act came before that."""
 _PHASES: Final = {
     "reader": {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)},
     "final": {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)},
 }
+_CLEAN: Final = frozenset({EXIT_CLEAN, EXIT_RESET})
+_UNCONFIRMED: Final = frozenset({EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
+_KILLED_IN_WORDS: Final = re.compile(r"\b([pr][0-9]+) \(pid ([0-9]+)\)")
+"""Killed clients in the words of older versions, which wrote no `killed`."""
+_HOLE_NS: Final = 5_000_000_000
+_BEHIND_NS: Final = 10_000_000_000
+"""A live reader that is well is milliseconds behind, and reads to the end of every log before it leaves."""
+_Part: TypeAlias = tuple[Path, list[Footer]]
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
-    """Contradictions about clients."""
+def check_clients(facts: Facts) -> Iterator[Opinion]:
+    """Check the clients in case.json against the case, the timeline, their processes and their ledgers."""
     if not facts.events:
-        return  # said by the check of the run's end
-    yield from map(contradicts, _listed(facts))
-    if not BACKENDS[facts.backend].simulated:  # a run of the model has no processes
+        return  # the check of the run's end says so
+    yield from map(contradicts, _listed_clients(facts))
+    if not BACKENDS[facts.backend].simulated:  # the model has no processes
         yield from map(contradicts, _processes(facts))
     for client in facts.clients:
-        yield from map(contradicts, _rows(facts, client))
+        yield from (contradicts(text, subject=f"client {client.id}") for text in _ledger(facts, client))
 
 
-def _listed(facts: Facts) -> Iterator[str]:
-    """The list beside the case, the timeline and the folders of the ledgers."""
+def _listed_clients(facts: Facts) -> Iterator[str]:
     ids = Counter(client.id for client in facts.clients)
     for name, count in ids.items():
         if count > 1:
             yield f"case.json lists client {name} {count} times"
-    for name in sorted({event.client for event in facts.events if event.client is not None} - ids.keys()):
-        yield f"the timeline tells of client {name}, which case.json does not list"
+    for name in sorted(facts.lifelines.clients.keys() - ids.keys()):
+        yield f"the timeline names client {name}, which case.json does not list"
     workload, kinds = facts.case.experiment.workload, Counter[str](client.kind for client in facts.clients)
     for kind, wanted in (("producer", workload.producers.count), ("reader", workload.consumers.live)):
         if kinds[kind] < wanted and facts.events[-1].kind is EventKind.END:
@@ -65,8 +76,27 @@ def _listed(facts: Facts) -> Iterator[str]:
                 yield f"{folder.relative_to(facts.run.path)}: of a client that case.json does not list"
 
 
-def _rows(facts: Facts, client: Client) -> Iterator[str]:
-    """What a client's rows say: that they are its own, of the phase in which it reads, of the time of its life."""
+def _processes(facts: Facts) -> Iterator[str]:
+    kills = {fault.number for fault in facts.case.faults if isinstance(fault, KillClient)}
+    asked = any(facts.lifelines.fault_event(number, FaultAsked) is not None for number in kills)
+    for client in facts.clients:
+        life = facts.lifelines.client(client.id)
+        if client.killed and not KILLED & life.statuses:
+            yield f"case.json says that a fault killed client {client.id}, which the timeline does not know"
+        elif client.killed and not asked:
+            yield f"case.json says that a fault killed client {client.id}, and no fault was asked to"
+        if client.kind != "final" and not life.starts:
+            yield f"case.json lists client {client.id}, which was never started"
+    final = [client.id for client in facts.clients if client.kind == "final" and client.killed]
+    if final and facts.final_read is not None and facts.final_read.complete:
+        yield f"the final reader {final[0]} was killed, and its read calls itself complete"
+
+
+# -- ledgers --------------------------------------------------------------------------------------------------------
+
+
+def _ledger(facts: Facts, client: Client) -> Iterator[str]:
+    """Rows of a client are its own, of the phase in which it reads, and of the time of its life."""
     produces = client.kind == "producer"
     mine, other = (facts.run.produced, facts.run.consumed)[:: 1 if produces else -1]
     name = f"client {client.id}"
@@ -78,27 +108,26 @@ def _rows(facts: Facts, client: Client) -> Iterator[str]:
         yield f"case.json says that {name} is {client.kind} {number}, and rows of its ledger are of {found}"
     if not produces and (odd := _values(ledger, "phase") - _PHASES[client.kind]):
         yield f"case.json calls {name} a {client.kind}, and rows of its ledger are of phase {min(odd)}"
-    began, ended = _life(facts, client)
+    began, ended = _lifetime(facts, client)
     for column in ("sent_ns", "done_ns") if produces else ("read_ns",):
         first, last = _span(ledger, column)
         if first is not None and 0 <= first < began:
             yield f"{name} began at {seconds(began)}, and {column} in its ledger is {seconds(first)}"
-        if last is not None and ended is not None and last > ended + _SLACK_NS:
+        if last is not None and ended is not None and last > ended + _LATE_END_NS:
             yield f"{name} had ended by {seconds(ended)}, and {column} in its ledger is {seconds(last)}"
 
 
-def _life(facts: Facts, client: Client) -> tuple[int, int | None]:
-    """From when to when (ns; None: not told) it wrote rows: final readers in their phase, others as processes."""
+def _lifetime(facts: Facts, client: Client) -> tuple[int, int | None]:
+    """Begin and end (ns; None: unknown) of its rows: of final readers their phase, of others their process."""
     if client.kind == "final":
         return facts.phases.get("read", 0), facts.phases.get("end")
-    mine = [event for event in facts.events if event.client == client.id]
-    started = [event.t_ns for event in mine if isinstance(event.what, ClientStarted)]
-    ended = [event.t_ns for event in mine if isinstance(event.what, ClientEnded | ClientDied)]
-    return min(started, default=facts.phases.get("load", 0)), max(ended, default=None)
+    life = facts.lifelines.client(client.id)
+    began = min((event.t_ns for event in life.starts), default=facts.phases.get("load", 0))
+    return began, max((event.t_ns for event in life.ends), default=None)
 
 
 def _footers(folder: Path) -> Iterator[_Part]:
-    """Those of all parts; none of parts that cannot be read, of which the audit tells."""
+    """Yield the footers of each part; the audit names the parts that cannot be read."""
     for path in parts(folder):
         try:
             with storage.open_parquet(path) as file:
@@ -108,7 +137,6 @@ def _footers(folder: Path) -> Iterator[_Part]:
 
 
 def _values(ledger: Sequence[_Part], column: str) -> set[int]:
-    """The values of a column in all parts."""
     found: set[int] = set()
     for path, footers in ledger:
         span = column_span(footers, column)
@@ -120,8 +148,8 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 
 
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
-    """The least value and the greatest. A time of -1, never, hides the least: what was done was sent before, or the
-    rows contradict themselves."""
+    """Return the least and the greatest value. A time of -1, never, hides the least: what was done was sent before,
+    or the rows contradict themselves."""
     known: list[tuple[int, int]] = []
     for path, footers in ledger:
         if span := column_span(footers, column):
@@ -132,33 +160,153 @@ def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]
 
 
 def _read(path: Path, column: str) -> pa.ChunkedArray:
-    """A column of which the footer does not say enough; nothing where it cannot be read."""
+    """Read a column about which the footer does not say enough; empty where it cannot be read."""
     try:
         return storage.read_table(path, columns=[column])[column]
     except (OSError, pa.ArrowException, KeyError):
         return pa.chunked_array([], pa.int64())
 
 
-def _processes(facts: Facts) -> Iterator[str]:
-    """Each client beside its process."""
-    told: dict[str, list[Event]] = defaultdict(list)
-    for event in facts.events:
-        if event.client is not None:
-            told[event.client].append(event)
-    kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
-    asked = {event.fault for event in facts.events if event.kind is EventKind.FAULT_ASKED}
+# -- ends -----------------------------------------------------------------------------------------------------------
+
+
+class _ClientEnd(NamedTuple):
+    """The end of a client that the harness awaited."""
+
+    client: Client
+    life: ClientLife
+    status: int | str | None
+    t_ns: int
+    closed: bool
+    """Its ledger says that the client closed."""
+
+    @property
+    def words(self) -> str:
+        return f"client {self.client.id} ended with status {self.status} at {seconds(self.t_ns)}"
+
+
+_ENDS: Final[Sequence[Rule[_ClientEnd]]] = (
+    Rule(
+        lambda it: it.status not in _CLEAN | KILLED,
+        "{it.words}, as it should, and none ends so that was asked to or killed",
+    ),
+    Rule(
+        lambda it: it.status in _CLEAN and not it.closed,
+        "{it.words}, and its ledger does not say that it closed",
+    ),
+    Rule(
+        lambda it: it.status in KILLED and it.closed and not it.client.killed,
+        "{it.words}, no fault killed it, and its ledger says that it closed in good order",
+    ),
+    Rule(
+        lambda it: it.status == EXIT_RESET and not it.life.resets,
+        "{it.words}, which is after a fatal error, and the timeline has none",
+    ),
+)
+
+
+def check_departures(facts: Facts) -> Iterator[Opinion]:
+    """Check how clients ended against their ledgers and the faults that killed some."""
+    if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
+        return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
-        ended = [
-            event.what.status for event in told[client.id] if isinstance(event.what, ClientEnded | ClientDied)
-        ]
-        if client.killed and not KILLED & set(ended):
-            yield f"case.json says that a fault killed client {client.id}, which the timeline does not know"
-        elif client.killed and not any(fault.number in asked for fault in kills):
-            yield f"case.json says that a fault killed client {client.id}, and no fault was asked to"
-        if client.kind != "final" and not any(
-            isinstance(event.what, ClientStarted) for event in told[client.id]
-        ):
-            yield f"case.json lists client {client.id}, which was never started"
-    final = [client.id for client in facts.clients if client.kind == "final" and client.killed]
-    if final and facts.final_read is not None and facts.final_read.complete:
-        yield f"the final reader {final[0]} was killed, and its read calls itself complete"
+        if client.kind != "final":
+            yield from map(contradicts, _departure(facts, client))
+    yield from map(contradicts, _kills(facts))
+
+
+def _departure(facts: Facts, client: Client) -> Iterator[str]:
+    life = facts.lifelines.client(client.id)
+    if len(life.starts) > 1:
+        yield f"client {client.id} started {len(life.starts)} times: who comes back is a new client"
+    if len(life.ends) != 1 and life.starts:
+        yield f"client {client.id} ended {len(life.ends)} times, and the run has its end"
+    ledger = facts.run.produced if client.kind == "producer" else facts.run.consumed
+    closed = has_end(ledger / client_folder(client.id))
+    ends = (
+        _ClientEnd(client, life, event.what.status, event.t_ns, closed)
+        for event in life.ends
+        if isinstance(event.what, ClientEnded)
+    )
+    yield from apply_rules(_ENDS, ends)
+
+
+def _kills(facts: Facts) -> Iterator[str]:
+    """A client that a fault names as killed ended then, as the process that was started; and the fault names all."""
+    named: set[str] = set()
+    kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
+    for fault in kills:
+        confirmed = facts.lifelines.fault_event(fault.number, FaultConfirmed)
+        if confirmed is None or not isinstance(confirmed.what, FaultConfirmed):
+            continue
+        name = f"fault {fault_name(fault.number)} ({fault}) is confirmed at {seconds(confirmed.t_ns)}"
+        asked = facts.lifelines.fault_event(fault.number, FaultAsked) or confirmed
+        killed = _killed(confirmed.what)
+        if not killed:
+            yield f"{name}, and does not say whom it killed: {confirmed.what.did or 'nothing'}"
+        for victim, pid in killed.items():
+            named.add(victim)
+            life = facts.lifelines.client(victim)
+            if life.pids != [pid]:
+                yield f"{name}, and killed pid {pid} for client {victim}, which was started as {life.pids or 'nobody'}"
+            if not any(asked.t_ns <= end.t_ns <= confirmed.t_ns for end in life.ends):
+                yield f"{name}, and client {victim}, which it killed, did not end then"
+    unconfirmed = {event.fault for event in facts.events if event.kind in _UNCONFIRMED}
+    for client in facts.clients if not unconfirmed & {fault.number for fault in kills} else ():
+        if client.killed and client.kind != "final" and client.id not in named:
+            yield f"case.json says that a fault killed client {client.id}, and no fault says so"
+
+
+def _killed(what: FaultConfirmed) -> Mapping[str, int]:
+    if what.killed is not None:
+        return what.killed
+    return {client: int(pid) for client, pid in _KILLED_IN_WORDS.findall(what.did)}
+
+
+# -- watching -------------------------------------------------------------------------------------------------------
+
+
+def check_watching(facts: Facts) -> Iterator[Opinion]:
+    """Check that sampler and live readers watched all the time: a reader that stood still has seen no anomaly."""
+    for why in _unwatched(facts):
+        yield not_judged(f"{', '.join(LIVE_ONLY)}: not looked for: {why}")
+    yield from map(lacks, _sampling_holes(facts))
+
+
+def _sampling_holes(facts: Facts) -> Iterator[str]:
+    """The sampler looks ten times a second whether or not a broker answers: else the harness itself stood still."""
+    if not facts.pulses or "load" not in facts.phases:
+        return  # a run of the model or of an older version, or one that ended before its load
+    looked = [pulse.t_ns for pulse in facts.pulses if pulse.looks > 0]
+    # The sampler begins before the clients are started, and pulses are written after: the first counts all before.
+    begin = [] if facts.pulses[0].looks > 0 else [facts.phases["load"]]
+    for before, after in pairwise([*begin, *looked, facts.phases.get("end", 0)]):
+        if after - before > _HOLE_NS:
+            when = f"from {seconds(before)} to {seconds(after)}"
+            yield f"nobody looked at the cluster {when}: the harness itself stood still"
+
+
+def _unwatched(facts: Facts) -> Iterator[str]:
+    if not facts.case.experiment.workload.consumers.live:
+        yield "the experiment has no live reader"
+    elif not facts.audit.records.consumed_live:
+        yield "the live readers read nothing"
+    elif behind := _behind(facts):
+        yield f"the live readers stood still on {', '.join(behind)}"
+
+
+def _behind(facts: Facts) -> list[str]:
+    """Partitions on which live readers read nothing for long before the last acknowledgement, or never."""
+    if not facts.run.series.exists():
+        return []
+    table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
+    last: dict[str, dict[TopicPartition, int]] = {"acked": {}, "read": {}}
+    for name, latest in last.items():
+        some = table.filter(pc.greater(table[name], 0)).group_by(["topic", "partition"])
+        for row in some.aggregate([("start_ns", "max")]).to_pylist():
+            latest[TopicPartition(row["topic"], row["partition"])] = row["start_ns_max"]
+    return [
+        str(place)
+        for place, acked in sorted(last["acked"].items())
+        if last["read"].get(place, 0) < acked - _BEHIND_NS
+    ]

@@ -1,7 +1,4 @@
-"""What rows of the produced ledgers say of themselves and beside the case.
-
-An ack has an offset and no error, a report comes after its send, within the run; the case has the place.
-"""
+"""Coherence of the ledgers: of produced rows with each other and the case, and of transactions with their rows."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ import pyarrow.compute as pc
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir import storage
-from ackproof.rundir.ledger import parts
-from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.parts import Footer
-from ackproof.rundir.schema import PRODUCED
+from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -39,20 +36,20 @@ _SLACK_NS: Final = 5_000_000_000
 """A client that is asked to end reports until it has ended; the run's last event comes after that."""
 
 
-class Rule(NamedTuple):
-    """What no row may have done."""
+class RowRule(NamedTuple):
+    """A property that no produced row may have."""
 
     words: str
     columns: tuple[str, ...]
     broken: Callable[[pa.RecordBatch], pa.Array]
-    """Which rows of a batch with these columns did."""
-    may: Callable[[Footer], bool]
-    """Whether any row of a row group may have. Reading all would take a third of the time of their audit."""
+    """Return the rows of a batch with these columns that have it."""
+    may_break: Callable[[Footer], bool]
+    """Return True if a row of a row group may have it. Reading all rows takes a third of the time of their audit."""
 
 
-def check(facts: Facts) -> Iterator[Opinion]:
-    """Contradictions within rows, and partitions that never acknowledged anything."""
-    rules, places = list(_rules(facts)), _Places()
+def check_rows(facts: Facts) -> Iterator[Opinion]:
+    """Check produced rows; name partitions that never acknowledged anything."""
+    rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
     try:
@@ -77,17 +74,21 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield lacks(f"nothing was ever acknowledged on {', '.join(never)}")
 
 
-def _broken(path: Path, rules: Sequence[Rule], places: _Places) -> Iterator[tuple[str, int, str]]:
-    """Words of each rule that rows of a part broke, how many, and where the first of them is of.
+def _broken(
+    path: Path, rules: Sequence[RowRule], places: _PartitionsOfAttempts
+) -> Iterator[tuple[str, int, str]]:
+    """Yield the words of each broken rule, the number of rows that break it, and the partition of the first.
 
-    Only those columns are read of which the footers leave something open; row groups of which the same is asked are
-    read together.
+    Only the columns are read about which the footers leave something open; row groups with the same open questions
+    are read together.
     """
     with storage.open_parquet(path) as file:
-        asked: dict[tuple[tuple[Rule, ...], bool], list[int]] = defaultdict(list)
+        asked: dict[tuple[tuple[RowRule, ...], bool], list[int]] = defaultdict(list)
         for group in range(file.num_row_groups):
             footer = Footer.read(file.metadata, group)
-            asked[tuple(rule for rule in rules if rule.may(footer)), not places.told(footer)].append(group)
+            asked[
+                tuple(rule for rule in rules if rule.may_break(footer)), not places.add_footer(footer)
+            ].append(group)
         for (some, where), groups in asked.items():
             wanted = {column for rule in some for column in rule.columns}
             wanted |= {*_PLACE, "outcome"} if where else set()
@@ -95,34 +96,37 @@ def _broken(path: Path, rules: Sequence[Rule], places: _Places) -> Iterator[tupl
             for rows in _batches(file, groups, wanted) if wanted else ():
                 for rule in some:
                     if found := int(pc.sum(which := rule.broken(rows)).as_py() or 0):
-                        yield rule.words, found, _place(file, groups, row + pc.index(which, True).as_py())
+                        yield (
+                            rule.words,
+                            found,
+                            _partition_of_row(file, groups, row + pc.index(which, True).as_py()),
+                        )
                 if where:
                     places.add(rows)
                 row += len(rows)
 
 
 def _batches(file: pq.ParquetFile, groups: Sequence[int], wanted: Set[str]) -> Iterator[pa.RecordBatch]:
-    """These columns, of the types of the contract."""
+    """Yield these columns, cast to the types of the schema."""
     schema = pa.schema([column for column in PRODUCED if column.name in wanted])
     for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names, use_threads=False):
         yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
 
 
 @dataclass
-class _Places:
-    """The places that were tried, and those that acknowledged anything: of all parts together, which add to it at once
-    in any order."""
+class _PartitionsOfAttempts:
+    """Partitions that were sent to, and those that acknowledged anything, over all parts, in any order."""
 
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """What rows say."""
-        self.tried |= _named_in(rows)
-        self.acked |= _named_in(rows.filter(pc.equal(rows["outcome"], _ACKED)))
+        """Add the partitions of these rows."""
+        self.tried |= _partition_names(rows)
+        self.acked |= _partition_names(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
-    def told(self, footer: Footer) -> bool:
-        """Whether the footer, with what is known already, says all about the places of its rows."""
+    def add_footer(self, footer: Footer) -> bool:
+        """Add the partitions that a footer names; return False if its rows must be read to know them all."""
         topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (-1, -1))
         if topic is None or not 0 <= first <= last < _PARTITIONS:
             return not footer.rows
@@ -134,22 +138,22 @@ class _Places:
         return mine <= self.acked
 
 
-def _rules(facts: Facts) -> Iterator[Rule]:
+def _rules(facts: Facts) -> Iterator[RowRule]:
     producers = facts.case.experiment.workload.producers
-    yield Rule(
+    yield RowRule(
         "were acknowledged before they were sent",
         ("done_ns", "sent_ns"),
         lambda rows: pc.and_(_reported(rows), pc.less(rows["done_ns"], rows["sent_ns"])),
         lambda footer: footer.most("done_ns") >= 0 and footer.least("done_ns") < footer.most("sent_ns"),
     )
-    yield Rule(
+    yield RowRule(
         "were acknowledged without a report",
         ("outcome", "done_ns"),
         lambda rows: pc.and_(_acked(rows), pc.invert(_reported(rows))),
         lambda footer: footer.may_be("outcome", _ACKED) and footer.least("done_ns") < 0,
     )
     yield _below("were sent before the run began", "sent_ns", 0)
-    yield Rule(
+    yield RowRule(
         "were not acknowledged and have an offset",
         ("outcome", "offset"),
         lambda rows: pc.and_(pc.invert(_acked(rows)), pc.greater_equal(rows["offset"], 0)),
@@ -157,7 +161,7 @@ def _rules(facts: Facts) -> Iterator[Rule]:
     )
     yield _below("are numbered below 0", "seq", 0)
     yield _below("have an offset below -1", "offset", -1)
-    yield Rule(
+    yield RowRule(
         "were acknowledged with an error, or failed without one",
         ("outcome", "error"),
         lambda rows: pc.or_(
@@ -170,7 +174,7 @@ def _rules(facts: Facts) -> Iterator[Rule]:
         ),
     )
     if producers.transaction_size is None:
-        yield Rule(
+        yield RowRule(
             "are of a transaction, and the case has none",
             ("txn",),
             lambda rows: pc.not_equal(rows["txn"], -1),
@@ -179,7 +183,7 @@ def _rules(facts: Facts) -> Iterator[Rule]:
     else:
         yield _below("are of no transaction, and the case has nothing else", "txn", 0)
     if producers.acks == "0":
-        yield Rule(
+        yield RowRule(
             "have an offset, and nobody acknowledges",
             ("offset",),
             lambda rows: pc.greater_equal(rows["offset"], 0),
@@ -187,14 +191,14 @@ def _rules(facts: Facts) -> Iterator[Rule]:
         )
     if facts.events:
         end = facts.events[-1].t_ns + _SLACK_NS
-        yield Rule(
+        yield RowRule(
             "were sent or acknowledged after the run had ended",
             ("sent_ns", "done_ns"),
             lambda rows: pc.greater(pc.max_element_wise(rows["sent_ns"], rows["done_ns"]), end),
             lambda footer: max(footer.most("sent_ns"), footer.most("done_ns")) > end,
         )
     if producers.acks != "0" and not producers.idempotence:
-        yield Rule(
+        yield RowRule(
             "were acknowledged without an offset",
             ("outcome", "offset"),
             lambda rows: pc.and_(_acked(rows), pc.less(rows["offset"], 0)),
@@ -202,8 +206,8 @@ def _rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _below(words: str, column: str, bound: int) -> Rule:
-    return Rule(
+def _below(words: str, column: str, bound: int) -> RowRule:
+    return RowRule(
         words,
         (column,),
         lambda rows: pc.less(rows[column], bound),
@@ -219,14 +223,73 @@ def _reported(rows: pa.RecordBatch) -> pa.Array:
     return pc.greater_equal(rows["done_ns"], 0)
 
 
-def _named_in(rows: pa.RecordBatch) -> set[str]:
-    """Topic and partition of attempts; those that were never given one, -1, are of none."""
+def _partition_names(rows: pa.RecordBatch) -> set[str]:
+    """Return the partitions of attempts; an attempt without a partition has -1 and none."""
     found = (
         pa.table([rows[name] for name in _PLACE], names=_PLACE).group_by([*_PLACE]).aggregate([]).to_pylist()
     )
     return {f"{one['topic']}/{one['partition']}" for one in found if one["partition"] >= 0}
 
 
-def _place(file: pq.ParquetFile, groups: Sequence[int], row: int) -> str:
+def _partition_of_row(file: pq.ParquetFile, groups: Sequence[int], row: int) -> str:
     (one,) = file.read_row_groups(groups, columns=[*_PLACE]).slice(row, 1).to_pylist()
     return f"{one['topic']}/{one['partition']}"
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+_TRANSACTION: Final = ["producer", "txn"]
+
+
+def check_transactions(facts: Facts) -> Iterator[Opinion]:
+    """Check transactions against their rows, and that enough of their outcomes are known."""
+    if facts.case.experiment.workload.producers.transaction_size is None:
+        return
+    try:
+        table = read_parts(facts.run.transactions, TRANSACTIONS)
+        rows = read_parts(facts.run.produced, PRODUCED).select([*_TRANSACTION, "seq", "sent_ns"])
+    except (OSError, pa.ArrowException):
+        return  # the audit says that a part cannot be read
+    yield from map(lacks, _unknown_outcomes(facts, table))
+    sent = rows.group_by(_TRANSACTION).aggregate([("seq", "min"), ("sent_ns", "min"), ("sent_ns", "max")])
+    for words, broken in _broken_transactions(table.join(sent, _TRANSACTION, join_type="left outer")):
+        if broken.num_rows:
+            one = broken.slice(0, 1).to_pylist()[0]
+            such = f"such as {one['txn']} of producer {one['producer']}"
+            yield contradicts(f"transactions that {words}: {broken.num_rows:,}, {such}")
+
+
+def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
+    """At least one commit is known, and no more outcomes are unknown than of attempts: else nothing was tried."""
+    outcomes = table["outcome"].to_pylist()
+    unknown, bound = outcomes.count(int(TxnOutcome.UNKNOWN)), facts.case.experiment.evidence.max_indeterminate
+    if not outcomes:
+        yield "producers were to write in transactions, and there is none"
+    elif int(TxnOutcome.COMMITTED) not in outcomes:
+        yield f"of {len(outcomes)} transactions none is known to be committed"
+    elif unknown > bound * len(outcomes):
+        yield f"of {len(outcomes)} transactions {unknown} are unknown, more than the {bound:.0%} that may be"
+
+
+def _broken_transactions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each rule in words, with the transactions that break it."""
+    begun, commit, ended = (pc.field(name) for name in ("begun_ns", "commit_ns", "ended_ns"))
+    first, last = pc.field("sent_ns_min"), pc.field("sent_ns_max")
+    committed = pc.field("outcome") == int(TxnOutcome.COMMITTED)
+    yield "begin before the run", table.filter(begun < 0)
+    yield (
+        "are committed and were never asked to be, or never ended",
+        table.filter(committed & ((commit < 0) | (ended < 0))),
+    )
+    yield (
+        "end or are to be committed before they begin, or end before that",
+        table.filter(
+            ((commit >= 0) & (commit < begun)) | ((ended >= 0) & ((ended < begun) | (ended < commit)))
+        ),
+    )
+    yield "have records from before they begin", table.filter(first < begun)
+    yield "have records from after their commit was asked for", table.filter((commit >= 0) & (last > commit))
+    yield (
+        "begin with another seq than their first record has",
+        table.filter(pc.field("first_seq") != pc.field("seq_min")),
+    )

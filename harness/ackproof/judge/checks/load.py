@@ -1,0 +1,133 @@
+"""Evidence that the load was enough: the audit counted all, and each targeted partition acknowledged records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.judge.facts import Facts, partitions_of
+from ackproof.judge.liveness import blocked
+from ackproof.judge.opinion import Opinion, lacks
+from ackproof.rundir import storage
+from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ledger_rows
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import SERIES_BIN_NS
+from ackproof.rundir.timeline import EventKind
+
+
+def check_audit(facts: Facts) -> Iterator[Opinion]:
+    """Check that the audit counted every class and every record, and that enough outcomes are known."""
+    audit = facts.audit
+    if not audit.complete:
+        yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
+    if audit.unledgered:
+        # A row is in the journal before its record is sent, and the journal outlives its client.
+        yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
+    wanted = (
+        row.name
+        for row in TABLE.values()
+        if not row.explained_removal and (not row.of_liveness or facts.recovery is not None)
+    )
+    if uncounted := [anomaly for anomaly in wanted if anomaly not in audit.counts]:
+        yield lacks(f"the audit did not look for {', '.join(uncounted)}")
+    produced = audit.audited.produced
+    handed = facts.pulses[-1].sent if facts.pulses else 0
+    if handed > produced:
+        yield lacks(
+            f"{handed:,} records were handed to the producers' libraries, and their ledgers have {produced:,}"
+        )
+    if produced == 0:
+        yield lacks("nothing was produced")
+        return
+    if audit.audited.acked == 0:
+        yield lacks("nothing was acknowledged")
+    share = audit.audited.indeterminate / produced
+    bound = facts.case.experiment.evidence.max_indeterminate
+    if share > bound:
+        yield lacks(
+            f"{share:.0%} of the attempts are indeterminate, more than the {bound:.0%} that the experiment allows",
+            numbers={"share": share, "bound": bound},
+        )
+
+
+def check_acks(facts: Facts) -> Iterator[Opinion]:
+    """Check that each targeted partition acknowledged a record before the first fault and after the last healing."""
+    asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
+    healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
+    if not asked:
+        return
+    bins = _acked_bins(facts.run.series)
+    targeted = sorted(targeted_partitions(facts.case, facts.case.faults))
+    # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
+    silent = [
+        place
+        for place in targeted
+        if not any(start + SERIES_BIN_NS <= min(asked) for start in bins.get(place, ()))
+    ]
+    acked = _acked_partitions(facts.run, pc.field("done_ns") < min(asked)) if silent else set()
+    early = [
+        (place, f"nothing was acknowledged on {place} before the first fault")
+        for place in silent
+        if place not in acked
+    ]
+    late = []
+    if facts.case.experiment.evidence.ack_after_healing and healed:
+        hopeless = dict(blocked(facts))
+        silent = [
+            place
+            for place in targeted
+            if place not in hopeless and not any(start >= max(healed) for start in bins.get(place, ()))
+        ]
+        acked = _acked_partitions(facts.run, pc.field("done_ns") > max(healed)) if silent else set()
+        late = [
+            (place, f"nothing was acknowledged on {place} after the last fault had healed")
+            for place in silent
+            if place not in acked
+        ]
+    yield from (
+        lacks(text, subject=str(place)) for place, text in sorted([*early, *late], key=lambda one: one[0])
+    )
+
+
+def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
+    """Return the partitions that the faults name; all that are written to where a fault names none."""
+    named: set[TopicPartition] = set()
+    known = partitions_of(case, case.experiment.topics)
+    for fault in faults:
+        aims = {(role.topic, role.partition) for target in fault.targets for role in target.walk()}
+        mine = {place for place in known if place in aims}
+        if not mine:
+            return partitions_of(case, case.experiment.topic_names())
+        named |= mine
+    return named
+
+
+def _acked_partitions(run: CaseDir, when: pc.Expression) -> set[TopicPartition]:
+    """Return the partitions with an ack in the produced ledger at such a time."""
+    wanted = when & (pc.field("done_ns") >= 0) & (pc.field("outcome") == int(Outcome.ACKED))
+    try:
+        rows = ledger_rows(run.produced, ["topic", "partition"], wanted)
+    except (OSError, pa.ArrowException):
+        return set()  # the audit names a part that cannot be read; nothing is proven by it
+    groups = rows.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    return {TopicPartition(row["topic"], row["partition"]) for row in groups}
+
+
+def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:
+    if not series.exists():
+        return {}
+    table = storage.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
+    table = table.filter(pc.field("acked") > 0)
+    bins: dict[TopicPartition, list[int]] = {}
+    columns = (table[name].to_pylist() for name in ("topic", "partition", "start_ns"))
+    for topic, partition, start in zip(*columns, strict=True):
+        bins.setdefault(TopicPartition(topic, partition), []).append(start)
+    return bins

@@ -1,0 +1,379 @@
+"""Coherence of logs: of the final read with itself, samples and settings, and of the replicas' logs on disk."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence, Set
+from typing import Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.backends import BACKENDS
+from ackproof.judge.facts import Facts, partitions_of
+from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts, lacks
+from ackproof.rundir import storage
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.documents import FinalReadFile, PartitionRead
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.metadata import TopicCreated
+from ackproof.rundir.observed import Sample
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import Footer
+from ackproof.rundir.payload import UNKNOWN_CONTENT
+from ackproof.rundir.replicas import Replica
+
+# -- the final read -------------------------------------------------------------------------------------------------
+
+
+class _ReadClaim(NamedTuple):
+    """The final read of one partition by one reader, and whether the read as a whole is complete."""
+
+    name: str
+    read: PartitionRead
+    whole: bool
+
+
+_CLAIMS: Final[Sequence[Rule[_ReadClaim]]] = (
+    Rule(
+        lambda it: it.whole and not it.read.complete,
+        "the {it.name} is incomplete ({it.read.reason}), and the read as a whole calls itself complete",
+    ),
+    Rule(
+        lambda it: it.read.complete and not 0 <= it.read.start <= it.read.end <= it.read.position,
+        "the {it.name} calls itself complete, from {it.read.start} to {it.read.end}, and ended at {it.read.position}",
+    ),
+    Rule(
+        lambda it: it.read.complete and it.read.reason,
+        "the {it.name} calls itself complete, and says: {it.read.reason}",
+    ),
+    Rule(
+        lambda it: it.read.complete and not 0 <= it.read.epoch == it.read.epoch_after,
+        "the {it.name} calls itself complete, and went from leader epoch {it.read.epoch} to {it.read.epoch_after}",
+    ),
+    Rule(
+        lambda it: it.read.complete and it.read.records > it.read.end - it.read.start,
+        "the {it.name} has {it.read.records} records between offsets {it.read.start} and {it.read.end}",
+    ),
+)
+
+
+class _ReadBesideSamples(NamedTuple):
+    """The final read of one partition, with its samples."""
+
+    read: PartitionRead
+    newest: Sample
+    """The sample with the greatest leader epoch."""
+    last: Sample
+    read_began: float
+
+    @property
+    def newest_at(self) -> str:
+        return f"{self.newest.t_ns / 1e9:.1f} s"
+
+    @property
+    def last_at(self) -> str:
+        return f"{self.last.t_ns / 1e9:.1f} s"
+
+    @property
+    def of_one_epoch(self) -> bool:
+        return self.read.complete and self.last.leader_epoch == self.read.epoch_after
+
+
+_BESIDE_SAMPLES: Final[Sequence[Rule[_ReadBesideSamples]]] = (
+    Rule(
+        lambda it: 0 <= it.read.epoch_after < it.newest.leader_epoch,
+        "{it.read.place}: the final read was answered in leader epoch {it.read.epoch_after}, and epoch "
+        "{it.newest.leader_epoch} was seen at {it.newest_at}",
+    ),
+    Rule(
+        lambda it: it.of_one_epoch and it.last.high_watermark > it.read.end,
+        "{it.read.place}: the final read ends at {it.read.end}, and the high watermark of the same leader epoch was "
+        "{it.last.high_watermark} at {it.last_at}",
+    ),
+    # The read waits, in its phase, until the high watermark is the end, and from there it does not go back.
+    Rule(
+        lambda it: (
+            it.of_one_epoch and it.last.t_ns >= it.read_began and 0 <= it.last.high_watermark < it.read.end
+        ),
+        "{it.read.place}: the final read ends at {it.read.end}, and the high watermark was {it.last.high_watermark} "
+        "when it was read, at {it.last_at}",
+    ),
+)
+
+
+def check_final_read(facts: Facts) -> Iterator[Opinion]:
+    """Check the final read against itself, the case and the samples; name partitions that were not sampled at rest."""
+    final = facts.final_read
+    if final is None:
+        return
+    claims = (
+        _ReadClaim(f"{name} of {read.place}", read, final.complete)
+        for name, reads in (
+            ("final read", final.partitions),
+            ("final read at read_committed", final.committed),
+        )
+        for read in reads
+    )
+    yield from map(contradicts, apply_rules(_CLAIMS, claims))
+    if final.complete and final.reasons:
+        yield contradicts(f"the final read calls itself complete, and says: {'; '.join(final.reasons)}")
+    yield from map(contradicts, _read_partitions(facts, final))
+    began = facts.phases.get("read", sys.maxsize)
+    for read in final.partitions:
+        samples = facts.samples_of.get(read.place, ())
+        if samples:
+            newest = max(samples, key=lambda sample: sample.leader_epoch)
+            beside = _ReadBesideSamples(read, newest, samples[-1], began)
+            yield from map(contradicts, apply_rules(_BESIDE_SAMPLES, [beside]))
+        yield from map(lacks, _first_offset(facts, read))
+        yield from map(lacks, _unsampled_at_rest(facts, read.place, samples))
+
+
+def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
+    """Each reader read the partitions of the case, once; at rest a partition has one start and one end for all."""
+    known = partitions_of(facts.case, facts.case.experiment.topics)
+    first_reads: dict[TopicPartition, PartitionRead] = {}
+    hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
+    last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
+    for reads in (final.partitions, final.committed):
+        for place, count in sorted(Counter(read.place for read in reads).items()):
+            if place not in known:
+                yield f"the final read has {place}, which the case does not have"
+            elif count > 1:
+                yield f"the final read has {place} {count} times"
+        for read in reads:
+            first = first_reads.setdefault(read.place, read)
+            same_start = read.start == first.start or facts.may_expire(read.place)
+            if read is not first and same_start and read.end == last_stable.get(read.place):
+                continue  # at read_committed no reader passes a transaction that hangs
+            if read.complete and first.complete and not (same_start and read.end == first.end):
+                yield (
+                    f"the final read of {read.place} goes from {first.start} to {first.end}, and at read_committed "
+                    f"from {read.start} to {read.end}"
+                )
+
+
+def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[str]:
+    """Without retention nothing of a run is old enough to be deleted, so that every log begins at 0."""
+    if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
+        return
+    deleted = facts.log_starts.get(read.place, 0)
+    if read.complete and read.start > deleted and not facts.may_expire(read.place):
+        yield f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
+    if read.complete and read.records < 0 and facts.sealed:
+        yield f"{read.place}: nobody counted the records of the final reader"
+
+
+def _unsampled_at_rest(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
+    """The logs on disk are compared with the ISR at the end, so the ISR must have been sampled then."""
+    rest = facts.phases.get("drain")
+    if rest is not None and not any(sample.isr and sample.t_ns >= rest for sample in reversed(samples)):
+        when = f"last at {samples[-1].t_ns / 1e9:.1f} s" if samples else "never"
+        yield f"{place} was not sampled once the load had ended ({when}): nobody knows who was in sync"
+
+
+# -- logs on disk ---------------------------------------------------------------------------------------------------
+
+_REPLICA: Final = ["node", "topic", "partition"]
+_BATCH: Final = ["topic", "partition", "first_offset"]
+_COVERED: Final = [
+    "last_offset", "records", "control", "transactional", "producer_id", "producer_epoch", "base_sequence",
+    "max_timestamp_ms", "content", "bytes",
+]  # fmt: skip
+"""Columns that the checksum of a batch covers, or that follow from those."""
+
+
+class _LogOnDisk(NamedTuple):
+    """A replica's log, with its batches summed up and the ids of its topic."""
+
+    replica: Replica
+    topic_ids: Set[str]
+    """Those in the metadata log; empty: unknown."""
+    has_batches: bool
+    """The batches can be told to be of this log: a node with several log dirs may have two logs of one partition."""
+    last_offset: int | None
+    records: int
+    """In its batches; -1 unknown."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.replica.place}: the log of node {self.replica.node}"
+
+
+_ON_DISK: Final[Sequence[Rule[_LogOnDisk]]] = (
+    Rule(
+        lambda it: it.replica.topic_id and it.topic_ids and it.replica.topic_id not in it.topic_ids,
+        "{it.name} is of topic {it.replica.topic_id}, which the metadata log does not know",
+    ),
+    Rule(
+        lambda it: it.has_batches and it.replica.log_start > it.replica.log_end,
+        "{it.name} begins at {it.replica.log_start} and ends at {it.replica.log_end}",
+    ),
+)
+_BESIDE_BATCHES: Final[Sequence[Rule[_LogOnDisk]]] = (
+    Rule(
+        lambda it: it.last_offset is None and it.replica.records,
+        "{it.name} has {it.replica.records} records, and no batch of it was written down",
+    ),
+    Rule(
+        lambda it: it.last_offset is not None and it.replica.log_end != it.last_offset + 1,
+        "{it.name} ends at {it.replica.log_end}, and its last batch at {it.last_offset}",
+    ),
+    Rule(
+        lambda it: it.records >= 0 and it.replica.records != it.records,
+        "{it.name} has {it.replica.records} records, and its batches {it.records}",
+    ),
+)
+
+
+def check_disks(facts: Facts) -> Iterator[Opinion]:
+    """Check each log on disk against its batches and the metadata log. Raises `BadInput` for broken files."""
+    if facts.replicas is None:
+        return
+    replicas = facts.replicas.replicas
+    for (node, folder), count in Counter((each.node, each.folder) for each in replicas).items():
+        if count > 1:
+            yield contradicts(f"observed/replicas.json lists {folder} on node {node} {count} times")
+    topic_ids: dict[str, set[str]] = defaultdict(set)
+    for record in facts.metadata:
+        if isinstance(record, TopicCreated):
+            topic_ids[record.topic].add(record.topic_id)
+    batches = facts.batches
+    kept = pc.if_else(batches["control"], 0, batches["records"])
+    batches = batches.set_column(batches.column_names.index("records"), "records", kept)
+    sums = batches.group_by(_REPLICA).aggregate([("last_offset", "max"), ("records", "sum")]).to_pylist()
+    seen = {
+        (row["node"], row["topic"], row["partition"]): (row["last_offset_max"], row["records_sum"])
+        for row in sums
+    }
+    times = Counter((each.node, each.topic, each.partition) for each in replicas)
+    for replica in replicas:
+        key = (replica.node, replica.topic, replica.partition)
+        last, records = seen.get(key, (None, 0))
+        if BACKENDS[facts.backend].simulated:
+            records = -1  # the model counts markers, too
+        told_apart = not replica.reason and times[key] == 1
+        log = _LogOnDisk(replica, topic_ids[replica.topic], told_apart, last, records)
+        yield from map(contradicts, apply_rules(_ON_DISK, [log]))
+        if told_apart:
+            yield from map(contradicts, apply_rules(_BESIDE_BATCHES, [log], once=True))
+    yield from map(contradicts, _unlike_copies(facts.batches))
+
+
+def _unlike_copies(batches: pa.Table) -> Iterator[str]:
+    """A batch is copied byte by byte, but for the end of its header: copies with one checksum are alike.
+
+    The other way round, where only the checksum of sound copies differs, the same records were written in other
+    words, at the same time, into as many bytes: no broker does that.
+    """
+    sound = batches.filter(pc.field("sound"))
+    known = pc.if_else(pc.equal(sound["content"], UNKNOWN_CONTENT), None, sound["content"])
+    sound = sound.set_column(sound.column_names.index("content"), "content", known)
+    for key in ("crc", "content"):
+        group = [*_BATCH, key] if key == "crc" else [*_BATCH, *_COVERED]
+        covered = [name for name in (*_COVERED, "crc") if name not in group]
+        rows = sound if key == "crc" else sound.filter(pc.is_valid(sound["content"]))
+        spans = rows.group_by(group).aggregate([(name, side) for name in covered for side in ("min", "max")])
+        for name in covered:
+            odd = spans.filter(pc.field(f"{name}_min") != pc.field(f"{name}_max"))
+            if odd.num_rows:
+                row = odd.slice(0, 1).to_pylist()[0]
+                how = "one checksum" if key == "crc" else "all else alike"
+                yield (
+                    f"{row['topic']}/{row['partition']}: the logs on disk have the batch at offset "
+                    f"{row['first_offset']} with {how}, and {name} {row[f'{name}_min']} and {row[f'{name}_max']} "
+                    f"({odd.num_rows} such batches)"
+                )
+
+
+# -- leader epochs of what was read ---------------------------------------------------------------------------------
+
+_COLUMNS: Final = ["topic", "partition", "offset", "leader_epoch"]
+_EPOCH: Final = ["topic", "partition", "leader_epoch"]
+_OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
+"""First and last offset of each partition's leader epochs."""
+
+
+def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
+    """Check that records of the final read lie in the log where their leader epoch does."""
+    if facts.replicas is None or facts.final_read is None:
+        return
+    logs = _epochs_on_disk(facts)
+    places = {place for place, _ in logs}
+    try:
+        read = _epochs_read(facts, logs, places)
+    except (OSError, pa.ArrowException, KeyError):
+        return  # the audit names a part that cannot be read
+    for (place, epoch), (first, last) in sorted(read.items()):
+        if epoch < 0 or place not in places:
+            continue  # the reader did not say it, or no log of the partition was seen
+        known = logs.get((place, epoch))
+        if known is None or not known[0] <= first <= last <= known[1]:
+            has = f"has that from {known[0]} to {known[1]}" if known else "does not have that epoch"
+            yield contradicts(
+                f"{place}: the final reader read records of leader epoch {epoch} from offset {first} to {last}, "
+                f"and the log on disk {has}"
+            )
+
+
+def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) -> _OffsetSpans:
+    """Return the offsets of each epoch that was read, but for row groups that agree by their footers."""
+    folders = [facts.run.consumed / client_folder(each.id) for each in facts.clients if each.kind == "final"]
+    found: _OffsetSpans = {}
+    for path in (path for folder in folders for path in parts(folder)):
+        with storage.open_parquet(path) as file:
+            for group in range(file.num_row_groups):
+                if not _footer_agrees(Footer.read(file.metadata, group), logs, places):
+                    _widen(found, file.read_row_group(group, columns=_COLUMNS), "offset", "offset")
+    return found
+
+
+def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
+    """Return True if the log of each partition in these rows has all their offsets in their one epoch."""
+    topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
+    epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
+    if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):
+        return False
+    for place in (TopicPartition(topic, number) for number in range(int(first), int(last) + 1)):
+        begin, end = logs.get((place, epoch), (0, -1))
+        if place in places and not begin <= footer.least("offset") <= footer.most("offset") <= end:
+            return False
+    return True
+
+
+def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
+    """Return the offsets of each epoch in whole logs of replicas in sync: these agree, or a check names them.
+
+    Where a log begins above 0 or is compacted, records that were read may be gone since.
+    """
+    whole = {
+        (replica.node, *place)
+        for place, replicas in facts.replicas_of.items()
+        if place.topic in facts.case.experiment.topics and not facts.may_compact(place.topic)
+        for replica in replicas
+        if replica.log_start <= 0
+        and replica.node in facts.in_sync.get(place, ())
+        and not replica.reason
+        and not replica.rest
+    }
+    found: _OffsetSpans = {}
+    if whole:
+        records = facts.batches.filter(pc.invert(pc.field("control")))
+        _widen(found, records, "first_offset", "last_offset", whole)
+    return found
+
+
+def _widen(
+    spans: _OffsetSpans, table: pa.Table, first: str, last: str, logs: Set[tuple[int, str, int]] | None = None
+) -> None:
+    """Widen the spans by these rows. `logs`: only by rows of these logs, by node, topic and partition."""
+    columns = _EPOCH if logs is None else ["node", *_EPOCH]
+    for row in table.group_by(columns).aggregate([(first, "min"), (last, "max")]).to_pylist():
+        if logs is not None and (row["node"], row["topic"], row["partition"]) not in logs:
+            continue
+        key = TopicPartition(row["topic"], row["partition"]), row["leader_epoch"]
+        low, high = spans.get(key, (row[f"{first}_min"], row[f"{last}_max"]))
+        spans[key] = min(low, row[f"{first}_min"]), max(high, row[f"{last}_max"])

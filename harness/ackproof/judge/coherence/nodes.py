@@ -1,0 +1,215 @@
+"""Coherence of nodes: their processes, registrations, leaderships, metrics and answers, and commits to them."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from ackproof.experiment.backends import BACKENDS
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.quantities.scrapes import scraped
+from ackproof.rundir.lifelines import Spans
+from ackproof.rundir.metadata import BrokerRegistered
+from ackproof.rundir.metrics import METRICS
+from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit
+from ackproof.rundir.timeline import FaultRecovered, NodeDied, NodeEnded, NodeStarted, seconds
+
+_LATE_NS: Final = 2_000_000_000
+"""So much later than a process began its start may be written, on a machine that is not starved."""
+_LONG_NS: Final = 10_000_000_000
+"""For so long sampler and scraper have both looked often, whatever moves on the way from one to the other."""
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+def check_processes(facts: Facts) -> Iterator[Opinion]:
+    """Check starts and ends of nodes against each other, registrations and leaderships."""
+    row = BACKENDS[facts.backend]
+    if row.simulated or row.foreign or not facts.events:
+        return  # the harness started no process
+    yield from map(contradicts, _out_of_turn(facts))
+    if facts.case.experiment.cluster.metadata.registers_once:
+        yield from map(contradicts, _too_many_registrations(facts))
+        yield from map(contradicts, _kept_leaderships(facts))
+
+
+def _out_of_turn(facts: Facts) -> Iterator[str]:
+    """A node starts, ends, starts again."""
+    events = [event for life in facts.lifelines.nodes.values() for event in life.events]
+    runs: dict[int | None, bool] = {}
+    for event in sorted(events, key=lambda event: event.t_ns):
+        starts = isinstance(event.what, NodeStarted)
+        if starts and runs.get(event.node):
+            yield f"node {event.node} is started at {seconds(event.t_ns)}, and did not end before"
+        elif not starts and not runs.get(event.node):
+            yield f"node {event.node} ends at {seconds(event.t_ns)}, and did not run"
+        runs[event.node] = starts
+
+
+def _too_many_registrations(facts: Facts) -> Iterator[str]:
+    """A process registers once."""
+    registered: dict[int, set[str]] = defaultdict(set)
+    for record in facts.metadata:
+        if isinstance(record, BrokerRegistered):
+            registered[record.node].add(record.incarnation)
+    for node, incarnations in sorted(registered.items()):
+        starts = len(facts.lifelines.node(node).starts)
+        if len(incarnations) > starts:
+            yield (
+                f"the metadata log has {len(incarnations)} registrations of broker {node}, and the timeline "
+                f"{starts} starts of it"
+            )
+
+
+def _kept_leaderships(facts: Facts) -> Iterator[str]:
+    """A leader that ended and registered again leads in a later leader epoch, or follows.
+
+    A second life is registered when the first one's session is over, and with that end its leaderships
+    (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that comes up after its
+    brokers finds them all alive.
+    """
+    ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
+    back = [
+        (event.t_ns, facts.faults[event.fault or 0].nodes)
+        for event in facts.events
+        if isinstance(event.what, FaultRecovered) and event.fault in facts.faults
+    ]
+    for place, samples in sorted(facts.samples_of.items()) if ends else ():
+        if not samples or place.topic in facts.removed:
+            continue
+        times = [sample.t_ns for sample in samples]
+        for event in ends:
+            position = bisect_right(times, event.t_ns)
+            again = [t_ns for t_ns, nodes in back if event.node in nodes and event.t_ns < t_ns < times[-1]]
+            before = samples[position - 1] if position else None
+            if before is None or before.leader != event.node or not again:
+                continue
+            if (samples[-1].leader, samples[-1].leader_epoch) == (event.node, before.leader_epoch):
+                yield (
+                    f"node {event.node} led {place} in leader epoch {before.leader_epoch} when it ended at "
+                    f"{seconds(event.t_ns)}, was registered again at {seconds(again[0])}, and leads in that epoch still"
+                )
+
+
+# -- metrics --------------------------------------------------------------------------------------------------------
+
+
+def check_scrapes(facts: Facts) -> Iterator[Opinion]:
+    """Check scrapes of metrics against the case, their own order, the lives of nodes and the sampled ISRs."""
+    if not facts.scrapes:
+        return
+    if not facts.case.experiment.observe.metrics:
+        yield contradicts("metrics were scraped, and the experiment does not ask for them")
+    yield from map(contradicts, _scrape_order(facts))
+    yield from map(contradicts, _scrapes_of_dead_nodes(facts))
+    yield from map(contradicts, _unseen_shrinks(facts))
+
+
+def _scrape_order(facts: Facts) -> Iterator[str]:
+    """An answer comes after its question and before the next; a metric is a number, and not below 0."""
+    for node, scrapes in sorted(facts.scrapes.items()):
+        for scrape, following in pairwise([*scrapes, None]):
+            assert scrape is not None
+            wrong = [each for each in (scrape.values or {}).items() if not 0 <= each[1] < math.inf]
+            if wrong:
+                yield f"node {node}: {wrong[0][0]} is {wrong[0][1]:g} at {seconds(scrape.t_ns)}"
+                return
+            if not scrape.t_ns <= scrape.done_ns <= (math.inf if following is None else following.t_ns):
+                yield f"node {node} was scraped at {seconds(scrape.t_ns)}, and that ended at {seconds(scrape.done_ns)}"
+                return
+
+
+def _scrapes_of_dead_nodes(facts: Facts) -> Iterator[str]:
+    for node, scrapes in sorted(facts.scrapes.items()):
+        spans = facts.lifelines.node(node).spans
+        for scrape in scrapes:
+            if scrape.values is not None and not _may_answer(spans, scrape.t_ns, scrape.done_ns):
+                yield f"node {node} answered a scrape at {seconds(scrape.t_ns)}, when it was dead"
+                return
+
+
+def _may_answer(spans: Spans, asked_ns: int, answered_ns: int) -> bool:
+    return any(begin - _LATE_NS <= answered_ns and asked_ns <= end for begin, end in spans)
+
+
+def _unseen_shrinks(facts: Facts) -> Iterator[str]:
+    """While no fault is at work a leader counts an ISR that the sampler sees to lack a replica."""
+    found = scraped(facts, METRICS["under_replicated_partitions"], None)
+    if isinstance(found, str):
+        return
+    for place, samples in sorted(facts.samples_of.items()):
+        since: float = math.inf
+        for sample in samples:
+            lacks = sample.leader >= 0 and not set(sample.replicas) <= set(sample.isr)
+            since = min(since, sample.t_ns) if lacks else math.inf
+            if sample.t_ns - since <= _LONG_NS or not _is_quiet(facts, since, sample.t_ns):
+                continue
+            rounds = found.inside(since, sample.t_ns)
+            if rounds and found.hole(since, sample.t_ns) is None and not any(each.number for each in rounds):
+                yield (
+                    f"{place}: its ISR lacks replicas from {since / 1e9:.3f} s to {seconds(sample.t_ns)}, and no "
+                    "scrape shows a partition that is under-replicated"
+                )
+                return
+
+
+def _is_quiet(facts: Facts, begin: float, end: float) -> bool:
+    return any(first <= begin and end <= last for first, last in facts.quiet)
+
+
+# -- answers of each broker, and commits ------------------------------------------------------------------------------
+
+
+def check_rounds(facts: Facts) -> Iterator[Opinion]:
+    """Check rounds of questions to each broker, and readers' commits, against the case, their order and node lives."""
+    if facts.rounds and not facts.case.experiment.observe.brokers:
+        yield contradicts("each broker was asked, and the experiment does not ask for that")
+    yield from map(contradicts, _round_order(facts.rounds))
+    yield from map(contradicts, _answers_of_dead_nodes(facts))
+    for reader, commits in sorted(facts.commits.items()):
+        if facts.case.experiment.workload.consumers.commit_every is None:
+            yield contradicts(f"{reader} committed offsets, and the experiment's readers do not")
+        yield from map(contradicts, _commit_order(reader, commits))
+
+
+def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
+    """One round is over before the next begins; in each a viewer answers once, or is silent."""
+    for each, following in pairwise([*rounds, None]):
+        assert each is not None
+        if not each.t_ns <= each.done_ns <= (math.inf if following is None else following.t_ns):
+            then = "" if following is None else f", and the next began at {seconds(following.t_ns)}"
+            yield f"brokers were asked at {seconds(each.t_ns)}, which ended at {seconds(each.done_ns)}{then}"
+            return
+        viewers = [*(view.viewer for view in each.told), *each.silent]
+        twice = next((viewer for viewer in viewers if viewers.count(viewer) > 1), None)
+        if twice is not None:
+            yield f"node {twice} stands twice in the round at {seconds(each.t_ns)}"
+            return
+
+
+def _answers_of_dead_nodes(facts: Facts) -> Iterator[str]:
+    for each in facts.rounds:
+        for node in sorted({view.viewer for view in each.told} - {ZNODES}):
+            if not _may_answer(facts.lifelines.node(node).spans, each.t_ns, each.done_ns):
+                yield f"node {node} answered the round at {seconds(each.t_ns)}, when it was dead"
+                return
+
+
+def _commit_order(reader: str, commits: Sequence[OffsetCommit]) -> Iterator[str]:
+    """A reader waits for the answer to one commit before it asks for the next."""
+    for commit, following in pairwise([*commits, None]):
+        assert commit is not None
+        end = max(commit.begun_ns, commit.done_ns)
+        if 0 <= commit.done_ns < commit.begun_ns or (following is not None and following.begun_ns < end):
+            then = "" if following is None else f", and its next at {seconds(following.begun_ns)}"
+            yield (
+                f"{reader} asked for a commit at {seconds(commit.begun_ns)}, which was answered at "
+                f"{seconds(commit.done_ns)}{then}"
+            )
+            return

@@ -1,0 +1,328 @@
+"""Coherence of samples: with the pulses, the timeline, the metadata log, the final read, and among themselves."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
+
+from ackproof.clients.contract import EXIT_CLEAN
+from ackproof.experiment.backends import BACKENDS
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts
+from ackproof.rundir.metadata import PartitionChanged
+from ackproof.rundir.observed import Sample
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import ClientEnded, EventKind, IsrChanged, LeaderChanged, seconds
+
+_HOLE_NS: Final = 3_000_000_000
+"""A cluster in health answers a sampler within milliseconds, a busy one within some tenths of a second."""
+_LOOKS: Final = 10
+_ANSWERS_WITHIN_NS: Final = 11_000_000_000
+"""A broker that was paused may answer so late: the log end first, then the high watermark."""
+
+
+# -- pulses ---------------------------------------------------------------------------------------------------------
+
+
+def check_looks(facts: Facts) -> Iterator[Opinion]:
+    """Check samples against the pulses, which count looks, and pulses against the ledgers, which count records."""
+    yield from map(contradicts, _sampled_twice(facts))
+    if facts.pulses:
+        yield from map(contradicts, _more_samples_than_looks(facts))
+        yield from map(contradicts, _unsampled(facts))
+        yield from map(contradicts, _uncounted_records(facts))
+
+
+def _sampled_twice(facts: Facts) -> Iterator[str]:
+    """A look has one sample of each partition at most, and one look comes after the other."""
+    last = -1
+    there: set[tuple[str, int]] = set()
+    for sample in facts.samples:
+        place = (sample.topic, sample.partition)
+        if sample.t_ns < last or (sample.t_ns == last and place in there):
+            how = "twice" if sample.t_ns == last else f"after a look at {seconds(last)}"
+            yield f"{place[0]}/{place[1]} was sampled at {seconds(sample.t_ns)} {how}"
+            return
+        if sample.t_ns != last:
+            there = set()
+        there.add(place)
+        last = sample.t_ns
+
+
+def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
+    """Each look has one time. Looks are counted before the pulse is written, and after the pulse before it."""
+    times = sorted({sample.t_ns for sample in facts.samples})
+    looks = 0
+    for before, pulse in pairwise([None, *facts.pulses]):
+        looks += pulse.looks if pulse is not None else 0
+        if before is not None and (samples := bisect_right(times, before.t_ns)) > looks + 1:
+            yield f"{samples} looks were sampled up to {seconds(before.t_ns)}, and the sampler had looked {looks} times"
+            return
+
+
+def _unsampled(facts: Facts) -> Iterator[str]:
+    """While no fault is at work and records are acknowledged in each second, a look brings a sample."""
+    for place, samples in sorted(facts.samples_of.items()):
+        if place.topic in facts.removed or not samples:
+            continue  # the check of the final read names a partition that was never sampled
+        times = [sample.t_ns for sample in samples]
+        for begin, end in facts.quiet:
+            inside = times[bisect_left(times, begin) : bisect_right(times, end)]
+            for before, after in pairwise([begin, *inside, end]):
+                if after - before > _HOLE_NS and (looks := _answered_looks(facts, before, after)) >= _LOOKS:
+                    yield (
+                        f"{place}: no sample from {before / 1e9:.3f} s to {after / 1e9:.3f} s, while the sampler "
+                        f"looked {looks} times, no fault was at work and records were acknowledged"
+                    )
+                    break
+
+
+def _answered_looks(facts: Facts, begin: float, end: float) -> int:
+    """Count the looks in the seconds between these; 0 where one of them passed without an acknowledgement."""
+    inside: Sequence[int] = [
+        after.looks if after.acked > before.acked else -1
+        for before, after in pairwise(facts.pulses)
+        if begin <= before.t_ns and after.t_ns <= end
+    ]
+    return 0 if not inside or min(inside) <= 0 else sum(inside)
+
+
+def _uncounted_records(facts: Facts) -> Iterator[str]:
+    """Once all producers have closed, the pulses and the ledgers have the same numbers.
+
+    The counters of a producer that was killed know more than its ledger, whose last part was not written.
+    """
+    last = facts.pulses[-1]
+    producers = {client.id for client in facts.clients if client.kind == "producer"}
+    lives = [facts.lifelines.client(client) for client in producers]
+    closed = all(
+        any(
+            end.t_ns <= last.t_ns and isinstance(end.what, ClientEnded) and end.what.status == EXIT_CLEAN
+            for end in life.ends
+        )
+        for life in lives
+    )
+    starts = sum(start.t_ns <= last.t_ns for life in lives for start in life.starts)
+    if not closed or starts > len(lives):
+        return
+    records = facts.audit.audited
+    for word, pulse, ledger in (("sent", last.sent, records.produced), ("acked", last.acked, records.acked)):
+        if pulse != ledger:
+            yield f"the pulses count {pulse:,} records {word} by {seconds(last.t_ns)}, and the ledgers have {ledger:,}"
+
+
+# -- high watermarks ------------------------------------------------------------------------------------------------
+
+
+def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
+    """Check sampled high watermarks and log ends against each other and the logs at the end."""
+    ends: dict[TopicPartition, int] = defaultdict(int)
+    for place, replicas in facts.replicas_of.items():
+        ends[place] = max(0, *(replica.log_end for replica in replicas))
+    for read in facts.final_read.partitions if facts.final_read is not None else ():
+        ends[read.place] = max(ends[read.place], read.end)
+    for place, samples in sorted(facts.samples_of.items()):
+        yield from map(contradicts, _below_minus_one(place, samples))
+        if place.topic not in facts.removed:
+            yield from map(contradicts, _above_all_logs(facts, place, samples, ends[place]))
+            yield from map(contradicts, _fallen(facts, place, samples))
+
+
+def _below_minus_one(place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
+    for sample in samples:
+        least = min(sample.high_watermark, sample.last_stable, sample.leader_epoch, *sample.log_ends.values())
+        if least < -1:
+            yield f"{place}: an offset or epoch of {least} was sampled at {seconds(sample.t_ns)}"
+            return
+
+
+def _above_all_logs(
+    facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
+) -> Iterator[str]:
+    """No high watermark is above the end of its leader's log: that was asked first, and grows by what is sent.
+
+    A retry may write a record again, and a marker may follow it: each counts twice.
+    """
+    end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
+    for sample in samples:
+        mark = sample.high_watermark
+        if mark > end and mark > end + 2 * _sent_meanwhile(facts, sample.t_ns):
+            yield (
+                f"{place}: the high watermark {mark} was sampled at {seconds(sample.t_ns)}, and no log of "
+                f"it ever went beyond {end}"
+            )
+            return
+
+
+def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
+    """Count the records at most that were sent between a log end and the high watermark of one answer."""
+    before = [pulse.sent for pulse in facts.pulses if pulse.t_ns <= t_ns - _ANSWERS_WITHIN_NS]
+    after = [pulse.sent for pulse in facts.pulses if pulse.t_ns >= t_ns]
+    return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
+
+
+def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
+    """While a leader leads and its process runs, its log is not cut and its high watermark does not fall."""
+    known = [sample for sample in samples if sample.high_watermark >= 0]
+    for before, after in pairwise(known):
+        same_leader = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+        if not same_leader or after.high_watermark >= before.high_watermark:
+            continue
+        events = facts.lifelines.node(after.leader).events
+        if any(before.t_ns <= event.t_ns <= after.t_ns for event in events):
+            continue
+        if after.log_ends.get(after.leader, sys.maxsize) >= before.log_ends.get(before.leader, -1):
+            yield (
+                f"{place}: in leader epoch {after.leader_epoch} the high watermark was {before.high_watermark} at "
+                f"{seconds(before.t_ns)} and {after.high_watermark} at {seconds(after.t_ns)}, and the log of its "
+                f"leader, node {after.leader}, was not cut"
+            )
+            return
+
+
+# -- leaders and ISRs -----------------------------------------------------------------------------------------------
+
+
+class _SampledState(NamedTuple):
+    """A sample, with the records of the metadata log in its leader epoch."""
+
+    place: TopicPartition
+    sample: Sample
+    decided: Sequence[PartitionChanged]
+    by_broker: bool
+    """In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it in other ways."""
+
+    @property
+    def at(self) -> str:
+        return f"was seen at {self.sample.t_ns / 1e9:.1f} s"
+
+    @property
+    def epoch(self) -> str:
+        return f"leader epoch {self.sample.leader_epoch}"
+
+    @property
+    def isr(self) -> list[int]:
+        return sorted(self.sample.isr)
+
+
+_DECIDED: Final[Sequence[Rule[_SampledState]]] = (
+    Rule(lambda it: not it.decided, "{it.place}: {it.epoch} {it.at}, and the metadata log does not know it"),
+    Rule(
+        lambda it: not it.by_broker and it.sample.leader not in {each.leader for each in it.decided},
+        "{it.place}: leader {it.sample.leader} {it.at} in {it.epoch}, and the metadata log has {it.decided[0].leader}",
+    ),
+    Rule(
+        lambda it: not it.by_broker and set(it.sample.isr) not in [set(each.isr) for each in it.decided],
+        "{it.place}: the ISR {it.isr} {it.at} in {it.epoch}, and the metadata log does not know it",
+    ),
+)
+
+
+def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
+    """Check sampled leaders, leader epochs and ISRs against the decisions of the controllers."""
+    if not facts.decided_of:
+        return
+    by_broker = facts.case.experiment.cluster.metadata.broker_controls
+    epochs: dict[tuple[TopicPartition, int], list[PartitionChanged]] = defaultdict(list)
+    for place, records in facts.decided_of.items():
+        for record in records:
+            epochs[place, record.leader_epoch].append(record)
+    for place, samples in sorted(facts.samples_of.items()):
+        states = (
+            _SampledState(place, sample, epochs.get((place, sample.leader_epoch), ()), by_broker)
+            for sample in samples
+            if sample.leader >= 0
+        )
+        yield from map(contradicts, apply_rules(_DECIDED, states, once=True))
+    for read in facts.final_read.partitions if facts.final_read is not None else ():
+        if read.complete and read.place in facts.decided_of and (read.place, read.epoch_after) not in epochs:
+            yield contradicts(
+                f"{read.place}: the final read was in leader epoch {read.epoch_after}, unknown to the metadata log"
+            )
+
+
+class _Change(NamedTuple):
+    """A leader or an ISR in words, the time of its first sample, and that of the next sample."""
+
+    words: str
+    since_ns: int
+    before_ns: float
+
+
+_Changes: TypeAlias = dict[tuple[TopicPartition, EventKind], list[_Change]]
+
+
+def check_changes(facts: Facts) -> Iterator[Opinion]:
+    """Check that the timeline has each change of leader or ISR that was sampled, once, at that look, and no other.
+
+    The model writes the decisions of its controller, between two looks too. The last look of a run that broke off may
+    be torn.
+    """
+    if (
+        BACKENDS[facts.backend].simulated
+        or not facts.events
+        or facts.events[-1].kind is not EventKind.END
+        or not facts.samples
+    ):
+        return
+    sampled, written = _sampled_changes(facts.samples), _written_changes(facts)
+    for place, kind in sorted({*written, *sampled}):
+        own = sampled.get((place, kind), ()), written.get((place, kind), ())
+        yield from map(contradicts, _first_difference(place, *own))
+
+
+def _first_difference(
+    place: TopicPartition, sampled: Sequence[_Change], written: Sequence[_Change]
+) -> Iterator[str]:
+    for look, event in zip_longest(sampled, written):
+        if event is None:
+            yield f"{place}: {look.words} was sampled at {seconds(look.since_ns)}, and the timeline does not have it"
+        elif look is None or look.words != event.words:
+            instead = "nothing new was" if look is None else f"{look.words} was"
+            at = "" if look is None else f" at {seconds(look.since_ns)}"
+            yield f"{place}: the timeline has {event.words} at {seconds(event.since_ns)}, and {instead} sampled{at}"
+        elif not look.since_ns <= event.since_ns <= look.before_ns:
+            yield (
+                f"{place}: the timeline has {event.words} at {seconds(event.since_ns)}, and it was sampled "
+                f"first at {seconds(look.since_ns)}"
+            )
+        else:
+            continue
+        return
+
+
+def _sampled_changes(samples: Sequence[Sample]) -> _Changes:
+    by_place: dict[TopicPartition, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_place[TopicPartition(sample.topic, sample.partition)].append(sample)
+    found: _Changes = defaultdict(list)
+    for place, mine in by_place.items():
+        untils: Sequence[float] = [*(later.t_ns for later in mine[1:]), inf]
+        for sample, until in zip(mine, untils, strict=True):
+            for kind, words in (
+                (EventKind.LEADER, f"leader {sample.leader} in epoch {sample.leader_epoch}"),
+                (EventKind.ISR, f"ISR {sorted(sample.isr)}"),
+            ):
+                changes = found[place, kind]
+                if not changes or changes[-1].words != words:
+                    changes.append(_Change(words, sample.t_ns, until))
+    return found
+
+
+def _written_changes(facts: Facts) -> Mapping[tuple[TopicPartition, EventKind], Sequence[_Change]]:
+    found: _Changes = defaultdict(list)
+    for event in facts.events:
+        if event.topic is None or event.partition is None:
+            continue
+        place = TopicPartition(event.topic, event.partition)
+        if isinstance(event.what, LeaderChanged):
+            words = f"leader {event.what.leader} in epoch {event.what.epoch}"
+            found[place, event.kind].append(_Change(words, event.t_ns, event.t_ns))
+        elif isinstance(event.what, IsrChanged):
+            found[place, event.kind].append(_Change(f"ISR {sorted(event.what.isr)}", event.t_ns, event.t_ns))
+    return found
