@@ -11,7 +11,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof_model.predict.answers import USUAL_STATES, remembered
 from ackproof_model.predict.prediction import predict_case, predict_run, scopes_of
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""

@@ -18,7 +18,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, PartitionChanged, read_metadata, write_metadata
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, Verdict
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 
 from .helpers import run_experiment
 

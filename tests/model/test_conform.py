@@ -10,7 +10,7 @@ import pytest
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.model import ConformanceFile
-from ackproof_model.replay.lives import learns_ns
+from ackproof_model.replay.observed import learns_ns
 from observed_run import (
     LOST,
     Ack,

@@ -10,8 +10,7 @@ import pytest
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.replay.metadata import _Replay
-from ackproof_model.replay.steps import same
-from ackproof_model.replay.zookeeper import zookeeper_steps
+from ackproof_model.replay.steps import same, zookeeper_steps
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 

@@ -16,7 +16,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof_model.predict.cases import counted_for
 from ackproof_model.predict.incidents import unpredictable
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from simulated_run import simulated
 
 REQUESTS: Final = (

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ackproof.rundir.timeline import Event, NodeDied, NodeEnded
 from ackproof_model.explain.epochs import (
     NEVER,
+    AckedRows,
     Before,
     KeptLog,
     LeaderEpoch,
@@ -19,10 +20,8 @@ from ackproof_model.explain.epochs import (
     possible,
     tell,
 )
-from ackproof_model.explain.rows import AckedRows
 from ackproof_model.replay.account import PRESENT
-from ackproof_model.replay.lives import Moment
-from ackproof_model.replay.observed import SLACK_NS
+from ackproof_model.replay.observed import SLACK_NS, Moment
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import Partition
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackproof_model.replay.rules import Broken, broken_rule, plain, state_of
+from ackproof_model.replay.account import Broken, broken_rule, plain, state_of
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 
 OLD = Partition(replicas=(1, 2, 3), leader=1, leader_epoch=4, epoch=9, isr=(1, 2))

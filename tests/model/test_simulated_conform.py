@@ -17,7 +17,7 @@ from ackproof.plan.cases import cases
 from ackproof.plan.check_faults import lacks
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from ackproof_reference import node
 from ackproof_reference.broker import Broker, Step
 from ackproof_reference.controller import alter_partition, fence, unfence

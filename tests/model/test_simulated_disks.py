@@ -10,7 +10,7 @@ from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from ackproof_model.replay.observed import observe
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.disks import Disks

@@ -9,7 +9,7 @@ import pytest
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from simulated_run import simulated
 
 STORM = """\

@@ -14,7 +14,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.run import Simulation
 from simulated_run import simulated

@@ -13,7 +13,7 @@ from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.timeline import NodeStarted
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from ackproof_simulator.run import Simulation
 from simulated_run import lost, replayed, simulated
 

@@ -27,7 +27,7 @@ from ackproof.rundir.parts import mark_end
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, FINDINGS
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 
 EXPERIMENT = """\
 name: observed

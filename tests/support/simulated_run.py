@@ -21,7 +21,7 @@ from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.schema import CONSUMED, FINDINGS
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.sweep import linger_for, with_linger

@@ -17,7 +17,7 @@ from ackproof.plan.cases import case_from_json
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 
 
 def runs(folders: list[Path]) -> Iterator[Path]:

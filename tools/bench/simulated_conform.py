@@ -19,7 +19,7 @@ from ackproof.plan.cases import cases
 from ackproof.plan.check_faults import lacks
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
-from ackproof_model.replay.document import conform
+from ackproof_model.replay.metadata import conform
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))

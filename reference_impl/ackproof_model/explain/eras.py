@@ -27,6 +27,9 @@ from ackproof.rundir.replicas import Replica
 from ackproof_model.explain.epochs import (
     NEVER,
     NOTHING,
+    AckedRows,
+    Bools,
+    Ints,
     KeptLog,
     LeaderEpoch,
     OffsetFates,
@@ -35,9 +38,7 @@ from ackproof_model.explain.epochs import (
     possible,
     tell,
 )
-from ackproof_model.explain.rows import AckedRows, Bools, Ints
-from ackproof_model.replay.lives import Life, Removal, learns_ns
-from ackproof_model.replay.observed import SLACK_NS, Observed
+from ackproof_model.replay.observed import SLACK_NS, Life, Observed, Removal, learns_ns
 
 _ABOVE: Final = "ack above what its epoch kept"
 _STAMP_NS = 2_000_000

@@ -17,18 +17,20 @@ from ackproof.rundir.model import UnexplainedRecord
 from ackproof.rundir.partition import TopicPartition
 from ackproof_model.explain.epochs import (
     NOTHING,
+    AckedRows,
     Before,
+    Bools,
     OffsetFates,
+    acked_rows,
     kept_log,
     leader_epochs,
     tell,
+    timestamps,
 )
 from ackproof_model.explain.eras import Era, PastLife, past_lives, union
 from ackproof_model.explain.intervals import disturbances, intervals, left_unread
-from ackproof_model.explain.rows import AckedRows, Bools, acked_rows, timestamps
 from ackproof_model.replay.account import EXAMPLES, LOSSES, PRESENT, Account
-from ackproof_model.replay.lives import Life, learns_ns
-from ackproof_model.replay.observed import SLACK_NS, Observed
+from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
 """A record's timestamp beside its send, cut to milliseconds."""

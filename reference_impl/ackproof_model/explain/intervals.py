@@ -20,10 +20,8 @@ from ackproof.rundir.model import UnplacedLoss
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, Note, fault_name
-from ackproof_model.explain.epochs import NEVER, KeptLog, LeaderEpoch, leader_epochs
-from ackproof_model.explain.rows import AckedRows, Bools, Ints
-from ackproof_model.replay.lives import Life, learns_ns
-from ackproof_model.replay.observed import Observed
+from ackproof_model.explain.epochs import NEVER, AckedRows, Bools, Ints, KeptLog, LeaderEpoch, leader_epochs
+from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
 """What broke a moment earlier may still be noticed: connections are made anew in about this time."""

@@ -1,11 +1,11 @@
-"""What the replay of a run comes to, as it grows: all that `conformance.json` says."""
+"""Results of a replay while it runs: all that `conformance.json` says, and the rule that a forbidden change breaks."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,142 @@ from ackproof.rundir.model import (
     UnplacedLoss,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof_model.replay.lives import Life
+from ackproof_model.replay.observed import Life
+from ackproof_reference.explore.story import listed
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+
+
+class Broken(NamedTuple):
+    """The rule's name, its source, and what was seen."""
+
+    rule: str
+    source: str
+    text: str
+
+
+def broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> Broken:
+    """What is wrong with a change that no step makes. `named`: whom the reference would elect, -1 nobody."""
+    old = before.partition
+    active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
+    return next(_broken(old, after, active, unclean, named))
+
+
+def _broken(
+    old: Partition, after: Partition, active: set[int], unclean: bool, named: int
+) -> Iterator[Broken]:
+    """All that is wrong, the plainest first."""
+    if after.epoch != old.epoch + 1:
+        yield Broken(
+            "partition epoch",
+            "KIP-497; org.apache.kafka.metadata.PartitionRegistration.merge",
+            f"the partition epoch went from {old.epoch} to {after.epoch}: each change takes the next one",
+        )
+    if after.leader not in {old.leader, NO_LEADER}:
+        yield from _of_the_election(old, after, active, unclean)
+    must = after.leader != old.leader
+    if after.leader_epoch != old.leader_epoch + 1 and (must or after.leader_epoch != old.leader_epoch):
+        yield Broken(
+            "leader epoch",
+            "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
+            f"the leader epoch went from {old.leader_epoch} to {after.leader_epoch}"
+            + (" with another leader" if must else " with the same leader"),
+        )
+    yield from _of_the_isr(old, after, active)
+    if must and after.leader != named:
+        yield Broken(
+            "another leader than the reference names",
+            "KIP-966; PartitionChangeBuilder.electLeader",
+            f"{_who(after.leader)} was elected where the reference names {_who(named)}",
+        )
+    yield Broken(
+        "no such step",
+        "PartitionChangeBuilder; ReplicationControlManager",
+        f"no step of the protocol leads from {plain(old)} to {plain(after)}",
+    )
+
+
+def _of_the_election(old: Partition, after: Partition, active: set[int], unclean: bool) -> Iterator[Broken]:
+    electable = old.isr or old.elr
+    who = after.leader
+    if who not in old.replicas and who not in after.replicas:
+        yield Broken(
+            "election of a stranger",
+            "PartitionChangeBuilder.electAnyLeader",
+            f"broker {who} has no replica and was elected",
+        )
+    if who not in electable and not unclean and who != old.last_known_leader:
+        yield Broken(
+            "election out of the ISR",
+            "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
+            f"broker {who} was elected, and ISR {listed(old.isr)} and ELR {listed(old.elr)} have it not; "
+            "unclean elections are off",
+        )
+    if who not in active:
+        yield Broken(
+            "election of a fenced broker",
+            "KIP-631; ClusterControlManager.isActive",
+            f"broker {who} was elected while it was fenced or on its way out",
+        )
+
+
+def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Iterator[Broken]:
+    grown = set(after.isr) - set(old.isr)
+    if not set(after.isr) <= set(after.replicas):
+        unassigned = sorted(set(after.isr) - set(after.replicas))
+        yield Broken(
+            "ISR beyond the replicas",
+            "ReplicationControlManager.validateAlterPartitionData",
+            f"the ISR has {listed(tuple(unassigned))}, who hold no replica",
+        )
+    if after.leader != NO_LEADER and after.leader not in after.isr:
+        yield Broken(
+            "leader out of its ISR",
+            "ReplicationControlManager.validateAlterPartitionData",
+            f"broker {after.leader} leads, and the ISR {listed(after.isr)} has it not",
+        )
+    if grown - active:
+        yield Broken(
+            "fenced broker joined the ISR",
+            "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
+            f"{listed(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
+        )
+    if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
+        yield Broken(
+            "ISR grown without a leader",
+            "KIP-497; ReplicationControlManager.validateAlterPartitionData",
+            f"{listed(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
+        )
+
+
+def _who(node: int) -> str:
+    return "nobody" if node == NO_LEADER else f"broker {node}"
+
+
+def plain(partition: Partition) -> str:
+    """A partition's state on one line."""
+    text = (
+        f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
+        f"replicas {list(partition.replicas)}, ISR {listed(partition.isr)}"
+    )
+    if partition.elr:
+        text += f", ELR {listed(partition.elr)}"
+    if partition.last_known_leader != NO_LEADER:
+        text += f", last known leader {partition.last_known_leader}"
+    if partition.adding or partition.removing:
+        text += f", adding {listed(partition.adding)}, removing {listed(partition.removing)}"
+    return text + (", recovering" if partition.recovering else "")
+
+
+def state_of(metadata: Metadata) -> str:
+    """A partition and the brokers, as the state before a step is told."""
+    brokers = "; ".join(
+        f"broker {entry.broker} "
+        + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")
+        + f" (epoch {entry.epoch})"
+        for entry in metadata.brokers
+    )
+    return f"{plain(metadata.partition)}; {brokers}"
+
 
 LOSSES: Final = ("lost", "displaced", *REMOVED)
 """Classes of the audit that say that an acknowledged record is not where its acknowledgement said."""

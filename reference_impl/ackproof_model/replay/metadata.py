@@ -1,4 +1,7 @@
-"""The metadata log replayed: each change of a partition must be a step that the protocol allows in that state."""
+"""Replay of a run: each change of a partition in the metadata log must be a step that the protocol allows then.
+
+`conform` replays a whole run directory: the metadata log, the samples, then the explanation of what is gone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
+from ackproof.experiment.case import Case
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -16,16 +21,15 @@ from ackproof.rundir.metadata import (
     PartitionChanged,
     TopicRemoved,
 )
-from ackproof.rundir.model import ElectionSeen, ForbiddenStep
+from ackproof.rundir.model import ConformanceFile, ElectionSeen, ForbiddenStep
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, fault_name
-from ackproof_model.replay.account import Account
+from ackproof_model.explain.explanation import explain
+from ackproof_model.replay.account import Account, Broken, broken_rule, plain, state_of
 from ackproof_model.replay.image import Image, partition_of
-from ackproof_model.replay.lives import Life, Moment, Removal, deleted_by
-from ackproof_model.replay.observed import Observed
-from ackproof_model.replay.rules import Broken, broken_rule, plain, state_of
-from ackproof_model.replay.steps import AppendContext, Step, same, steps, steps_from_image
-from ackproof_model.replay.zookeeper import zookeeper_steps
+from ackproof_model.replay.observed import Life, Moment, Observed, Removal, deleted_by, observe
+from ackproof_model.replay.samples import replay_samples
+from ackproof_model.replay.steps import AppendContext, Step, same, steps, steps_from_image, zookeeper_steps
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 _MIN_INSYNC: Final = "min.insync.replicas"
@@ -317,3 +321,13 @@ def _named(tried: Sequence[Step], old: Partition) -> int:
 def _general(cause: str) -> str:
     """A cause without the broker's number, to be counted."""
     return " ".join("N" if word.isdigit() else word for word in cause.split())
+
+
+def conform(run: CaseDir, case: Case) -> ConformanceFile:
+    """Replay an audited run and say what it explains. Raises `BadInput` for files that are broken."""
+    observed = observe(run, case)
+    account = Account(list(observed.lacks))
+    replay(observed, account)
+    replay_samples(observed, account)
+    explain(observed, account)
+    return account.file()

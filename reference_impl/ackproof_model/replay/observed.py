@@ -1,23 +1,29 @@
-"""What a finished run left of the cluster's own steps, read once: the replay and the explanation look at this.
+"""Facts of a finished run for the replay and the explanation, read once; the lives of each topic.
 
-Times are nanoseconds since the run's start. What controllers wrote carries their wall clocks, which on one machine
-are the run's; the case file says which wall-clock time the run began at.
+Times are nanoseconds since the run's start. Controllers stamp records with their wall clocks, which on one machine are
+the run's; the case file says which wall-clock time the run began at.
+
+A topic's name can have several lives: each incarnation has its own id, its own logs, and offsets from 0 on. The
+metadata log says when one was created and deleted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import settings_in_force
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.timing import longest_time_out
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.planned.partitions import ElectUnclean
 from ackproof.faults.script.spec import Script, StepSpec
@@ -30,6 +36,7 @@ from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, ScriptStep, read_timeline
+from ackproof_reference.metadata import Partition
 
 CUTS_LOGS: Final = frozenset(
     [
@@ -276,3 +283,72 @@ def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
     for one in found:
         by[TopicPartition(one.topic, one.partition)].append(one)
     return by
+
+
+class Moment(NamedTuple):
+    """A partition's state from a time on. `clean`: no election from outside of ISR and ELR made it."""
+
+    t_ns: int
+    offset: int
+    partition: Partition
+    cause: str
+    clean: bool
+
+
+class Removal(NamedTuple):
+    """A topic was deleted: when, by which record of the metadata log, and by which fault ('' nobody's)."""
+
+    t_ns: int
+    offset: int
+    by: str
+
+
+@dataclass
+class Life:
+    """One incarnation of a partition: its states from its creation on, and its topic's end."""
+
+    topic_id: str = ""
+    history: list[Moment] = field(default_factory=list)
+    removal: Removal | None = None
+
+    @property
+    def began_ns(self) -> int:
+        """When it was created."""
+        return self.history[0].t_ns
+
+
+def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> FaultSpec | None:
+    """The fault that had been asked to delete a topic when it was deleted: the latest that is not `done` with it."""
+    faults = {fault.number: fault for fault in observed.case.faults}
+    by = None
+    for event in observed.events:
+        if event.kind is not EventKind.FAULT_ASKED or event.fault is None or event.t_ns > t_ns + SLACK_NS:
+            continue
+        fault = faults.get(event.fault)
+        if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and event.fault not in done)):
+            by = fault
+    return by
+
+
+def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
+    """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
+
+    One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
+    times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
+    disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
+    """
+    return 2_000_000 * longest_time_out(cluster, cluster.metadata.session) + 2 * stall_ns
+
+
+def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int, learns: int) -> int:
+    """From when on brokers' answers are of this life of a topic, not of one before it, in ns since the run's start.
+
+    A topic that is made anew is confirmed by every broker that shows it and by leaders that answer for new logs.
+    Without that it takes as long as a broker may lag behind the metadata log (`learns`).
+    """
+    began = lives[number].began_ns
+    if number == 0:
+        return began
+    faults = {fault.number for fault in observed.case.faults if fault.drops(topic)}
+    confirmed = [event.t_ns for event in observed.recoveries if event.fault in faults and event.t_ns >= began]
+    return min([*confirmed[:1], began + learns])

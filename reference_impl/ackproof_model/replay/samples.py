@@ -16,10 +16,8 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import EventKind
-from ackproof_model.replay.account import Account
-from ackproof_model.replay.lives import Life, Moment, answered_ns, learns_ns
-from ackproof_model.replay.observed import Observed
-from ackproof_model.replay.rules import plain
+from ackproof_model.replay.account import Account, plain
+from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns, learns_ns
 from ackproof_reference.metadata import NO_LEADER
 
 MARGIN_NS: Final = 300_000_000
