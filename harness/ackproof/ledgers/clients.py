@@ -1,7 +1,8 @@
-"""The list of clients in `case.json`, read leniently: other tools write it in other shapes.
+"""Clients of a ledger: the list in `case.json`, and their parts compared with their `_END`.
 
-Understood: a list of objects with `id` (or `client`, `name`) and perhaps `producer`; a list of strings; an object
-from id to such an object, to a producer's number, or to nothing.
+The list is read leniently, since other tools write other shapes: a list of objects with `id` (or `client`,
+`name`) and perhaps `producer`; a list of strings; an object from id to such an object, to a producer's
+number, or to nothing. An empty `_END` lists nothing, so nothing is compared with it.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ class ListedClient:
     id: str
     producer: int | None
     killed: bool = False
-    """A fault killed it, and all that it had sent was salvaged: that it left no END is as it should be."""
+    """A fault killed it and its journal was converted: a missing `_END` is expected."""
     final_committed: bool = False
     """It is the final reader at read_committed."""
     keys: Keys | None = None
-    """Those of its records; None: they have none."""
+    """Keys of its records; None: they have none."""
 
 
 @dataclass(frozen=True)
 class ListedClients:
-    """What `case.json` says of the clients; `problems` makes the directory incomplete."""
+    """The clients of `case.json`; `problems` make the directory incomplete."""
 
     clients: tuple[ListedClient, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def read_clients(path: Path) -> ListedClients:
-    """Never raises: what cannot be understood is a problem."""
+    """Read the list. Never raises: an entry that cannot be understood becomes a problem."""
     try:
         document: JsonValue = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -88,7 +89,8 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Name of a part → what is wrong with it. `found`: the parts that are there, with the digest of each."""
+    """Yield each part that differs from `_END`, with the difference. `found`: digests of the parts in the
+    folder."""
     listed = {part.name: part for part in end}
     for part in end:
         if part.name not in found:
@@ -107,7 +109,8 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
 
 
 def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
-    """What is wrong with the numbers of a client's rows, which count from 0 (or a SHARE) without holes.
+    """Return the first gap or overlap in the numbers of a client's rows, which count from 0 (or a SHARE)
+    without gaps.
 
     `spans`: first, last and rows of each part that has rows.
     """

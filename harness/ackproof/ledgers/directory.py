@@ -1,7 +1,7 @@
-"""What stands in a directory before a row of it is read: its part files, their footers, its clients.
+"""Examines a directory before any row is read: part files, footers, clients.
 
-Everything that a footer can tell is decided here: a missing folder, a missing column, a wrong type, a null that
-the statistics count. What only the data can tell (an unreadable page, a null without statistics) is found later.
+Everything that a footer shows is decided here: a missing folder, a missing column, a wrong type, a null that
+the statistics count. Errors in the data (an unreadable page, a null without statistics) are found later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rejected(Exception):
 
 
 class ClientClosing(Enum):
-    """How a client left its folder."""
+    """State of a client's folder."""
 
     NONE = "no END"
     BROKEN = "an END, and something else in the folder than it says"
@@ -52,20 +52,21 @@ class ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """What the footer says of one row group. None: it does not say."""
+    """Footer of one row group. None: unknown."""
 
     number: int
     rows: int
     topic: str | None
-    """The one topic of all its rows."""
+    """The single topic of all its rows."""
     partition: int | None
-    """The one partition of all its rows."""
+    """The single partition of all its rows."""
     phase: int | None
-    """The one phase of all its rows (consumed only)."""
+    """The single phase of all its rows (consumed only)."""
     transactional: bool = True
-    """Whether some of its rows may belong to a transaction (produced only)."""
+    """True if some of its rows may belong to a transaction (produced only)."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """The least and the greatest value of the keys by which a bucket is cut (`spill.KEYS`); empty: not of all."""
+    """Least and greatest value of each key by which a bucket is cut (`load.CUT_KEYS`); empty if one is
+    unknown."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ class Part:
     client: str
     groups: tuple[RowGroup, ...]
     unsure: tuple[str, ...]
-    """Columns of which the footer does not say that they hold no null: they are read in any case."""
+    """Columns that may hold nulls by the footer: they are always read."""
     numbers: tuple[int, int] = (-1, -1)
-    """Least and greatest number of its rows: seq of a produced part, read_seq of a consumed one. -1: not known."""
+    """Least and greatest row number: seq of a produced part, read_seq of a consumed one. -1: unknown."""
 
     @property
     def rows(self) -> int:
@@ -88,29 +89,29 @@ class Part:
 
 @dataclass
 class Ledger:
-    """One directory: its files, and what makes it incomplete."""
+    """One directory: its parts, and the reasons why it is incomplete."""
 
     directory: Path
     parts: list[Part] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     open_producers: frozenset[int] = frozenset()
-    """Producers that `case.json` lists and whose client left no END that holds."""
+    """Producers in `case.json` without a valid `_END`."""
     deleted: dict[tuple[LedgerKind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
-    """First, last and rows of parts that were deleted while the run went on, by ledger and client."""
+    """First, last and rows of parts that were deleted during the run, by ledger and client."""
     producers: dict[str, int] = field(default_factory=dict)
-    """Numbers of clients that are producers, as `case.json` says them."""
+    """Numbers of producers by client, from `case.json`."""
     keys: dict[int, Keys] = field(default_factory=dict)
-    """Those of the records of a producer that has some."""
+    """Keys of producers whose records have keys."""
     digests: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each part that is counted, by its path in the directory."""
+    """SHA-256 of each counted part, by its path in the directory."""
 
     def rows(self, kind: LedgerKind) -> int:
-        """Rows of one ledger as the footers count them."""
+        """Return the rows of one ledger, from the footers."""
         return sum(part.rows for part in self.parts if part.kind == kind)
 
 
 def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
-    """Look at one directory. `set_aside`: path → reason, of files that turned out to be unreadable.
+    """Examine one directory. `set_aside`: path → reason, of files that turned out to be unreadable.
 
     Raises `Rejected`.
     """
@@ -141,7 +142,7 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
 def _read_footers(
     ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
 ) -> dict[str, ClientClosing]:
-    """Take the parts of one ledger into `ledger`; its clients, and how each ended."""
+    """Add the parts of one ledger to `ledger`. Return the state of each client's folder."""
     return {
         client_folder.name.removeprefix("client="): _read_client(ledger, kind, client_folder, set_aside)
         for client_folder in _client_folders(folder, ledger)
@@ -151,7 +152,7 @@ def _read_footers(
 def _read_client(
     ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
 ) -> ClientClosing:
-    """Take the parts of one client, but for those that its END does not know."""
+    """Add the parts of one client, except those that its `_END` does not list."""
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()
@@ -197,7 +198,7 @@ def _find_holes(ledger: Ledger, kind: LedgerKind, folder: Path) -> list[str]:
 
 
 def describe_unreadable(error: BaseException) -> str:
-    """Why a file was set aside, in one line."""
+    """Return the reason why a file is not counted, in one line."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"torn or unreadable, not counted ({first[:200]})"
 
@@ -223,7 +224,7 @@ def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
 
 
 def _name_stray(entry: Path, ledger: Ledger) -> None:
-    """A Parquet file that stands where no part belongs is not counted, and that is said."""
+    """Report Parquet files outside the clients' folders: they are not counted."""
     if entry.name.startswith((".", "_")):
         return
     strays = (

@@ -1,4 +1,5 @@
-"""Parts of a ledger → rows by bucket. A bucket is one partition of one topic in one directory.
+"""Loads rows by bucket, from parts of a ledger or from files in which a task put them aside. A bucket is one
+partition of one topic in one directory.
 
 Each row group is decoded once, and only the columns that its rows need.
 """
@@ -59,7 +60,7 @@ _NOT_AS_SUCH = (*_DERIVED, "txn")
 
 
 class UnreadablePart(Exception):
-    """A file whose footer was good and whose data are not: it must be set aside."""
+    """A file with a good footer and unreadable data: it must be set aside."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)  # both, so that it can go from one process to another
@@ -68,7 +69,7 @@ class UnreadablePart(Exception):
 
 
 class UntrustedStatistics(Exception):
-    """A file whose statistics do not fit its data. The text is its path."""
+    """A file whose statistics contradict its data. The text is its path."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Piece:
 def read_piece(
     piece: Piece, batch_rows: int = BATCH_ROWS, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
-    """Rows of a piece, by stream and place; within each in the order of the file. What is not needed is 0 throughout.
+    """Yield the rows of a piece by stream and partition, within each in the order of the file. Columns that
+    are not needed are 0.
 
     Raises `UnreadablePart`, and `Rejected` for a null, an unknown outcome or an unknown phase.
     """
@@ -187,7 +189,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Array:
 
 
 def _distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
-    """The distinct strings of a column, and for each row the number of its string."""
+    """Return the distinct strings of a column, and the index of each row's string."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     words: list[str] = column.dictionary.to_pylist()
@@ -206,7 +208,8 @@ def _check_range(part: Part, column: Array, name: str, most: int) -> None:
 
 
 def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:
-    """Where the payload names an origin that is not this place. What it does not name ('' and -1) cannot differ."""
+    """Return which rows have an origin in the payload that differs from their partition. An unknown origin
+    ('' and -1) does not differ."""
     origins, origin = _distinct_strings(batch.column("origin_topic"))
     origin_partition = _numbers(batch, "origin_partition")
     number = {word: code for code, word in enumerate(topics)}
@@ -262,27 +265,27 @@ CUT_KEYS = ("seq", "offset", "read_seq", "at_ns", "read_ns")
 
 @dataclass(frozen=True)
 class SpilledColumn:
-    """One column in a file, or beside it."""
+    """One column of spilled rows."""
 
     name: str
     type: str
     """The numpy type of the column."""
     stored: str | None
-    """The numpy type in the file; None: nothing is in the file, `base` is the one value of all rows."""
+    """The numpy type in the file; None: not in the file, all rows have the value `base`."""
     base: int
-    """What is to be added to what is in the file."""
+    """Number to add to the values in the file."""
 
 
 @dataclass(frozen=True)
 class Spilled:
-    """Rows in a file: raw columns one after the other, but for those of one value, which stand here."""
+    """Rows in a file: raw columns one after the other. Constant columns are kept here."""
 
     path: str
     start: int
     length: int
     columns: tuple[SpilledColumn, ...]
     spans: Mapping[str, tuple[int, int]]
-    """The least and the greatest value of those columns that are keys."""
+    """Least and greatest value of the columns that are keys."""
 
     @property
     def rows(self) -> int:
@@ -314,7 +317,7 @@ class SpillFile:
         self._position = 0
 
     def add(self, rows: Rows) -> Spilled:
-        """Append; where they are now. Raises OSError (a full disk)."""
+        """Append rows. Return their location. Raises OSError (a full disk)."""
         start = self._position
         columns: list[SpilledColumn] = []
         spans = {
@@ -338,7 +341,7 @@ class SpillFile:
 
 
 def _narrow(column: Array) -> tuple[Array, int]:
-    """The column with 32 bits if its values lie that near to each other, and what was taken off them."""
+    """Return the column, as 32-bit differences from its least value if they fit, and that value."""
     if column.dtype != np.int64 or not len(column):
         return np.ascontiguousarray(column), 0
     least = int(column.min())

@@ -1,4 +1,5 @@
-"""Finding sorted keys fast: through a table where the keys are dense, by bisection where they are not."""
+"""Fast lookup: of keys (by table where they are dense, else by bisection), of identities, of intervals; and
+sets of numbers as runs."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ import numpy as np
 from ackproof.ledgers.rows import Array, Bools, Ints, distinct_values, group_starts, is_constant
 
 _DENSE = 24
-"""A table may have this many cells per key (four bytes each) before bisection is used instead."""
+"""Greatest number of table cells per key (four bytes each); sparser keys are found by bisection."""
 
 
 class Lookup:
-    """Where a value stands in an ascending array of distinct int64 keys."""
+    """Index of a value in an ascending array of distinct int64 keys."""
 
     def __init__(self, keys: Ints) -> None:
         self._keys = keys
@@ -28,7 +29,7 @@ class Lookup:
             self._table = table
 
     def find(self, values: Ints) -> Ints:
-        """Index of each value among the keys, -1 where it is none of them."""
+        """Return the index of each value among the keys, -1 for other values."""
         if not len(self._keys) or not len(values):
             return np.full(len(values), -1, dtype=np.int64)
         inside = (values >= self._least) & (values <= self._greatest)
@@ -50,7 +51,7 @@ class Lookup:
 
 
 class Identities:
-    """Distinct identities in ascending order of (producer, seq), and where others stand among them."""
+    """Distinct identities in ascending order of (producer, seq), and the index of any identity among them."""
 
     def __init__(self, producer: Array, seq: Ints) -> None:
         starts = group_starts([producer])
@@ -88,7 +89,7 @@ class Identities:
         return keys
 
     def find(self, producer: Array, seq: Ints) -> Ints:
-        """Index of each identity, -1 where it is none of them."""
+        """Return the index of each identity, -1 for others."""
         if not len(self._producers) or not len(seq):
             return np.full(len(seq), -1, dtype=np.int64)
         known: Bools
@@ -115,10 +116,12 @@ class Identities:
 
 
 def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
-    """For each value the greatest height of the open intervals (after, before) that hold it; int64's least if none.
+    """Return for each value the greatest height of the open intervals (after, before) that contain it;
+    int64's least if none.
 
-    `values` ascending. Intervals and values are never paired one by one: an interval marks two overlapping blocks of
-    2^k values, and the blocks are halved from the longest to the shortest (a sparse table read backwards).
+    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from
+    the longest to the shortest (a sparse table read backwards), so intervals and values are never paired one
+    by one.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")
@@ -146,7 +149,7 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
 
 
 def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
-    """Which of the ascending `values` lie inside an open interval (gaps[0], gaps[1])."""
+    """Return which of the ascending `values` lie inside an open interval (gaps[0], gaps[1])."""
     after, before = gaps
     result: Bools = highest_over(values, after, before, np.zeros(len(after), dtype=np.int64)) == 0
     return result
@@ -158,7 +161,8 @@ def _none() -> Ints:
 
 @dataclass(frozen=True)
 class NumberRuns:
-    """Numbers a·`stride` + `rest`, as runs of a: run i is `first[i]` … `last[i]`, ascending, none next to another."""
+    """A set of numbers a·`stride` + `rest`, as runs of a: run i is `first[i]` … `last[i]`, ascending, never
+    adjacent. Millions of consecutive seqs take a few words."""
 
     stride: int = 1
     rest: int = 0
@@ -167,7 +171,7 @@ class NumberRuns:
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:
-        """All numbers of these spans, each of which is from its first up to its last."""
+        """Return the set of all numbers of these spans, first and last included."""
         first, last = np.array([*spans], np.int64).reshape(-1, 2).T
         return cls()._joined(first, last)
 
@@ -175,7 +179,7 @@ class NumberRuns:
         return len(self.first)
 
     def union(self, numbers: Ints) -> NumberRuns:
-        """With these, all of which leave `rest` by `stride`."""
+        """Return the union with these numbers, which all have the remainder `rest` by `stride`."""
         if not len(numbers):
             return self
         new = distinct_values((numbers - self.rest) // self.stride)
@@ -184,7 +188,7 @@ class NumberRuns:
         return self._joined(new[starts], new[ends])
 
     def _joined(self, first: Ints, last: Ints) -> NumberRuns:
-        """With these runs, in any order; they may overlap."""
+        """Return the union with these runs, in any order; they may overlap."""
         first, last = np.concatenate([self.first, first]), np.concatenate([self.last, last])
         order = np.argsort(first, kind="stable")
         first, last = first[order], np.maximum.accumulate(last[order])
@@ -193,7 +197,7 @@ class NumberRuns:
         return NumberRuns(self.stride, self.rest, first[opens], last[closes])
 
     def has(self, numbers: Ints) -> Bools:
-        """Which of these are in the set."""
+        """Return which of these numbers are in the set."""
         if not len(self.first):
             return np.zeros(len(numbers), dtype=np.bool_)
         a, rest = np.divmod(numbers - self.rest, self.stride)
@@ -203,7 +207,7 @@ class NumberRuns:
 
 
 def are_in_runs(runs: Mapping[int, NumberRuns], producer: Ints, seq: Ints) -> Bools:
-    """Which of these identities are in the runs of their producers."""
+    """Return which of these identities are in the runs of their producers."""
     there = np.zeros(len(seq), dtype=np.bool_)
     for number, of_producer in runs.items():
         mine = producer == number

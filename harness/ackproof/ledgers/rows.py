@@ -1,7 +1,7 @@
-"""Columns of equal length, as numpy arrays: what every step of the audit works on.
+"""Columns of equal length, as numpy arrays: the data of every step of the audit.
 
-A column that holds one value throughout is kept as a view with stride 0, which costs no memory and survives
-slicing, concatenation and spilling.
+A column with a single value is a view with stride 0, which costs no memory and survives slicing,
+concatenation and spilling.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PRODUCED: Schema = {
     "latency_ns": "i8",
     "txn": "i8",
 }
-"""`at_ns`: the delivery report, or the produce call where no report came. `latency_ns`: -1 where not acked."""
+"""`at_ns`: time of the delivery report, or of the produce call without a report. `latency_ns`: -1 if not
+acked."""
 _READ: Schema = {
     "reader": "i4",
     "assignment": "i4",
@@ -42,23 +43,23 @@ _READ: Schema = {
 }
 LIVE: Schema = {**_READ, "read_ns": "i8"}
 FINAL: Schema = {**_READ, "intact": "?", "astray": "?"}
-"""`astray`: the payload names an origin, and that is not the place where the row was found."""
+"""`astray`: the payload's origin is another partition than that of the row."""
 COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
 """The final read at read_committed."""
 
 
 def is_constant(column: Array) -> bool:
-    """True if the column is a view that repeats one value."""
+    """Return True if the column is a view that repeats one value."""
     return len(column) > 0 and column.strides == (0,)
 
 
 def constant_column(value: object, type_: str, length: int) -> Array:
-    """A column that repeats one value."""
+    """Return a column that repeats one value."""
     return np.broadcast_to(np.asarray(value, dtype=type_), (length,))
 
 
 def squeeze(column: Array) -> Array:
-    """The same column, as a view that repeats one value where it holds only one."""
+    """Return the column, as a view of one value if all values are equal."""
     if (
         len(column) > 1
         and not is_constant(column)
@@ -85,14 +86,14 @@ class Rows:
         return self.columns[name]
 
     def ints(self, name: str) -> Ints:
-        """An integer column as int64."""
+        """Return an integer column as int64."""
         return self.columns[name].astype(np.int64, copy=False)
 
     def flags(self, name: str) -> Bools:
         return self.columns[name].astype(np.bool_, copy=False)
 
     def take(self, which: Array) -> Rows:
-        """The rows at these indices, or where this mask is True."""
+        """Return the rows at these indices, or where this mask is True."""
         length = int(np.count_nonzero(which)) if which.dtype == np.bool_ else len(which)
         return Rows(
             {
@@ -103,12 +104,12 @@ class Rows:
         )
 
     def select(self, names: Iterable[str], which: Array | None = None) -> Rows:
-        """These columns alone; of the rows at the indices `which`, where it is given."""
+        """Return these columns only, of all rows or of those at the indices `which`."""
         chosen = Rows({name: self.columns[name] for name in names}, self.length)
         return chosen if which is None else chosen.take(which)
 
     def sorted_by(self, *names: str) -> Rows:
-        """The rows in ascending order of these columns, the most significant first."""
+        """Return the rows in ascending order of these columns, the most significant first."""
         order = sort_order([self[name] for name in names])
         return self if order is None else self.take(order)
 
@@ -116,7 +117,7 @@ class Rows:
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
     def copied(self) -> Rows:
-        """The same rows in memory of their own (a slice keeps what it was cut from alive)."""
+        """Return the rows in memory of their own (a slice keeps the whole alive)."""
         return Rows(
             {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
             self.length,
@@ -124,12 +125,12 @@ class Rows:
 
 
 def empty_rows(schema: Schema) -> Rows:
-    """No rows."""
+    """Return no rows."""
     return Rows({name: np.empty(0, dtype=type_) for name, type_ in schema.items()}, 0)
 
 
 def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
-    """All rows of all pieces, in their order."""
+    """Return the rows of all pieces, in their order."""
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
         return empty_rows(schema)
@@ -142,7 +143,7 @@ def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
 def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
-    """The rows of several places: the distinct places in order, the number of each row's place, and the rows."""
+    """Return the distinct partitions in order, the index of each row's partition, and the rows of all."""
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)
     lengths = np.array([len(rows) for _, rows in given], np.int64)
@@ -157,7 +158,8 @@ def _concat_column(columns: Sequence[Array], length: int) -> Array:
 
 
 def is_sorted(keys: Sequence[Array]) -> bool:
-    """True if the rows are in ascending order of these keys, the most significant first (equal rows allowed)."""
+    """Return True if the rows are in ascending order of these keys, the most significant first (equal rows
+    allowed)."""
     if len(keys[0]) < 2:
         return True
     settled: Bools | None = None
@@ -178,7 +180,7 @@ def is_sorted(keys: Sequence[Array]) -> bool:
 
 
 def sort_order(keys: Sequence[Array]) -> Ints | None:
-    """Indices that sort rows by these keys, the most significant first; None if they are sorted already."""
+    """Return indices that sort rows by these keys, the most significant first; None if they are sorted."""
     if is_sorted(keys):
         return None
     varying = [key for key in keys if not is_constant(key)]
@@ -188,14 +190,15 @@ def sort_order(keys: Sequence[Array]) -> Ints | None:
 
 
 def distinct_values(values: Ints) -> Ints:
-    """The distinct values, ascending. (np.unique hashes integers, many times slower on what is nearly in order.)"""
+    """Return the distinct values, ascending. (np.unique hashes integers, many times slower on nearly sorted
+    input.)"""
     if not is_sorted([values]):
         values = np.sort(values)
     return values[group_starts([values])]
 
 
 def group_starts(keys: Sequence[Array]) -> Ints:
-    """Where a new combination of the keys begins, in rows that are sorted by them; the first is 0."""
+    """Return the start of each combination of the keys, in rows that are sorted by them; the first is 0."""
     length = len(keys[0])
     if length == 0:
         return np.empty(0, dtype=np.int64)
@@ -208,7 +211,7 @@ def group_starts(keys: Sequence[Array]) -> Ints:
 
 
 def find_repeated(*keys: Array) -> int | None:
-    """Of sorted rows, the first that has the keys of the next one."""
+    """Return the first row of sorted rows whose keys the next row repeats; None if there is none."""
     same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
     for key in keys:
         same &= key[1:] == key[:-1]

@@ -1,7 +1,7 @@
-"""What became of each transaction, as `ledger/transactions` tells: looked at by its footers, read by the tasks.
+"""Outcomes of transactions from `ledger/transactions`: examined by footers, read by the tasks.
 
-The table stands beside the ledgers: producer, txn, outcome, and the time at which the commit was asked for. A
-transaction of which it says nothing is one whose outcome is unknown, and the audit is then incomplete.
+The table has producer, txn, outcome, and the time at which the commit was asked for. A transaction that is
+not in it has an unknown outcome, and the audit is incomplete.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _COLUMNS: Schema = {"producer": "i4", "txn": "i8", "outcome": "i1", "commit_ns":
 
 @dataclass(frozen=True)
 class TransactionFiles:
-    """What a directory has about transactions."""
+    """Files of a directory about transactions."""
 
     paths: tuple[str, ...] = ()
     """Readable parts of the table."""
     timeless: bool = False
-    """Some part does not say when commits were asked for."""
+    """Some part has no column `commit_ns`."""
     committed_read: bool = False
-    """There was a final read at read_committed, though it may have been handed nothing."""
+    """There was a final read at read_committed, perhaps without any record."""
 
 
 NO_TRANSACTIONS = TransactionFiles()
@@ -56,7 +56,7 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """What became of the transaction of each row; a row without one is as good as committed."""
+    """Outcome of the transaction of each row; a row without one counts as committed."""
 
     txn: Ints
     outcome: Array
@@ -64,19 +64,19 @@ class TransactionFates:
 
     @property
     def committed(self) -> Bools:
-        """No transaction, or one whose commit was acknowledged."""
+        """Return which rows have no transaction, or a committed one."""
         result: Bools = self.outcome == TxnOutcome.COMMITTED
         return result
 
     @property
     def aborted(self) -> Bools:
-        """It can never be committed."""
+        """Return which rows belong to an aborted transaction."""
         result: Bools = self.outcome == TxnOutcome.ABORTED
         return result
 
 
 def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
-    """Look at the footers of the table; what is wrong with a part goes to the ledger's reasons. Raises `Rejected`."""
+    """Examine the footers of the table; problems of a part become reasons of the ledger. Raises `Rejected`."""
     case = CaseDir(ledger.directory)
     if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
         return NO_TRANSACTIONS
@@ -115,7 +115,8 @@ def _may_be_transactional(parts: list[Part]) -> bool:
 
 
 def _was_read_committed(ledger: Ledger, case: CaseDir) -> bool:
-    """Whether there are rows of such a reader, or `case.json` lists one that came to its end."""
+    """Return True if the ledger has rows of a final read at read_committed, or `case.json` lists such a
+    reader that closed."""
     if case.case_json.exists() and any(
         client.final_committed and has_end(case.consumed / client_folder(client.id))
         for client in read_clients(case.case_json).clients
@@ -140,13 +141,13 @@ def _holds_committed(part: Part) -> bool:
 
 
 class TransactionTable:
-    """The table of one directory, read when it is first asked for."""
+    """The table of one directory, read on first use."""
 
     def __init__(self, files: TransactionFiles) -> None:
         self.files = files
 
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
-        """What became of the transactions of these rows, and of how many rows the table says nothing.
+        """Return the outcome of each row's transaction, and the number of rows that the table does not know.
 
         None: no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
         """

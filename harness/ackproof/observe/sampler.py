@@ -1,9 +1,15 @@
-"""Samples every partition ten times a second, through the protocol, without loading the cluster or waiting for it.
+"""Samples every partition ten times a second, through the protocol, without loading the cluster or waiting
+for it.
 
-All brokers are asked at once, each over a connection of its own by a thread of its own, and what has come after some
-tens of milliseconds is taken; a broker that is dead, paused or slow is missing from the sample and delays nobody. So is
-a metadata quorum in ZooKeeper, whose word counts as one view more: with ZooKeeper a partition's state is a znode that
-the controller and the leader write; brokers hear of it later, and some never.
+All brokers are asked at once, each over a connection and by a thread of its own. Answers that arrive within
+some tens of milliseconds count; a dead, paused or slow broker is missing from the sample and delays nothing.
+In ZooKeeper mode the znodes count as one more view: the controller and the leader write a partition's state
+there, and brokers learn of it later or never.
+
+The newest view of a partition wins. A broker's metadata only moves forward, but paused or isolated brokers
+lag. The view with the newer leader epoch is newer; within an epoch, the one that changed last. A view whose
+epoch goes back belongs to the next incarnation of a deleted topic and is newer than all before. If only
+lagging brokers answer, the present state is unknown.
 """
 
 from __future__ import annotations
@@ -26,13 +32,13 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
-"""How long a look waits for answers: a broker in good health needs 2 ms."""
+"""Time to wait for answers of one sample: a healthy broker needs 2 ms."""
 QUORUM: Final = 0
-"""Among the brokers' views: the one of the metadata quorum itself. Brokers count from 1."""
+"""Number of the metadata quorum among the views. Brokers count from 1."""
 QUORUM_FRESH_S: Final = 0.3
-"""An older look at the quorum says nothing of now."""
+"""Greatest age of a usable view of the quorum."""
 STALE_AFTER_S: Final = 1.0
-"""An older sample says nothing of now."""
+"""Greatest age of a usable sample."""
 
 
 View = dict[TopicPartition, PartitionState]
@@ -41,7 +47,8 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Reply:
-    """What one broker said in one exchange: its view, its own log ends, and the offsets where it leads."""
+    """Answers of one broker in one exchange: its view, its own log ends, and offsets of partitions that it
+    leads."""
 
     view: View
     log_ends: Offsets
@@ -50,9 +57,8 @@ class Reply:
 
 
 class Sampler(BrokerPoller[Reply]):
-    """Writes samples to `samples_path`, one line per partition and look, and changes of leaders and ISRs into the
-    timeline (the first look counts as one). `hz` looks per second.
-    """
+    """Writes samples to `samples_path`, one line per partition and time, and changes of leaders and ISRs to
+    the timeline (the first sample counts as a change). Takes `hz` samples per second."""
 
     NAME = "sampler"
     DOES = "sampling"
@@ -76,7 +82,7 @@ class Sampler(BrokerPoller[Reply]):
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self.looks = 0
-        """How often all brokers were asked so far."""
+        """Return the number of times that all brokers were asked."""
         samples_path.parent.mkdir(parents=True, exist_ok=True)
         self._file = samples_path.open("a", encoding="utf-8")
 
@@ -89,18 +95,18 @@ class Sampler(BrokerPoller[Reply]):
     # -- what was seen last -------------------------------------------------------------------------------------------
 
     def latest(self, topic: str, partition: int) -> Sample | None:
-        """The newest sample of a partition, however old; None before the first."""
+        """Return the newest sample of a partition, however old; None before the first one."""
         return self._latest.get(TopicPartition(topic, partition))
 
     def fresh(self, topic: str, partition: int) -> Sample | None:
-        """The newest sample of a partition; None if nobody said anything within the last second."""
+        """Return the newest sample of a partition; None without one in the last second."""
         sample = self.latest(topic, partition)
         if sample is None or self._timeline.clock.now() - sample.t_ns > STALE_AFTER_S * 1e9:
             return None
         return sample
 
     def isr_text(self) -> str:
-        """The in-sync replica sets in a few words, for people."""
+        """Return the in-sync replica sets in a few words."""
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"
@@ -117,7 +123,8 @@ class Sampler(BrokerPoller[Reply]):
             self.looks += 1
 
     def _look(self) -> dict[int, Reply]:
-        """Ask every broker whose process runs; the answers that came in time, late ones of earlier looks too."""
+        """Ask every broker whose process runs. Return the answers that came in time, and late ones of earlier
+        requests."""
         awaited = []
         for broker, link in self._links.items():
             if broker not in self._asked and self._cluster.nodes[broker].state() is NodeState.RUNNING:
@@ -137,9 +144,8 @@ class Sampler(BrokerPoller[Reply]):
     def _ask(
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
     ) -> Reply:
-        """The log end is asked before the high watermark, so that whatever happens in between their difference is
-        never too large.
-        """
+        """Ask one broker. The log end is asked before the high watermark, so that their difference is never
+        overstated."""
         view, log_ends, high_watermarks, last_stable = link.ask_all(
             [
                 queries.ask_partitions(self._topics, link.access),
@@ -156,7 +162,7 @@ class Sampler(BrokerPoller[Reply]):
         )
 
     def _look_at_quorum(self) -> View:
-        """What the quorum held at the newest look; empty when that is too old. Does not wait."""
+        """Return the newest view of the quorum; empty if it is too old. Does not wait."""
         if self._quorum is not None and self._quorum.done():
             looked, self._quorum = self._quorum.result(), None
             self._held = looked if looked[1] else self._held
@@ -166,7 +172,8 @@ class Sampler(BrokerPoller[Reply]):
         return states if time.monotonic() - began <= QUORUM_FRESH_S else {}
 
     def _ask_quorum(self) -> tuple[float, View]:
-        """When it was asked, and what it holds. The timeline is told of each change of the controller."""
+        """Return the time of the request and the quorum's view. Notes each change of the controller in the
+        timeline."""
         began = time.monotonic()
         states = self._cluster.metadata_state(self._topics)
         controller = self._cluster.controller()
@@ -230,16 +237,17 @@ def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: 
 
 
 FORGET_AFTER_LOOKS: Final = 50
-"""Who was not there to see a topic go does not know of its lives: after so many looks what is older is believed."""
+"""A broker that missed the deletion of a topic does not know its incarnations: after this many samples its
+older view is believed."""
 Age = tuple[int, int]
-"""Of a view: in which life of its topic, as far as that broker saw them, and the leader epoch."""
+"""Age of a view: incarnation of the topic, as far as that broker saw them, and leader epoch."""
 
 
 @dataclass(frozen=True)
 class _View:
     state: PartitionState
     changed: int
-    """At which look."""
+    """Number of the sample."""
     life: int
 
     @property
@@ -248,18 +256,18 @@ class _View:
 
 
 class MergedViews:
-    """The views of all brokers, and the newest of each partition among those that answered."""
+    """The views of all brokers. `merge` selects the newest of each partition."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, TopicPartition], _View] = {}
         self._newest: dict[TopicPartition, tuple[Age, int]] = {}
-        """The newest that was seen of a partition, and at which look for the last time."""
+        """Newest age of each partition, and the number of the last sample that had it."""
         self._look = 0
 
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
-        """The newest view of each partition, from what the brokers (by id) answered at one look."""
+        """Return the newest view of each partition, from the answers of brokers (by id) to one sample."""
         self._look += 1
         best: dict[TopicPartition, _View] = {}
         for broker, told in answered.items():

@@ -1,4 +1,4 @@
-"""Asks the exporter in each node for the node's own metrics, once a second, and writes down what it was told."""
+"""Scrapes the metrics exporter of each node once a second."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER_WITHIN_S: Final = 0.9
-"""An exporter in good health needs some milliseconds. Nobody is asked again before."""
+"""A healthy exporter needs some milliseconds. No exporter is asked again before."""
 FIRST_WITHIN_S: Final = 3.0
-"""Longer nothing waits for a first round; who asks for a counter's increase is told that it is open then."""
+"""Longest wait for the first round. Without it the increase of a counter is unknown."""
 FAILED: Final = "jmx_scrape_error"
-"""What the exporter itself says: 0 where it could read the beans."""
+"""Metric of the exporter itself: 0 if it could read the beans."""
 PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
-"""Only these: the exporter has the JVM's own metrics too, which cost more than all others together."""
+"""Requests only these metrics: the JVM's own, which the exporter has too, cost more than all others together."""
 FRESH_S: Final = 3.0
-"""So old a round may be of which `fresh` tells: it tells of one a second, each answered within the next."""
+"""Greatest age of a round that `fresh` uses: one round a second, each answered within the next."""
 _ROWS_AT_ONCE: Final = 20_000
 
 Row = tuple[int, int, int, str, float]
-"""As the columns of the file: when it was asked, when it had answered, node, metric, value."""
+"""Columns of the file: time of the request, time of the answer, node, metric, value."""
 
 
 class Scraper(Watcher):
-    """Writes `path` from `start` to `stop`, in a thread of its own. The file is there once it is whole."""
+    """Writes `path` from `start` to `stop`. The file appears when it is complete."""
 
     NAME = "scraper"
     DOES = "scraping metrics"
@@ -57,13 +57,13 @@ class Scraper(Watcher):
         }
 
     def start(self) -> None:
-        """Begins, and waits for the first round: what counters were before is seen before anything raises them."""
+        """Start, and wait for the first round, so that counters are known before any event raises them."""
         super().start()
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """What the newest round told of it, of one node or of all together. None: no round of the last seconds, or a
-        node that lives, and may have it, was silent (as quantities have it, in `quantities/scrapes.py`)."""
+        """Return the metric in the newest round, of one node or of all combined. None: no round in the last
+        seconds, or no answer from a live node that may have the metric (as in `quantities/scrapes.py`)."""
         t_ns, told = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
             return None
@@ -94,7 +94,7 @@ class Scraper(Watcher):
         unfinished.rename(self._path)
 
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
-        """Ask all nodes that have a process. One that is paused cannot answer, and is not asked."""
+        """Ask all nodes with a running process. A paused node cannot answer and is not asked."""
         t_ns = self._timeline.clock.now()
         asked = {}
         rows: list[Row] = []
@@ -126,7 +126,8 @@ class _Exporter:
         self._clock = clock
 
     def ask(self) -> tuple[int, Mapping[str, float] | None]:
-        """When it had answered, in ns of the run, and what; None where it did not in time, or could not look itself."""
+        """Return the time of the answer, in ns of the run, and the metrics; None if there was no answer in
+        time or the exporter failed."""
         with closing(http.client.HTTPConnection(*self._address, timeout=ANSWER_WITHIN_S)) as connection:
             try:
                 connection.request("GET", PATH)
@@ -138,7 +139,7 @@ class _Exporter:
 
 
 def parse_scrape(text: str) -> Mapping[str, float] | None:
-    """The metrics of an answer in Prometheus' format; None where it is none, or the exporter could not look."""
+    """Return the metrics of an answer in Prometheus' format; None if it is none, or the exporter failed."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
