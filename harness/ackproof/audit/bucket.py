@@ -1,4 +1,4 @@
-"""One bucket from its rows to its findings: the passes over reading order, identities, places and times."""
+"""One bucket from its rows to its findings: the passes over reading order, identities, offsets and times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 
 @dataclass(frozen=True)
 class Totals:
-    """Rows of the ledgers, as counted while they were read."""
+    """Counts of ledger rows, made while they are read."""
 
     produced: int = 0
     acked: int = 0
@@ -36,17 +36,17 @@ class Totals:
     consumed_final: int = 0
     consumed_committed: int = 0
     transactional: int = 0
-    """Produced rows of transactions."""
+    """Produced rows that belong to transactions."""
     untold: int = 0
-    """Produced rows of transactions of which the table says nothing."""
+    """Produced rows of transactions that the table does not know."""
 
     def plus(self, other: Totals) -> Totals:
-        """With the rows of another part of the same directory."""
+        """Return the sum with another part of the same directory."""
         return Totals(*map(add, astuple(self), astuple(other)))
 
 
 class BucketRows:
-    """The rows of one bucket, or of a range of them, as they come."""
+    """Rows of one bucket, or of a range of it, by stream."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)
@@ -55,7 +55,7 @@ class BucketRows:
         self._held[stream].append(rows)
 
     def __getitem__(self, stream: Stream) -> Rows:
-        """All rows of a stream."""
+        """Return all rows of a stream."""
         rows = concat_rows(self._held[stream], STREAMS[stream])
         self._held[stream] = [rows]
         return rows
@@ -63,25 +63,25 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """What the reads of one bucket, or of a range of them, show of the order in which they were handed over."""
+    """Order of the reads of one bucket, or of a range of it."""
 
     walks: Mapping[Stream, ReadWalk]
     totals: Totals
     contents: tuple[int, int]
-    """What the final readers wrote down of it, the second one at read_committed: see `rundir.payload`."""
+    """Content sums of the final reads, the second one at read_committed: see `payload.content_sum`."""
 
     def gaps(self, stream: Stream) -> Rows:
         return self.walks[stream].gaps
 
     @property
     def back(self) -> Rows:
-        """Where final readers went back."""
+        """Return the reads at which final readers went back."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """The pass over the order of reads."""
+    """Follow all readers of a bucket. Adds findings of class rewound."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -94,14 +94,14 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
-    """What live readers went back over."""
+    """Add the reads at which live readers went back."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the read just before")
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Once the pass over identities is done."""
+    """Return the counts of produced rows, after the pass over identities."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Totals(
         produced=len(produced),
@@ -115,7 +115,7 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 
 @dataclass
 class BucketAudit:
-    """What a bucket that is audited at once comes to, once its messages are taken."""
+    """Results of a bucket that is audited as a whole, complete once its messages are taken."""
 
     totals: Totals = field(default_factory=Totals)
     contents: tuple[int, int] = (0, 0)
@@ -130,7 +130,7 @@ class BucketAudit:
         keys: Mapping[int, Keys],
         removal: Removal,
     ) -> Iterator[Handover]:
-        """Count all but the series. What the bucket cannot know alone comes out.
+        """Run all passes but the series. Yields what the bucket cannot decide alone.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
@@ -162,12 +162,12 @@ class BucketAudit:
 
 
 def live_rows(rows: BucketRows) -> Rows:
-    """What live readers were handed."""
+    """Return the rows of live readers."""
     return concat_rows((rows[stream] for stream in ("live", "live committed")), LIVE)
 
 
 def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The sums over several ranges."""
+    """Return the sums over several ranges."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 

@@ -1,9 +1,9 @@
-"""The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final row:
-phantom, misrouted, corrupted. A bucket that is cut is cut at borders of seq, so that each range knows all of its
-identities but for what is in order across the borders (`crossings`).
+"""The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final
+row: phantom, misrouted, corrupted.
 
-What a bucket cannot know by itself goes out: which identities it produced and holds, and the final
-rows of identities that it did not produce. `ackproof.audit.shares` brings these together.
+A bucket is cut by seq, so that each range knows all of its identities; only reordered needs other ranges
+(`find_crossings`). A bucket hands on which identities it produced and holds, and the final rows of identities
+that it did not produce. `ackproof.audit.shares` joins these.
 """
 
 from __future__ import annotations
@@ -42,43 +42,44 @@ COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
 SPANS: Schema = {"producer": "i4", "lowest": "i8", "lowest_acked": "i8", "highest": "i8"}
-"""Of the present records of each producer, in its order: the least and the greatest of their lowest offsets."""
+"""Per producer, of its present records: the least of their lowest offsets, the same of acked ones, and the
+greatest."""
 
 _FAR = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class RangeReads:
-    """What a range of identities is held against."""
+    """Reads that a range of identities is compared with."""
 
     final: Rows
     committed: Rows
     """The final read at read_committed."""
     committed_live: Rows
     live: Rows
-    """What live readers were handed."""
+    """Rows of live readers."""
     gaps: Rows
-    """What live readers passed over (`order.GAPS`)."""
+    """Gaps of live readers (`offsets.GAPS`)."""
     committed_gaps: Rows
-    """What live readers at read_committed passed over."""
+    """Gaps of live readers at read_committed."""
 
 
 @dataclass(frozen=True)
 class IdentityPass:
-    """What the pass over identities leaves to the pass over places."""
+    """Results of the pass over identities, for the pass over offsets."""
 
     copies: Rows
     """The final rows, each once."""
     lost: Rows
     """Lost records that were acked with an offset."""
     skipped: Rows
-    """Offsets of present copies that a live reader passed over; not yet distinct."""
+    """Offsets of present copies in a live reader's gaps; not distinct."""
     spans: Rows
     removed: RemovedRecords
 
 
 class _ProducedMatch:
-    """Produced rows, in order, and which of them the final read holds."""
+    """Produced rows in order, matched with the final read."""
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -109,7 +110,7 @@ class IdentityAudit:
         keys: Mapping[int, Keys],
         removal: Removal,
     ) -> None:
-        """`order`: what is reordered goes there. `keys`: those of the records of a producer that has some."""
+        """`order`: receives the findings of class reordered. `keys`: of producers whose records have keys."""
         self._place = place
         self._add = partial(findings.add, place)
         self._order = order
@@ -119,7 +120,7 @@ class IdentityAudit:
         self.result: IdentityPass
 
     def run(self, rows: Rows, reads: RangeReads) -> Iterator[Handover]:
-        """`rows`: produced. Raises `Rejected` if an identity was produced twice."""
+        """Run the pass over produced rows. Raises `Rejected` if an identity was produced twice."""
         match = _ProducedMatch(rows, reads)
         produced, copies, present = match.produced, match.copies, match.present
         self._row_classes(copies, match.found)
@@ -158,7 +159,8 @@ class IdentityAudit:
         self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
 
     def _at_read_committed(self, match: _ProducedMatch, fates: TransactionFates, reads: RangeReads) -> Bools:
-        """Which records the final read at read_committed holds; what readers at read_committed should not have got."""
+        """Return which records the final read at read_committed holds. Adds findings of reads that it should
+        not have returned."""
         visible = np.zeros(len(match.produced), dtype=np.bool_)
         for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
             found = match.known.find(rows["producer"], rows.ints("seq"))
@@ -171,7 +173,7 @@ class IdentityAudit:
     def _record_classes(
         self, match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
     ) -> Rows:
-        """The lost records that were acked with an offset."""
+        """Add the findings of produced records. Return the lost ones that were acked with an offset."""
         produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
@@ -202,7 +204,7 @@ NOTHING_ABOVE = empty_rows(SPANS)
 def add_reordered(
     place: TopicPartition, match: _ProducedMatch, above: Rows, findings: FindingsWriter
 ) -> None:
-    """A record is behind a higher seq of its producer exactly if one of these has a lower offset.
+    """Add the findings of class reordered: a higher seq of the same producer has a lower offset.
 
     `above`: the spans of the records above the range, by producer.
     """
@@ -230,7 +232,7 @@ def add_reordered(
 def recount_reordered(
     place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Those of one range of identities again, with what is known of the ranges above it."""
+    """Add the reordered records of one range again, with the spans of the ranges above it."""
     add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
 
@@ -251,7 +253,8 @@ def _spans(match: _ProducedMatch) -> Rows:
 
 
 def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
-    """Of ranges of identities, in order: those with records behind a higher range's, and the spans above each."""
+    """Yield the ranges with records behind a higher range's, with the spans above each. `spans`: of the
+    ranges in order."""
     above = NOTHING_ABOVE
     for number in reversed(range(len(spans))):
         own = spans[number]
@@ -268,7 +271,8 @@ def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
 
 
 def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
-    """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
+    """Return the offsets in a reader's gaps: a gap counts if its far end has an epoch not below the copy's,
+    or an unknown one."""
     if not len(gaps) or not len(at):
         return empty_rows(OFFSETS)
     limit = np.where(gaps["epoch"] < 0, _FAR, gaps["epoch"])
@@ -278,9 +282,10 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """For each row the least offset of the rows behind it in its group; `last` stands behind each group.
+    """Return for each row the least offset of the later rows of its group; `last` is the least after each
+    group.
 
-    Where a group ascends, this is simply the next row's offset, or anything not below it.
+    In an ascending group this is simply the next row's offset, or anything not below it.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)
@@ -307,10 +312,11 @@ def _sort_produced(produced: Rows) -> Rows:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Final rows in order of offset; those that agree in offset, producer, seq and intact count once.
+    """Return the final rows in order of offset; those that agree in offset, producer, seq and intact count
+    once.
 
-    Of rows that are one, the lowest leader epoch is kept (-1, unknown, is lower than any), the time of the first
-    read where there is one, and `astray` if any is.
+    Of equal rows the lowest leader epoch is kept (-1, unknown, is lowest), the time of the first read, and
+    `astray` if any is.
     """
     rows = final.sorted_by("offset")
     if find_repeated(rows["offset"]) is None:

@@ -1,7 +1,10 @@
-"""The order in which each reader was handed its records: what it went back over, what it passed over.
+"""The classes of reads: rewound and gaps of each reader; and of one offset: overwritten, vanished, conflict,
+skipped, and the flaws of the final read.
 
-Within (reader, assignment), both of one bucket, in order of read_seq. Equal read_seq, which no sane ledger holds,
-are taken in order of offset, leader epoch and identity, so that the counts do not depend on the order of files.
+A reader's order is within (reader, assignment) of one bucket, by read_seq. Equal read_seq, which no sound
+ledger has, are taken in order of offset, leader epoch and identity, so that counts do not depend on the order
+of files. A bucket is cut by read_seq for the first pass and by offset for the second. Two reads are of the
+same record if producer and seq are equal.
 """
 
 from __future__ import annotations
@@ -18,25 +21,25 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8", "first_epoch": "i8"}
-"""Pairs of consecutive reads that left offsets between them, and the leader epochs of the second and of the first
-(-1: not known)."""
+"""Pairs of consecutive reads with offsets between them, and the leader epochs of the second and of the first
+(-1: unknown)."""
 _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
 
 @dataclass(frozen=True)
 class ReadWalk:
-    """What the reads of one bucket, or of a range of them, show of their order."""
+    """Order of the reads of one bucket, or of a range of it."""
 
     gaps: Rows
-    """Each once."""
+    """Distinct gaps."""
     back: Rows
-    """The reads that are at an offset not above the read just before."""
+    """Reads at an offset not above that of the previous read."""
     ends: Rows
-    """The first and the last read of each assignment: what lies between ranges is seen there."""
+    """First and last read of each assignment, to join ranges."""
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
-    """Go through reads in the order in which they were handed over."""
+    """Follow the reads in the order in which readers got them."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
     ends = (
@@ -48,7 +51,7 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """What shows where one range of reads ends and another begins. `ends`: those of each range."""
+    """Follow the reads across the borders of ranges. `ends`: those of each range."""
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
     ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)
@@ -56,7 +59,7 @@ def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
 
 
 def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
-    """`asked`: which of the steps from a row to the next one."""
+    """Compare consecutive rows. `asked`: which pairs to compare."""
     offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
     same = asked
     for key in ("reader", "assignment"):
@@ -74,14 +77,14 @@ def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
 
 
 def distinct_gaps(gaps: Rows) -> Rows:
-    """The distinct ones, in order."""
+    """Return the distinct gaps, in order."""
     ordered = gaps.sorted_by(*GAPS)
     starts = group_starts([ordered[name] for name in GAPS])
     return ordered if len(starts) == len(ordered) else ordered.take(starts)
 
 
 MOST_PLACES = 1000
-"""So many places of final_read are named, the lowest."""
+"""Greatest number of offsets that `final_read` names, the lowest ones."""
 
 _FAR = 1 << 62
 """Above every leader epoch."""
@@ -90,7 +93,7 @@ _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 @dataclass(frozen=True)
 class OffsetAudit:
-    """The pass over the places of one bucket, or of a range of them. The findings go to the writer."""
+    """The pass over the offsets of one bucket, or of a range of it. Findings go to the writer."""
 
     place: TopicPartition
     findings: FindingsWriter
@@ -98,13 +101,13 @@ class OffsetAudit:
     def run(
         self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, gaps: Rows, removed: Bools
     ) -> Ints:
-        """The offsets that a final reader went back to, or passed over though another read shows them.
+        """Return the offsets that a final reader went back to, or passed over though another read shows them.
 
-        `copies`: the final rows, each once; `reads`: the live ones; `removed`: which of these show a record that was
-        removed since, as a setting or an administrator asked; `skipped`: the offsets of present copies that one passed
-        over; `back`: of final readers, where they went back; `gaps`: what the one at read_uncommitted passed over. What
-        the one at read_committed passed over is no flaw: it may belong to aborted transactions, and where it does not
-        the transaction is torn.
+        `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record
+        that was removed since, by a setting or an administrator; `skipped`: offsets of present copies in a
+        live reader's gaps; `back`: reads at which final readers went back; `gaps`: of the final reader at
+        read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions, and
+        otherwise the transaction is torn.
         """
         copies = copies.sorted_by("offset", "producer", "seq")
         starts = group_starts([copies["offset"]])
@@ -133,7 +136,7 @@ class OffsetAudit:
 
     @staticmethod
     def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
-        """Live reads whose record is not the first of the final ones at their place (or there is none)."""
+        """Return the live reads whose record is not the first final one at their offset (or there is none)."""
         if not len(copies):
             return np.arange(len(reads), dtype=np.int64)
         first = starts[at]  # at −1 this is the last place: masked below
@@ -177,10 +180,10 @@ class OffsetAudit:
 
 
 def _passed_over(reads: Rows, gaps: Rows) -> Ints:
-    """The offsets of these reads that a gap of the final read holds.
+    """Return the offsets of these reads that lie in a gap of the final read.
 
-    Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was truncated, and
-    whatever lies in the gap now took its place.
+    Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was
+    truncated, and another record took its offset.
     """
     reads = reads.sorted_by("offset")
     offset, epoch = reads.ints("offset"), reads.ints("leader_epoch")
@@ -190,7 +193,7 @@ def _passed_over(reads: Rows, gaps: Rows) -> Ints:
 
 
 def _several_records(rows: Rows) -> Ints:
-    """Offsets at which these rows show more than one record (each perhaps several times)."""
+    """Return the offsets at which these rows show more than one record (each perhaps several times)."""
     if not len(rows):
         return np.empty(0, dtype=np.int64)
     rows = rows.sorted_by("offset", "producer", "seq")
@@ -201,7 +204,7 @@ def _several_records(rows: Rows) -> Ints:
 
 
 def _among(reads: Rows, copies: Rows) -> Bools:
-    """Which of the reads have their (offset, producer, seq) among the copies."""
+    """Return which of the reads have their (offset, producer, seq) among the copies."""
     both = concat_rows([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
     keys = [both[name] for name in _RECORDS]
     order = np.lexsort(tuple(reversed(keys)))

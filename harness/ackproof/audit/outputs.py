@@ -1,7 +1,8 @@
-"""Where the tasks of one audit write, so that nobody writes a file of another.
+"""Output of tasks: findings, files of an audit, rows for other buckets; and records whose findings are
+silenced because a soak deleted them.
 
-Spark may run a task twice, even both at once, and two audits of one directory may meet: every attempt writes files of
-its own, and only those count that the answer names which came back.
+Spark may run a task twice, even at the same time, and two audits of one directory may meet. Every attempt
+writes files of its own, and only the files count that its answer names.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
 
 Unfinished = Literal["rows", "series"]
-"""Rows put aside by bucket; series of each unit."""
+"""Kinds of temporary files: rows put aside by bucket, and the series of each unit."""
 _WORK, _PART, _SERIES = ".audit-", "part-", "series-"
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Of one audit of one directory."""
+    """File names of one audit of one directory."""
 
     directory: str
     audit: str
 
     @classmethod
     def new(cls, directory: Path) -> Outputs:
-        """Those of an audit that begins: no other has their names, also none of this process."""
+        """Return the names of a new audit. No other audit has them, not even one of this process."""
         return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
 
     @property
@@ -53,26 +54,27 @@ class Outputs:
 
     @property
     def work(self) -> Path:
-        """A folder for what is needed only until the audit ends."""
+        """Return the folder for temporary files of the audit."""
         return self.case.path / f"{_WORK}{self.audit}"
 
     def unfinished(self, kind: Unfinished, unit: str) -> Path:
-        """A file in it, of one attempt of a task."""
+        """Return a new temporary file for one attempt of a task."""
         return self.work / kind / f"{unit}-{uuid4().hex[:8]}"
 
     def findings(self, unit: str) -> Path:
-        """A file of findings, of one attempt of a task."""
+        """Return a new findings file for one attempt of a task."""
         return self.case.findings / f"{_PART}{self.audit}-{unit}-{uuid4().hex[:8]}.parquet"
 
     @property
     def series(self) -> Path:
-        """The file of all series."""
+        """Return the file of all series."""
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Make the folders. Tasks make none in one that is gone: it must stay gone. Raises OSError.
+        """Create the folders. Tasks never create one, so that a deleted directory stays deleted. Raises
+        OSError.
 
-        What audits left goes that were killed on this machine, but not what they had published.
+        Removes files of audits that were killed on this machine, except published ones.
         """
         self.leave()
         for left in left_behind(self.case.path, f"{_WORK}{here()}-"):
@@ -91,7 +93,7 @@ class Outputs:
         self.case.findings.mkdir(exist_ok=True)
 
     def leave(self, published: Collection[str] = ()) -> None:
-        """Remove what this audit wrote, but for files of these names. Raises OSError."""
+        """Remove the files of this audit, except these. Raises OSError."""
         remove_tree(self.work)
         for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:
@@ -100,25 +102,27 @@ class Outputs:
 
 
 SPARED: Final = "spared"
-"""Counted beside the classes: acknowledged attempts that the ledgers have, of records that went with a window."""
+"""Counted in addition to the classes: acknowledged attempts in the ledgers whose records were deleted with a
+window."""
 
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """Of one directory; of most there is nothing."""
+    """Records and attempts of windows that a soak deleted (`--keep`): nothing is reported about them. Empty
+    for most directories."""
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Records below stood in deleted windows."""
+    """Offsets below which records were in deleted windows."""
     attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """By producer the seqs of attempts that were audited in these windows."""
+    """Seqs of attempts that were audited in these windows, by producer."""
 
     def stood_at(self, place: TopicPartition, offset: Ints) -> Bools:
-        """Which of these offsets are of deleted windows."""
+        """Return which of these offsets were in deleted windows."""
         deleted: Bools = (offset >= 0) & (offset < self.starts.get(place, 0))
         return deleted
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
-        """Which of these attempts were audited in deleted windows."""
+        """Return which of these attempts were audited in deleted windows."""
         return are_in_runs(self.attempts, producer, seq)
 
 
@@ -127,15 +131,15 @@ NOTHING_DELETED: Final = DeletedRecords()
 
 _FLUSH_ROWS = 1 << 17
 _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
-"""A dictionary of offsets and seqs would be made and thrown away."""
+"""Columns with a dictionary. One for offsets and seqs would be built in vain."""
 _NUMBERS = ("partition", "producer", "offset", "seq")
 _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 def create_findings(path: Path, **options: object) -> pq.ParquetWriter:
-    """A new file of findings. Its folder is made anew, but never the one of that. Raises OSError.
+    """Create a findings file. Recreates `findings/`, never the run directory. Raises OSError.
 
-    Another audit of the same directory removes a folder that is still empty.
+    Another audit of the same directory may have removed the folder while it was empty.
     """
     try:
         return storage.create_parquet(path, FINDINGS, **options)
@@ -145,9 +149,9 @@ def create_findings(path: Path, **options: object) -> pq.ParquetWriter:
 
 
 class FindingsWriter:
-    """Writer of one findings file, and counter of what it wrote. The file appears with its first row.
+    """Writer of one findings file, with counts by class. The file appears with its first row.
 
-    Nothing is said of what was `deleted` while the run went on; what would be lost of it counts as `SPARED`.
+    Reports nothing about `deleted` records; losses among them count as `SPARED`.
     """
 
     def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED) -> None:
@@ -168,14 +172,15 @@ class FindingsWriter:
         offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Rows (or those at `which`) that show one class at one place. A column that they lack is unknown (-1).
+        """Add rows (or those at `which`) that show one class in one partition. A missing column is unknown
+        (-1).
 
-        `offset`: in place of theirs; it and an array of details are as long as what is added.
+        `offset` replaces their offsets; it and an array of details are as long as the added rows.
         """
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:
             known = Rows({**known.columns, "offset": offset}, len(known))
-        if (said := self._is_reported(place, anomaly, known)) is not None:
+        if (said := self.select_reported(place, anomaly, known)) is not None:
             known = known.take(said)
             detail = detail if isinstance(detail, str) else detail.filter(pa.array(said))
         length = len(known)
@@ -197,8 +202,8 @@ class FindingsWriter:
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
 
-    def _is_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
-        """Of which of these something is said; None: of all."""
+    def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+        """Return which of these findings are reported; None: all."""
         if place not in self._deleted.starts:
             return None
         offset = rows.ints("offset")
@@ -220,11 +225,11 @@ class FindingsWriter:
 
     @property
     def files(self) -> list[str]:
-        """The name of what it wrote, if it wrote."""
+        """Return the name of the file, if it was written."""
         return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:
-        """Write what waits. Raises OSError."""
+        """Write pending rows and close. Raises OSError."""
         self._flush()
         if self._writer is not None:
             self._writer.close()
@@ -232,10 +237,11 @@ class FindingsWriter:
 
 @dataclass(frozen=True)
 class Handover:
-    """Rows that one bucket hands on, since it cannot judge alone of what they are about (`ackproof.audit.shares`).
+    """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
 
-    identities: those it produced, in order, and whether its final rows hold them intact; unmatched: final rows, each
-    once, of identities that it did not produce (nobody's are not among them); transactions: what a range has of each.
+    identities: those that it produced, in order, and whether its final rows hold them intact. unmatched:
+    distinct final rows of identities that it did not produce. transactions: totals of a range per
+    transaction.
     """
 
     place: TopicPartition

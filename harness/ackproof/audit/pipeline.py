@@ -1,7 +1,7 @@
 """One audit of any number of directories, from their footers to `audit.json`, as one Spark job.
 
-A directory whose files turn out to be other than their footers say (a page that cannot be decoded, statistics that
-lie) is audited again without them, alone; the others are not touched by that.
+A directory whose files contradict their footers (an undecodable page, wrong statistics) is audited again
+without them, alone; the others are not affected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Edges = Callable[[], Edge]
 
 @dataclass
 class _DirectoryJob:
-    """One directory on its way. It is done when it has a result."""
+    """One directory in progress. It is done when it has a result."""
 
     number: int
     directory: Path
@@ -72,17 +72,17 @@ class _DirectoryJob:
     doubted: set[str] = field(default_factory=set)
     result: AuditResult | None = None
     withdraws: bool = False
-    """Results of an older audit go: they would pass for those of this one."""
+    """Results of an older audit are removed: they could be taken for those of this one."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
-        """Nothing can be counted here."""
+        """Set a result without counts."""
         self.result = AuditResult(self.directory, None, code, (reason,))
         self.withdraws = withdraws and self.existed
 
 
 @dataclass
 class _PlannedDirectory:
-    """A directory whose footers are read, in one round."""
+    """A directory with its footers and units, in one round."""
 
     job: _DirectoryJob
     ledger: Ledger
@@ -90,16 +90,17 @@ class _PlannedDirectory:
     plan: Plan
     counted: Tally
     windows: Sequence[WindowFile] = ()
-    """Of a soak of which some were deleted."""
+    """Windows of a soak, if some were deleted."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
 def audit_all(
     directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit; one result per directory, in their order. `edges` gives Spark, once it is needed.
+    """Audit the directories. Return one result per directory, in their order. `edges` gives Spark, once it is
+    needed.
 
-    Raises nothing for what is wrong with one directory or with Spark: the results say it.
+    Errors of one directory or of Spark are in the results, not raised.
     """
     jobs: dict[Path, _DirectoryJob] = {}
     for directory in directories:
@@ -121,7 +122,7 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Bring each directory to a result, or learn which of its files must be set aside."""
+    """Bring each directory to a result, or find the files to set aside."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: one for job in jobs if (one := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
@@ -192,7 +193,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
 def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
-    """Run the Spark jobs; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
+    """Run the Spark jobs; collect counts and troubles by directory. Raises `AuditFailed` if Spark dies."""
     splits: dict[int, list[SplitResult]] = {one.job.number: [] for one in spark}
     for answer in _collect(
         ready, stages.split_row_groups(edges, [unit for one in spark for unit in one.plan.splits], limits)
@@ -234,7 +235,7 @@ def _removals(job: _DirectoryJob) -> Mapping[TopicPartition, Removal] | None:
 
 
 def _must_stay_whole(bucket: BucketUnit) -> bool:
-    """Whether what was removed can only be told from all identities of the bucket together."""
+    """Return True if removed records can be decided only with all identities of the bucket."""
     return bool(bucket.target.keys) or bucket.target.removal(bucket.place).removes
 
 
@@ -245,7 +246,7 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Cut hot buckets, once their reads are walked; the ranges of places go to `places`."""
+    """Cut hot buckets after following their readers; ranges of offsets go to `places`."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.follow_readers(edge, walks, limits)):
@@ -274,7 +275,7 @@ def _cut_hot_buckets(
 def _collect(
     ready: Mapping[int, _PlannedDirectory], answers: Sequence[stages.Message]
 ) -> Sequence[stages.Message]:
-    """Counts and troubles go to their directories; all answers come back."""
+    """Collect counts and troubles by directory. Return all answers."""
     for answer in answers:
         if isinstance(answer, Tally):
             ready[answer.number].counted.add(answer)
@@ -284,7 +285,8 @@ def _collect(
 
 
 def _transaction_gaps(told: TransactionFiles, totals: Totals) -> Iterator[str]:
-    """What cannot be known of the transactions of a directory: no class of theirs may be 0 for want of looking."""
+    """Yield what is unknown about the transactions of a directory: none of their classes may be 0 for want of
+    evidence."""
     if not totals.transactional:
         return
     if totals.untold:
@@ -296,7 +298,7 @@ def _transaction_gaps(told: TransactionFiles, totals: Totals) -> Iterator[str]:
 
 
 def _add_deleted(one: _PlannedDirectory) -> None:
-    """What deleted windows found counts with the rest. Raises OSError."""
+    """Add the findings of deleted windows. Raises OSError."""
     into = one.job.outputs.findings("windows")
     counts = copy_window_findings(one.job.outputs.case, one.windows, into)
     if counts:
@@ -304,7 +306,7 @@ def _add_deleted(one: _PlannedDirectory) -> None:
 
 
 def _conclude(one: _PlannedDirectory) -> None:
-    """Publish, refuse, or leave the directory for another round."""
+    """Publish or reject the directory, or leave it for another round."""
     job = one.job
     errors = [trouble.error for trouble in one.troubles]
     if refused := [str(error) for error in errors if isinstance(error, Rejected)]:

@@ -1,4 +1,8 @@
-"""From footers to units of work. Pure."""
+"""From footers to units of work, and where a hot bucket is cut into ranges. Reads no data.
+
+A range of a hot bucket is read by one task from the row groups that may hold its rows: decoding a row group
+again costs less than writing its rows down. A row outside the span in its footer is `UntrustedStatistics`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import group_by_rows
 
 _UNIT_COST_ROWS = 20_000
-"""What a unit costs besides its rows, in rows."""
+"""Fixed cost of a unit, in rows."""
 _TOGETHER, _A_CORE, _FEWEST = 3, 4, 10
 
 AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
@@ -37,18 +41,18 @@ AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 @dataclass(frozen=True)
 class Plan:
-    """How one directory is audited."""
+    """Units of one directory."""
 
     whole: DirectoryUnit | None
-    """All at once, or:"""
+    """The directory as one unit, or:"""
     splits: tuple[SplitUnit, ...]
-    """first these,"""
+    """row groups to take apart first,"""
     direct: dict[TopicPartition, tuple[Piece, ...]]
-    """then the buckets: these row groups, and what the splits find."""
+    """then the buckets, from these row groups and from what was taken apart."""
 
 
 def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
-    """`doubted`: paths of files whose statistics are not to be believed."""
+    """Plan the units. `doubted`: paths of files with untrusted statistics."""
     parts = [part if part.path not in doubted else _without_statistics(part) for part in ledger.parts]
     if sum(part.rows for part in parts) <= limits.whole_rows:
         return Plan(DirectoryUnit(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
@@ -76,7 +80,7 @@ def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: fro
 
 
 def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
-    """The buckets of a large directory, once its mixed row groups are taken apart."""
+    """Return the buckets of a large directory, after mixed row groups are taken apart."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
@@ -89,7 +93,8 @@ def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResul
 
 
 def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
-    """Units by task, as evenly as they go, the longest first; small ones together, and `fewer` for cores elsewhere."""
+    """Group units into tasks of even cost, the longest first. Small units share a task; on workers elsewhere
+    there are fewer (`count_tasks`)."""
     costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
     small = sum(cost for cost in costs if cost < limits.task_rows)
     large = sum(cost >= limits.task_rows for cost in costs)
@@ -105,10 +110,10 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
 
 
 def count_tasks(count: int, cores: int) -> int:
-    """How many tasks are to do what would be `count` for themselves, on so many cores elsewhere; 0: all of them.
+    """Return the number of tasks for `count` single ones, on this many cores elsewhere; 0: no merging.
 
-    One that takes 0.1 s is handed out for a third of that, and whatever else its worker's machine does falls on it
-    whole. So up to three are one, each as many, as long as each core gets four, and there are ten.
+    Handing out a task of 0.1 s costs a third of that, and each disturbance of its worker hits it fully. So up
+    to three become one, as long as each core gets four and there are ten.
     """
     together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores)) if cores else 1
     return math.ceil(count / max(1, together))
@@ -121,14 +126,14 @@ def _without_statistics(part: Part) -> Part:
 
 @dataclass(frozen=True)
 class CutAxis:
-    """A way to cut a bucket."""
+    """A key by which a bucket is cut."""
 
     keys: Mapping[Stream, str]
-    """By which column each stream is cut; the others are not needed."""
+    """Key column of each stream; other streams are not read."""
     needed: frozenset[str]
-    """Columns."""
+    """Columns that the pass reads."""
     light: frozenset[Stream] = frozenset()
-    """Of these a row takes a third of the time of one of the others."""
+    """Streams whose rows cost a third of the time of others."""
 
 
 _READS: Final[tuple[Stream, ...]] = ("live", "final", "live committed", "committed")
@@ -149,13 +154,13 @@ TIME: Final = CutAxis(
 
 _LIGHT: Final = 1 / 3
 _OPENED: Final = 30_000
-"""What a row group costs besides its rows, in rows; no more than they do, so that no range holds twice its share."""
+"""Fixed cost of a row group, in rows; limited to its own rows, so that no range holds twice its share."""
 LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows of a bucket in one place: a row group, or what a task put aside."""
+    """Rows of a bucket in one row group, or put aside by a task."""
 
     held: Piece | tuple[Stream, Spilled]
 
@@ -167,12 +172,12 @@ class RowSource:
         return {axis.keys[stream] for stream in self.streams & axis.keys.keys()}
 
     def span(self, key: str) -> tuple[int, int]:
-        """The least and the greatest value."""
+        """Return the least and greatest value of a key."""
         return (self.held.groups[0] if isinstance(self.held, Piece) else self.held[1]).spans[key]
 
     @property
     def streams(self) -> set[Stream]:
-        """Those of which it may hold rows."""
+        """Return the streams of which it may hold rows."""
         if not isinstance(self.held, Piece):
             return {self.held[0]}
         if self.held.part.kind == "produced":
@@ -182,11 +187,11 @@ class RowSource:
         return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
 
     def cost(self, axis: CutAxis) -> float:
-        """Of its rows, in rows."""
+        """Return the cost, in rows."""
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
-        """What an axis needs. Raises as `load.read` does, OSError."""
+        """Yield the rows that an axis needs. Raises as `load.read_piece` does, OSError."""
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
@@ -204,17 +209,17 @@ class RowSource:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Those rows of a bucket whose key is in a range, from `low` to `last`."""
+    """Rows of a bucket whose key is in the range `low` … `last`."""
 
     sources: tuple[RowSource, ...]
     axis: CutAxis
     low: int
     last: int
     rows: int
-    """About so many."""
+    """Approximate number of rows."""
 
     def load(self, place: TopicPartition) -> BucketRows:
-        """Read them. Raises as `Source.read` does."""
+        """Read the rows. Raises as `RowSource.read` does."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):
@@ -225,7 +230,7 @@ class KeyRange:
 
 
 def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
-    """How many it takes, of about `most` rows or less; of light ones, of about three times as many."""
+    """Return the number of ranges of at most about `most` rows; light rows count a third."""
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 
 
@@ -237,9 +242,9 @@ def cut_ranges(
     led_by: Stream | None = None,
     multiple: int = 1,
 ) -> list[KeyRange]:
-    """In so many ranges, or fewer, that cost the same, as far as the footers tell, in ascending order.
+    """Cut into at most `count` ranges of equal cost by the footers, in ascending order.
 
-    `led_by`: the stream whose row groups say best where rows lie; `multiple`: borders are multiples of it.
+    `led_by`: the stream whose row groups locate rows best; `multiple`: borders are multiples of it.
     """
     spans = [
         (source, min(low for low, _ in found), max(high for _, high in found))
@@ -264,7 +269,7 @@ def cut_ranges(
 
 
 def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
-    """Where ranges of about the same cost begin, if that lies evenly in the span of each row group."""
+    """Return the borders of ranges of about equal cost, if rows lie evenly in the span of each row group."""
     if count < 2 or not spans:
         return []
     base = min(low for low, _, _ in spans)
@@ -281,7 +286,7 @@ def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[i
 
 
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
-    """A source for each row group."""
+    """Return one source per row group and per spilled part."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
         RowSource(held) for held in spilled
     ]

@@ -1,8 +1,13 @@
-"""Which acknowledged records of a partition are gone because something was meant to remove them.
+"""Which missing acknowledged records of a partition were removed on purpose.
 
-Retention removes below the start of the log what is old enough, compaction what a later record of its key replaced, the
-deletion of a topic what it held. `rundir.removals` says until when each was in force. An offset that was acknowledged
-twice was truncated in between, and nothing that was truncated has been removed: it is lost.
+Retention removes old records below the log start, compaction superseded ones, the deletion of a topic all.
+`rundir.removals` has the times. A record at an offset that was acknowledged twice was truncated in between:
+it is lost.
+
+Compaction keeps at least the record with the highest offset of each key
+(org.apache.kafka.storage.internals.log.Cleaner). So the last acknowledged record of a key must exist, unless
+a later one of its key does. A tombstone may also go after delete.retention.ms, once the records that it
+deleted are gone.
 """
 
 from __future__ import annotations
@@ -23,14 +28,15 @@ _LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}
 
 
 def unknown_removal(place: TopicPartition) -> Removal:
-    """Where nobody worked out what may have removed records: keys decide, as in a topic that is always compacted."""
+    """Return the removal of a partition without `removals.json`: that of a topic that is always compacted."""
     return Removal(
         place.topic, place.partition, compacted_until_ns=EVER, compacted_why="a later record of its key"
     )
 
 
 class RemovedRecords:
-    """Of one partition. `produced`: by producer and seq; `copies`: the final rows; `live`: what live readers had."""
+    """Removed records of one partition. `produced`: by producer and seq; `copies`: the final rows; `live`:
+    rows of live readers."""
 
     def __init__(
         self, removal: Removal, keys: Mapping[int, Keys], produced: Rows, copies: Rows, live: Rows
@@ -105,7 +111,7 @@ class RemovedRecords:
         return gone
 
     def _replaced(self) -> Bools:
-        """Acknowledged at an offset that another record was acknowledged at later."""
+        """Return which records were acknowledged at an offset that was later acknowledged for another record."""
         placed = np.flatnonzero(self._acked & (self._offset >= 0) & ~self.deleted)
         order = placed[np.lexsort((self._done[placed], self._offset[placed]))]
         twice = np.zeros(len(self._produced), np.bool_)
@@ -113,7 +119,8 @@ class RemovedRecords:
         return twice
 
     def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> SupersededRecords:
-        """By what was sent while compaction was in force, below the active segment of some replica."""
+        """Return the records superseded by those sent while compaction was in force, below the active segment
+        of some replica."""
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)
         found = self._known.find(copies["producer"], copies.ints("seq"))
@@ -126,7 +133,8 @@ class RemovedRecords:
         )
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Below the start, and old enough; an acknowledgement without an offset by what stands around it."""
+        """Return which records are below the log start and old enough; a record acked without an offset is
+        located by its neighbours."""
         placed = (self._offset >= 0) & (self._offset < start)
         gone: Bools = placed & self._held & self._old_enough
         if bool((self._acked & (self._offset < 0)).any()):
@@ -134,7 +142,7 @@ class RemovedRecords:
         return gone
 
     def _locations(self, copies: Rows, live: Rows) -> Ints:
-        """Where each record was acknowledged, found, or handed to a live reader; -1 nowhere."""
+        """Return the offset at which each record was acknowledged, found, or read live; -1 unknown."""
         at = np.where(self._acked, self._offset, -1)
         seen = concat_rows([live.select(_LOCATED), copies.select(_LOCATED)], _LOCATED)
         found = self._known.find(seen["producer"], seen.ints("seq"))
@@ -144,10 +152,10 @@ class RemovedRecords:
         return at
 
     def _by_position(self, start: int, at: Ints) -> Bools:
-        """Acknowledged without an offset: seen below the start, or there is room for it.
+        """Return which records acked without an offset were seen below the log start, or have room there.
 
-        A producer's records of one partition stand in their order, and every offset below the start held a record. So
-        of those in a row that nobody saw, as many were there as offsets between their neighbours are nobody else's.
+        A producer's records of one partition are in order, and every offset below the start held a record. So
+        of consecutive unseen records, as many existed as there are free offsets between their neighbours.
         """
         explained: Bools = (at >= 0) & (at < start)
         missing = np.flatnonzero(self._acked & (self._offset < 0) & (at < 0))
@@ -171,13 +179,14 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
 class SupersededRecords:
-    """Of one partition. `copies`: the final rows, each once. Without `keys` nothing is superseded."""
+    """Superseded records of one partition. `copies`: the distinct final rows. Without `keys` nothing is
+    superseded."""
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
-        """Which of these records are, by their producer, seq and offset."""
+        """Return which of these records are superseded, by producer, seq and offset."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer
@@ -186,8 +195,8 @@ class SupersededRecords:
 
 
 class _LastOfKey:
-    """By key of a producer, what is last of it. An acknowledgement without an offset goes by its seq: it is that of an
-    idempotent producer, which keeps its order, or promises nothing (acks=0)."""
+    """The last record of each key of one producer. A record acked without an offset is ordered by seq: its
+    producer is idempotent and keeps its order, or promises nothing (acks=0)."""
 
     def __init__(self, keys: Keys, producer: int, produced: Rows, copies: Rows) -> None:
         self._keys = keys
@@ -201,14 +210,14 @@ class _LastOfKey:
         self._seq, self._unplaced = self._most("seq", there, acked), self._most("seq", unplaced)
 
     def _most(self, column: str, *several: Rows, sign: int = 1) -> Ints:
-        """The greatest of each key; with `sign` -1 that of the negated numbers."""
+        """Return the greatest value of each key; with `sign` -1 that of the negated numbers."""
         found = np.full(self._keys.count, _NONE if sign > 0 else -_FAR, dtype=np.int64)
         for rows in several:
             np.maximum.at(found, rows.ints("seq") % self._keys.count, sign * rows.ints(column))
         return found
 
     def is_superseded(self, seq: Ints, offset: Ints) -> Bools:
-        """Which of its records need not be there."""
+        """Return which of its records may be missing."""
         key = seq % self._keys.count
         gone = self._keys.deletes(seq) & (seq == self._seq[key]) & (self._oldest[key] == _FAR)
         placed = (offset <= self._offset[key]) | (seq < self._unplaced[key])

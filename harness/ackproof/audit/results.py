@@ -1,7 +1,8 @@
-"""What an audit gives back, and how its results come into the directory: whole, in place of older ones.
+"""From counts to published results: `audit.json`, findings and series, replaced as a whole; deleted windows
+and liveness classes.
 
-Findings and series have names of their own, and `audit.json`, replaced last and in one step, says which they are. So it
-is also where nothing can be renamed, and a reader sees the older audit or this one, never some of both.
+Findings and series have unique names, and `audit.json`, replaced last and atomically, lists them. A reader
+sees the older audit or this one, never a mixture, also in a store without renames.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ BAD_INPUT = int(ExitCode.BAD_INPUT)
 
 @dataclass(frozen=True)
 class AuditResult:
-    """One directory. `file` is None where nothing could be counted.
+    """Result for one directory. `file` is None if nothing could be counted.
 
-    `code`: 0 counted and complete; 2 counted what is there, but incomplete, or Spark died; 254 not a ledger.
+    `code`: 0 complete; 2 incomplete, or Spark died; 254 not a ledger.
     """
 
     directory: Path
@@ -53,8 +54,8 @@ class AuditResult:
 
 
 def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """`audit.json`. Every class that this version looks for has a count, if only 0; those of liveness
-    where the run was watched."""
+    """Return the content of `audit.json`. Every class that this version counts is in it, even with 0;
+    liveness classes only if the run was observed."""
     totals = counted.totals
     return AuditFile(
         counts={
@@ -77,7 +78,8 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series, and then `audit.json`, which comes back; remove what it replaces. Raises OSError."""
+    """Write the series and then `audit.json`, which is returned; remove the files that it replaces. Raises
+    OSError."""
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
     with storage.create_parquet(outputs.series, SERIES) as writer:
@@ -105,7 +107,7 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
 
 
 def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
-    """The longest time without an acknowledgement is one of the whole bucket, also where that was cut."""
+    """Return the series with the longest gap of whole buckets, also where these were cut."""
     at = series.schema.get_field_index("longest_gap_ms")
     gap, length = series[at], len(series)
     for place, longest in cut.items():
@@ -130,7 +132,7 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Those of a soak of which some were deleted; nothing of any other run. Raises `Rejected`."""
+    """Return the windows of a soak with deleted ones; empty for all other runs. Raises `Rejected`."""
     try:
         found = tuple(read_windows(case))
     except BadInput as error:
@@ -139,7 +141,7 @@ def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
 
 
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
-    """Clients of which parts are said to be deleted, where a soak deleted none: nobody counted what they held."""
+    """Return reasons for clients with a `_DELETED` though no window was deleted: nobody counted these parts."""
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
         for (kind, client), parts in ledger.deleted.items()
@@ -148,7 +150,7 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """What the passes must know of these windows."""
+    """Return the records and attempts of the deleted windows."""
     gone = [one for one in found if one.deleted]
     if not gone:
         return NOTHING_DELETED
@@ -162,7 +164,7 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 
 
 def _deleted_spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
-    """Of the parts of producers that were deleted, and of those of these names that are there."""
+    """Yield producer, first and last seq of deleted parts, and of existing parts with these names."""
     for client, producer in ledger.producers.items():
         for first, last, rows in ledger.deleted.get(("produced", client), ()):
             if rows:
@@ -174,7 +176,7 @@ def _deleted_spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
-    """What all windows counted. `spared`: attempts that the ledgers have, of records that were deleted."""
+    """Return the sums over all windows. `spared`: attempts in the ledgers whose records were deleted."""
     if not found:
         return None
     sums = {name: sum(getattr(one, name) for one in found) for name in _OUTCOMES}
@@ -191,7 +193,8 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Write what deleted windows found (what no configuration forbids) into a file; how many of each class.
+    """Copy the findings of deleted windows (allowed by every configuration) into a file. Return their number
+    by class.
 
     Raises OSError.
     """
@@ -207,7 +210,8 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
 
 
 def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
-    """Count them and write their findings; nothing for a run that was not watched. Raises OSError, `BadInput`."""
+    """Count the classes of liveness from `observed/recovery.json` and write their findings; does nothing for
+    a run that was not observed. Raises OSError, `BadInput`."""
     path = outputs.case.recovery
     if not path.exists():
         return

@@ -1,6 +1,6 @@
-"""`series.parquet`: what each partition did, per 100 ms. A bucket that is cut is cut at borders of these.
+"""`series.parquet`: counts and latencies per partition and 100 ms. A bucket is cut at borders of these bins.
 
-The percentiles are interpolated between the two nearest latencies.
+Percentiles are interpolated between the two nearest latencies.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ _LATENCY_BITS = 40
 """Latencies below 2^40 ns (18 minutes) are sorted together with the number of their bin, as one integer."""
 
 _IN_RUNS: Final = "stable"
-"""How what lies in runs is sorted, as each producer's times do: by merging them, for a third or less of a quicksort."""
+"""Sort of values in ascending runs, as each producer's times are: merging takes a third of a quicksort or
+less."""
 
 _MS = 1e6
 
 
 class _Bins(NamedTuple):
-    """Distinct bins, ascending, and a value of each column for every bin."""
+    """Distinct bins, ascending, with the values of each column."""
 
     number: Ints
     columns: dict[str, Array]
@@ -39,11 +40,11 @@ class AckStretch(NamedTuple):
     first: int
     last: int
     longest: int
-    """Without one between; -1: there is only one."""
+    """Longest time between two of them; -1: there is only one."""
 
 
 def longest_ms(stretches: Iterable[AckStretch]) -> float:
-    """The longest time without an acknowledgement between two; -1 where there are no two."""
+    """Return the longest time between two acknowledgements; -1 if there are no two."""
     longest, before = -1, None
     for acks in sorted(stretches):
         longest = max(longest, acks.longest, -1 if before is None else acks.first - before)
@@ -54,7 +55,7 @@ def longest_ms(stretches: Iterable[AckStretch]) -> float:
 def build_series(
     place: TopicPartition, produced: Rows, live: Sequence[Rows]
 ) -> tuple[pa.Table, AckStretch | None]:
-    """The series of one bucket, or of a stretch of time of it, in order of time."""
+    """Return the series of one bucket, or of a stretch of its time, in order of time."""
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)
     acks = None
@@ -66,7 +67,7 @@ def build_series(
 
 
 def _rank(bins: Ints) -> tuple[Ints, Ints]:
-    """Ascending bins that hold all of `bins` (and perhaps more), and the rank of each among them."""
+    """Return ascending bins that include `bins` (and perhaps more), and the rank of each."""
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least

@@ -1,9 +1,11 @@
-"""What no bucket can know alone: final rows of identities that it did not produce, and identities produced twice.
+"""Classes that no bucket can decide alone: final rows of identities that it did not produce, identities
+produced twice, and transactions.
 
-Each bucket says which identities it produced and which of these it holds intact, and hands on the final
-rows that it cannot place. Both are cut by a hash of (producer, block of seqs) into shares that go
-through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities. With them
-goes what each bucket has of transactions, cut by a hash of (producer, block of transactions).
+Each bucket sends the identities that it produced and holds intact, and its unmatched final rows. Both are cut
+by a hash of (producer, block of seqs) into shares, which go through Spark's shuffle at a few bits an
+identity; a share has everything about its identities. A transaction spans buckets: each sends the number of
+its records that are there and of its acknowledged ones that are missing, by a hash of (producer, block of
+transactions).
 """
 
 from __future__ import annotations
@@ -47,19 +49,19 @@ TRANSACTION_PARTS: Schema = {
     "seq": "i8",
     "offset": "i8",
 }
-"""`there`: its records that the final read at read_committed holds; `missing`: those acknowledged that it does not
-hold, `seq` and `offset` (the ack's) of the first of these."""
+"""`there`: number of its records in the final read at read_committed; `missing`: number of acknowledged ones
+that are not, `seq` and `offset` (the ack's) of the first of these."""
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
 _BLOCK = 1 << _BLOCK_BITS
 _DENSE_FROM = 1024
-"""A block with this many identities goes as a bitmap (8 KiB), a thinner one as numbers (8 B each)."""
+"""A block with this many identities is sent as a bitmap (8 KiB), a smaller one as numbers (8 B each)."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The identities of one producer with seq >> 16 == `number`: two bitmaps, packed."""
+    """Identities of one producer with seq >> 16 == `number`: two packed bitmaps."""
 
     producer: int
     number: int
@@ -69,12 +71,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Share:
-    """What one bucket says of the identities of one share."""
+    """Contribution of one bucket to one share."""
 
     place: TopicPartition
     blocks: tuple[Block, ...] = ()
     sparse: Rows = field(default_factory=partial(empty_rows, _SPARSE))
-    """Identities in none of its blocks."""
+    """Identities outside the blocks."""
     unmatched: Rows = field(default_factory=partial(empty_rows, UNMATCHED))
     transactions: Rows = field(default_factory=partial(empty_rows, TRANSACTION_PARTS))
 
@@ -128,7 +130,7 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of one directory: produced or not, present or not."""
+    """All identities of one share of one directory, with two flags: produced, and present."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -161,7 +163,7 @@ class IdentityRegister:
             self._produced[key], self._present[key] = produced, present
 
     def _add_to_blocks(self, sparse: Rows) -> Rows:
-        """Move what lies in a block that is a bitmap already; the rest is given back."""
+        """Add identities of existing bitmap blocks to them. Return the others."""
         producer, seq, present = sparse["producer"], sparse.ints("seq"), sparse.flags("present")
         block = seq >> _BLOCK_BITS
         starts = group_starts([producer, block])
@@ -178,7 +180,8 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """For each identity: was it produced, and does the bucket that produced it hold it intact?"""
+        """Return for each identity whether it was produced, and whether the bucket that produced it holds it
+        intact."""
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)
@@ -206,12 +209,11 @@ def resolve_share(
     findings: FindingsWriter,
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
-    """Judge the unmatched rows of one share of one directory; how many final rows are unledgered.
+    """Count the unmatched rows of one share of one directory. Return the number of unledgered final rows.
 
-    Nothing is said of records whose attempts were audited and deleted.
-
-    Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the
-    lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
+    Reports nothing about records whose attempts were audited and deleted. Of the intact copies of one
+    identity the first is one where it was produced, else the one at the lowest (topic, partition, offset);
+    the others are duplicates. Raises `Rejected` if an identity was produced twice.
     """
     register = IdentityRegister(given)
     add_torn([(share.place, share.transactions) for share in given], findings)
@@ -247,7 +249,8 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class CommitAudit:
-    """The classes of transactions in one bucket. `untold`: rows of transactions that the table does not know."""
+    """Classes of transactions in one bucket: reads at read_committed compared with the outcome of each
+    record's transaction. `untold`: rows of transactions that the table does not know."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
@@ -257,7 +260,8 @@ class CommitAudit:
         self.untold = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """What became of the transactions of these rows; None: they belong to none. Raises as `Table.fates`."""
+        """Return the outcomes of these rows' transactions; None: they have none. Raises as
+        `TransactionTable.fates`."""
         fates, untold = self._table.fates(produced)
         self.untold += untold
         if fates is not None:
@@ -265,7 +269,7 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Reads at read_committed; `found`: the index of each one's record among those of `fates`, or -1."""
+        """Add findings of reads at read_committed; `found`: index of each read's record among `fates`, or -1."""
         own = np.flatnonzero(found >= 0)
         of = found[own]
         commit_ns = fates.commit_ns[of]
@@ -280,8 +284,8 @@ class CommitAudit:
     def parts(
         self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools
     ) -> Iterator[Handover]:
-        """`visible`: which of the records the final read at read_committed holds; `removed`: which others were removed,
-        as a setting or an administrator asked: a transaction is not torn by that."""
+        """Yield the totals of each transaction. `visible`: records in the final read at read_committed;
+        `removed`: records removed on purpose, which do not tear a transaction."""
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):
             return
@@ -304,7 +308,7 @@ class CommitAudit:
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
-    """One row a transaction, and where the first missing record of each stood among the given rows."""
+    """Return one row per transaction, and the index of its first missing record."""
     order = sort_order([rows["producer"], rows["txn"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)
@@ -315,9 +319,9 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Transactions that are not whole at read_committed: committed, and not wholly there; or there in part.
+    """Add findings of torn transactions: committed but not wholly there, or partly there, at read_committed.
 
-    A finding stands at the first acknowledged record that is missing.
+    A finding names the first missing acknowledged record.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):

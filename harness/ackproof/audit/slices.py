@@ -1,11 +1,12 @@
-"""The pieces of work of a hot bucket: one with more rows than a task should hold. Nothing here knows Spark.
+"""Units of a hot bucket: one with more rows than a task should hold. No Spark here.
 
 ::
 
-    walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset)
-                                              └──▶ what is reordered, again, where ranges cross
+walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset); reordered again where
+ranges cross
 
-Each counts one range of its key, and together they count what `Audited` counts of a bucket that is read at once.
+Each unit counts one range of its key. Together they count the same as `BucketAudit` of a bucket that is read
+as a whole.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES_BIN_NS
 
 SpilledParts = tuple[Spilled, ...]
-"""Rows that tasks before put aside."""
+"""Rows that earlier tasks put aside."""
 
 
 @dataclass(frozen=True)
 class BucketRange:
-    """A range of a hot bucket: what a task is to know of it."""
+    """A range of a hot bucket."""
 
     target: AuditTarget
     bucket: int
@@ -69,7 +70,7 @@ class BucketRange:
     number: int
 
     def name(self, step: str) -> str:
-        """Of what its task writes."""
+        """Return the name of a file of its task."""
         return f"{self.bucket:06d}-{step}-{self.number:04d}"
 
 
@@ -86,16 +87,16 @@ class WalkUnit(BucketRange):
 
 @dataclass(frozen=True)
 class SliceUnit(BucketRange):
-    """A range of seqs, and one of times."""
+    """A range of seqs, and a range of times."""
 
     identity: KeyRange | None
     time: KeyRange | None
     live_gaps: SpilledParts
     committed_gaps: SpilledParts
     places: int
-    """Number of the first of the shares that are ranges of offsets."""
+    """Number of the first share that is a range of offsets."""
     borders: tuple[int, ...]
-    """Where the second of these begins, and so on."""
+    """Start offsets of the second range and of those after it."""
 
     @property
     def rows(self) -> int:
@@ -113,7 +114,7 @@ class PlaceUnit(BucketRange):
 
 @dataclass(frozen=True)
 class OrderUnit:
-    """A range of seqs in which records are behind some of higher ranges."""
+    """A range of seqs with records behind those of higher ranges."""
 
     of: SliceUnit
     above: Rows
@@ -129,10 +130,10 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """What the order of reads shows in one range."""
+    """Result of following the readers in one range."""
 
     number: int
-    """Of the directory."""
+    """Number of the directory."""
     of: WalkUnit
     counted: Tally
     gaps: Mapping[Stream, Spilled]
@@ -142,7 +143,7 @@ class WalkResult:
 
 @dataclass(frozen=True)
 class PlaceInput:
-    """What the places of one range of offsets are to know of identities."""
+    """Lost and skipped records for one range of offsets."""
 
     lost: Rows
     skipped: Rows
@@ -150,10 +151,10 @@ class PlaceInput:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """What was counted in a range of seqs. `reordered`: but for what is behind records of higher ranges (`spans`)."""
+    """Result of a range of seqs. `reordered`: without records behind those of higher ranges (`spans`)."""
 
     number: int
-    """Of the directory."""
+    """Number of the directory."""
     of: SliceUnit
     counted: Tally
     reordered: Tally
@@ -161,7 +162,7 @@ class SliceResult:
 
 
 def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
-    """Cut its reads."""
+    """Cut the reads of a bucket."""
     sources = list_sources(bucket.pieces, bucket.spilled)
     cuts = cut_ranges(sources, ORDER, count_ranges(sources, ORDER, limits.slice_rows))
     return [
@@ -170,7 +171,7 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """What its readers went back over, and passed over."""
+    """Follow the readers in one range."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
@@ -191,9 +192,9 @@ def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
 def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
-    """Cut the rest of a bucket whose reads are walked. `places`: the number that its first range of offsets gets.
+    """Cut a bucket after its readers were followed. `places`: number of its first range of offsets.
 
-    What lies between the ranges of reads is counted here. Raises OSError.
+    Counts findings across the borders of the ranges of reads. Raises OSError.
     """
     walked = sorted(walked, key=lambda one: one.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
@@ -235,7 +236,8 @@ def cut_bucket(
 def do_slice(
     unit: SliceUnit,
 ) -> Iterator[tuple[int, Share | PlaceInput] | tuple[None, SliceResult | Trouble]]:
-    """Audit the identities and the times of a range: what others are to know, each with its number, and the counts."""
+    """Audit the identities and times of a range. Yields messages for other tasks with their numbers, then the
+    counts."""
     target, place = unit.target, unit.place
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Tally(target.number, findings.counts), Tally(target.number, order.counts)
@@ -264,7 +266,7 @@ def do_slice(
 
 
 def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
-    """What is produced, and what is read of that."""
+    """Return the produced rows of a range, and the reads that concern them."""
     if unit.identity is None:
         none = {stream: empty_rows(schema) for stream, schema in STREAMS.items()}
         return none["produced"], RangeReads(
@@ -283,12 +285,13 @@ def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
 
 
 def _load_spilled(kept: SpilledParts, schema: Schema) -> Rows:
-    """Raises OSError."""
+    """Load spilled rows. Raises OSError."""
     return concat_rows((one.load() for one in kept), schema)
 
 
 def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int, PlaceInput]]:
-    """The first slice says something to all ranges of offsets, so that each is audited."""
+    """Yield the lost and skipped records of each range of offsets. The first slice addresses every range, so
+    that each is audited."""
     at = [
         np.searchsorted(np.array(unit.borders, np.int64), rows.ints("offset"), side="right")
         for rows in (lost, skipped)
@@ -302,7 +305,7 @@ def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tup
 
 
 def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
-    """Audit the places of a range of offsets."""
+    """Audit a range of offsets."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:
@@ -328,7 +331,7 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
-    """Of the slices of one bucket those to be looked at again, and what is reordered in the others."""
+    """Return the slices of one bucket to compare again, and the counts of reordered records of the others."""
     slices = sorted(slices, key=lambda one: one.of.number)
     again = dict(find_crossings([one.spans for one in slices]))
     units = [OrderUnit(slices[number].of, above) for number, above in again.items()]
@@ -336,7 +339,7 @@ def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], lis
 
 
 def do_order(unit: OrderUnit) -> Tally | Trouble:
-    """What is reordered in a range of seqs, with what is known of higher ones."""
+    """Count the reordered records of a range of seqs again, with the spans of higher ranges."""
     findings = unit.target.findings(unit.of.name("order"))
     try:
         recount_reordered(unit.of.place, *_load_identities(unit.of), unit.above, findings)

@@ -1,15 +1,14 @@
-"""The audit as jobs: tasks over units of work, and one shuffle. Nothing here knows Spark but by its edges.
+"""The audit as jobs: tasks over units of work, and one shuffle. Spark is behind the edges.
 
 ::
 
-    split units ──▶ (rows put aside by bucket)
-    walk units  ──▶ (what readers of hot buckets passed over)
-    whole units ───────────────────────────────────────▶ counts
-    bucket units, slice units ──▶ counts
-                └──▶ shares ══ shuffle by identity, and by place of hot buckets ══▶ counts
-    order units ──▶ counts
+split units ─▶ rows put aside by bucket; walk units ─▶ gaps of readers of hot buckets; directory units ─▶
+counts
 
-Only counts, the first thousand flawed places and where rows were put aside come to the driver.
+bucket units, slice units ─▶ counts, and shares ══ shuffle by identity, and by offset of hot buckets ══▶
+counts; order units ─▶ counts
+
+The driver gets only counts, the first thousand flawed offsets, and the locations of rows put aside.
 """
 
 from __future__ import annotations
@@ -57,22 +56,22 @@ from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
 _HEAP = 192 << 20
-"""Bytes that a task of `Limits.slice_rows` rows takes. `spark.driver` has malloc keep what is freed."""
+"""Memory of a task of `Limits.slice_rows` rows, in bytes. `spark.driver` makes malloc keep freed memory."""
 _RESULT = -1
 
 Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput
 Counting: TypeAlias = DirectoryUnit | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
-"""The key is the number of the directory, and of the share (negative: no share but a result; above the shares: a range
-of places)."""
+"""The key is the number of the directory and of the share. Negative: a result. Above the shares: a range of
+offsets."""
 Group = Sequence[AnyUnit]
 
 
 def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
-    """The edge, once its workers elsewhere are ready, where each core of theirs gets some tasks of these rows.
+    """Start the workers elsewhere if each of their cores gets several tasks. Return the edge.
 
-    A worker's first task took 20 times the mean, its first of each stage twice the mean, and no other worker takes that
-    off it: Python, modules, a heap, the classes of a shuffle. A job that does nothing meets all that before.
+    A worker's first task takes 20 times the mean, and its first task of each stage twice the mean: Python,
+    modules, the heap, the classes of a shuffle. An empty job takes these costs beforehand.
     """
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:
@@ -82,19 +81,19 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
 
 
 def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Take mixed row groups apart. What would be one task is done here: Spark may be on its way yet."""
+    """Take mixed row groups apart. A single task is done here, because Spark may still be starting."""
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
     return _each(edges(), "taking row groups apart", units, limits, do_split)
 
 
 def follow_readers(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
-    """Go through the reads of hot buckets."""
+    """Follow the readers of hot buckets."""
     return _each(edge, "following readers", units, limits, do_walk)
 
 
 def recount_order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Message]:
-    """Count what is reordered over the borders of ranges."""
+    """Count the records that are reordered across borders of ranges."""
     return _each(edge, "comparing orders", units, limits, do_order)
 
 
@@ -109,7 +108,7 @@ def _each(
 def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
-    """Audit whole directories, buckets and slices of hot ones, and what none of these knows alone."""
+    """Audit directories, buckets and slices of hot ones, and decide what none of these can alone."""
     if not units:
         return []
     parts = [unit for unit in units if not isinstance(unit, DirectoryUnit)]

@@ -1,8 +1,8 @@
-"""The pieces of work that Spark's tasks do, and what they send back. Nothing here knows Spark.
+"""Units of work of Spark's tasks, and their answers. No Spark here.
 
-A small directory is one unit (`Whole`). Of a large one each bucket is a unit (`BucketUnit`), which reads the row
-groups that hold its partition alone; row groups of several partitions are taken apart beforehand (`SplitUnit`), once,
-into files beside the ledger.
+A small directory is one unit (`DirectoryUnit`). Of a large one each bucket is a unit (`BucketUnit`), which
+reads the row groups of its partition only. Row groups of several partitions are first taken apart
+(`SplitUnit`), once, into files of the audited directory.
 """
 
 from __future__ import annotations
@@ -43,25 +43,26 @@ from ackproof.rundir.schema import SERIES
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the audit changes its way. All ways give the same counts; the tests make these small."""
+    """Sizes at which the audit changes its strategy. All strategies give the same counts; tests make these
+    small."""
 
     whole_rows: int = 1_000_000
-    """A directory with at most so many rows is one unit."""
+    """Greatest number of rows of a directory that is one unit."""
     range_rows: int = 4_000_000
-    """A bucket with more rows is cut (`slices`)."""
+    """Greatest number of rows of a bucket that is not cut (`slices`)."""
     slice_rows: int = 2_000_000
-    """Into ranges of about so many, or less: what takes less of each row counts less (`cuts`)."""
+    """Size of a range of a hot bucket, in rows; cheap rows count less (`planning`)."""
     split_rows: int = 1_500_000
-    """Rows of mixed row groups that one task takes apart."""
+    """Number of rows of mixed row groups that one task takes apart."""
     share_rows: int = 4_000_000
-    """Identities and unmatched rows per share, about."""
+    """Approximate number of identities and unmatched rows per share."""
     task_rows: int = 400_000
-    """Small units are put together until a task has so many rows."""
+    """Number of rows up to which small units share a task."""
 
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """One directory, as the tasks see it."""
+    """One directory, for its tasks."""
 
     number: int
     outputs: Outputs
@@ -70,30 +71,30 @@ class AuditTarget:
     transactions: TransactionFiles = NO_TRANSACTIONS
     deleted: DeletedRecords = NOTHING_DELETED
     keys: Mapping[int, Keys] = field(default_factory=dict)
-    """Those of the records of a producer that has some."""
+    """Keys of producers whose records have keys."""
     removals: Mapping[TopicPartition, Removal] | None = None
-    """What may have removed records; None: nobody worked it out."""
+    """What may have removed records; None: unknown."""
 
     def removal(self, place: TopicPartition) -> Removal:
-        """What may have removed records of a partition."""
+        """Return what may have removed records of a partition."""
         if self.removals is None:
             return unknown_removal(place)
         return self.removals.get(place, Removal(place.topic, place.partition))
 
     def findings(self, unit: str) -> FindingsWriter:
-        """Where an attempt of a task writes what it finds."""
+        """Return the findings writer of one attempt of a task."""
         return FindingsWriter(self.outputs.findings(unit), self.deleted)
 
 
 class WorkUnit(Protocol):
-    """A piece of work of one directory."""
+    """A unit of work of one directory."""
 
     @property
     def target(self) -> AuditTarget: ...
 
     @property
     def rows(self) -> int:
-        """About so many are to be read."""
+        """Return the approximate number of rows to read."""
         ...
 
 
@@ -109,7 +110,7 @@ class _PieceUnit:
 
 @dataclass(frozen=True)
 class DirectoryUnit(_PieceUnit):
-    """A directory that is one piece of work."""
+    """A directory that is one unit."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class BucketUnit(_PieceUnit):
     """One bucket of a large directory."""
 
     number: int
-    """Buckets of a directory are numbered in order of their places."""
+    """Number of the bucket, in order of partitions."""
     place: TopicPartition
     spilled: tuple[tuple[Stream, Spilled], ...]
 
@@ -135,7 +136,7 @@ class BucketUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Where the rows of each bucket are now."""
+    """Locations of the rows of each bucket."""
 
     target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
@@ -143,7 +144,7 @@ class SplitResult:
 
 @dataclass
 class Tally:
-    """What was counted in (a part of) one directory."""
+    """Counts of one directory, or of a part of it."""
 
     number: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -153,10 +154,10 @@ class Tally:
     flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
     contents: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
-    """Names of the files that hold them."""
+    """Names of the findings files."""
     series: list[str] = field(default_factory=list)
     acks: dict[TopicPartition, list[AckStretch]] = field(default_factory=dict)
-    """In the stretches of time of each bucket that is cut."""
+    """Acknowledgements of each range of a bucket that is cut."""
 
     def add(self, other: Tally) -> None:
         """Add another part of the same directory."""
@@ -178,7 +179,7 @@ TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a unit of a directory came to no count. OSError: what concerns it cannot be written, or read back."""
+    """Why a unit has no counts. OSError: its output could not be written or read back."""
 
     number: int
     error: UnreadablePart | UntrustedStatistics | Rejected | OSError
@@ -202,7 +203,7 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
 
 
 def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
-    """Audit one bucket at once: its shares of the second stage, each with its number, and what was counted."""
+    """Audit one bucket as a whole. Yields its shares of the second stage with their numbers, then the counts."""
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
@@ -255,7 +256,7 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Judge what the buckets of one directory could not, for one share of the identities."""
+    """Decide what the buckets of one directory could not, for one share of the identities."""
     findings = target.findings(f"share-{number}")
     try:
         unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
@@ -271,7 +272,7 @@ def _tally(
     found: Mapping[TopicPartition, tuple[BucketRows, BucketAudit]],
     findings: FindingsWriter,
 ) -> Tally:
-    """Writes their series, too. Raises OSError."""
+    """Write the series and return the counts of these buckets. Raises OSError."""
     counted = Tally(target.number, counts=findings.counts, findings=findings.files)
     tables: list[pa.Table] = []
     for place, (rows, audited) in found.items():
@@ -287,7 +288,7 @@ def _tally(
 
 
 def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
-    """The name of the file that holds them. Raises OSError."""
+    """Write the series of a unit. Return the file's name. Raises OSError."""
     if not tables:
         return []
     path = target.outputs.unfinished("series", unit)
@@ -297,7 +298,7 @@ def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> 
 
 
 def find_unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
-    """Read every part to its end: which cannot be read, by their paths, and why."""
+    """Read every part to its end. Return the unreadable ones by path, with the reason."""
     found: dict[str, str] = {}
     for part in parts:
         try:

@@ -1,5 +1,5 @@
-"""Where Spark runs, and how work is handed to it. README.md beside this file is the map.
+"""Starts Spark or finds a session, and hands jobs to it. README.md in this folder is the map.
 
-Belongs here: sessions and the JVM that is ours, our code at the workers, a job over RDDs and over Spark Connect. Does
-not belong here: what a job does (audit, sql). Importing this package loads nothing.
+Here: sessions and our own JVM, our code at the workers, jobs over RDDs and over Spark Connect. Not here: what
+a job does (audit, SQL). Importing this package loads nothing.
 """

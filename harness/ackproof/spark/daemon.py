@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, here and on a standalone cluster, with pyspark from where it is installed.
+"""Spark's daemon of Python workers, on this machine and on a standalone cluster, with the installed pyspark.
 
-Spark puts a zip of the same pyspark before that, which has nothing compiled in it: 1 s of each audit, and 2 s of the
-start of each worker that has a core to itself.
+Spark puts a zip of the same pyspark first, in which nothing is compiled: 1 s of each audit, and 2 s of the
+start of each worker with a core of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 
 
 def without_zips(path: list[str], home: Path) -> list[str]:
-    """The module search path without the zips of this Spark, if it is what is found on the rest, and py4j is, too."""
+    """Return the module search path without the zips of this Spark, if the rest has the same pyspark and
+    py4j."""
     rest = [one for one in path if Path(one).parent != home / "python" / "lib"]
     found = PathFinder.find_spec("pyspark", rest)
     same = (

@@ -1,6 +1,6 @@
-"""The JVM of a session that the audit starts: Spark's settings where nobody set them, and `spark-env.sh`.
+"""Our own JVM: Spark's settings that the user left open, `spark-env.sh`, and the class-data archive.
 
-A setting of the user (`--conf`, spark-defaults.conf) counts whole, and ours only where there is none.
+A setting of the user (`--conf`, spark-defaults.conf) replaces ours as a whole.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""Of the workers: one heap for numpy and Arrow, in huge pages, that keeps what it was given. Otherwise the kernel takes
-each large array back, and clears its pages for the next."""
+"""Environment of the workers: one heap for numpy and Arrow, in huge pages, that keeps freed memory. Otherwise
+the kernel takes each large array back, and clears its pages for the next one."""
 
 
 def spark_home() -> Path:
-    """`$SPARK_HOME`, else the folder of pyspark, found without importing it."""
+    """Return `$SPARK_HOME`, else the folder of pyspark, without importing it."""
     if named := os.environ.get("SPARK_HOME"):
         return Path(named)
     spec = find_spec("pyspark")
@@ -59,7 +59,7 @@ def _conf_dir() -> Path:
 
 
 def _defaults() -> dict[str, str]:
-    """spark-defaults.conf: key, then blanks, `=` or `:`, then the value."""
+    """Return spark-defaults.conf: key, then blanks, `=` or `:`, then the value."""
     file = _conf_dir() / "spark-defaults.conf"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     found = (re.match(r"\s*([^\s#!=:][^\s=:]*)[\s=:]+(.*)", line) for line in lines)
@@ -69,11 +69,11 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """What to start with: what is given, and ours where neither that nor spark-defaults.conf says anything.
+    """Return the settings to start with: the given ones, and ours where neither these nor spark-defaults.conf
+    set one.
 
-    `sql`: executors elsewhere are to work on rows themselves, not only to hand our tasks to Python.
-
-    Within spark-submit, or where PYSPARK_SUBMIT_ARGS says how to start, what is given alone.
+    `sql`: executors elsewhere process rows themselves, not only Python tasks. Within spark-submit, or with
+    PYSPARK_SUBMIT_ARGS: only the given ones.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -118,9 +118,10 @@ def spark_settings(
 
 
 def await_master(master: str) -> None:
-    """Nothing, if one of the masters of a standalone cluster takes connections, or it is none of these.
+    """Check that a master of a standalone cluster accepts connections.
 
-    Raises `AuditFailed` (code 2) where none does: Spark asks for a minute, and its jobs then fail of something else.
+    Raises `AuditFailed` (code 2) if none does: Spark would try for a minute, and its jobs would fail with
+    another error.
     """
     asked = re.fullmatch(r"spark://(.+:\d+)", master)
     reasons: list[str] = []
@@ -137,12 +138,12 @@ def await_master(master: str) -> None:
 
 
 def default_master() -> str:
-    """All cores that this process may use."""
+    """Return a local master with all cores that this process may use."""
     return f"local[{len(os.sched_getaffinity(0))}]"
 
 
 def make_own_folder() -> Path:
-    """A folder for what Spark writes, gone with this process; those of audits that were killed are removed."""
+    """Create a folder for Spark's files, removed when this process ends. Removes those of killed audits."""
     for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))
@@ -152,9 +153,9 @@ def make_own_folder() -> Path:
 
 @contextmanager
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
-    """While this is in force spark-submit finds our spark-env.sh, which leads to the user's; the file of its output.
+    """Make spark-submit use our spark-env.sh, which sources the user's. Yields the file of its output.
 
-    So the JVM carries our marks, runs on the Java that was found, and what it says stays out of our output.
+    So the JVM carries our marks, runs on the Java that was found, and does not write into our output.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
@@ -179,10 +180,10 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
 
 
 def archive_options(java: Java, progress: Progress) -> str:
-    """Start from the class-data archive of Spark's JVM, made once per pyspark and Java by a process of its own.
+    """Return JVM options for the class-data archive, made once per pyspark and Java by a separate process.
 
-    Its classes, parsed and linked, halve the time of its start. There is none where the JVM cannot make one: with a
-    folder of settings on its class path. One that does not fit is left aside by the JVM.
+    Its parsed and linked classes halve the start time. There is none if the JVM cannot make one, as with a
+    folder of settings on its class path. The JVM ignores an archive that does not fit.
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""
@@ -197,7 +198,7 @@ def archive_options(java: Java, progress: Progress) -> str:
 
 
 def archive_path(java: Java) -> Path:
-    """Where it is, or would be."""
+    """Return the path of the archive, whether or not it exists."""
     stamp = hashlib.sha256(f"{_conf_dir()}\0".encode())
     for jar in sorted((spark_home() / "jars").glob("*.jar")):
         status = jar.stat()
@@ -206,7 +207,7 @@ def archive_path(java: Java) -> Path:
 
 
 def discard_archive(told: Mapping[str, str], progress: Progress) -> bool:
-    """Remove the archive that a JVM was told to start from and did not, if there was one: it may be damaged."""
+    """Remove the archive from which a JVM failed to start: it may be damaged. Return False if there was none."""
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", told.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
         return False
@@ -218,7 +219,7 @@ def discard_archive(told: Mapping[str, str], progress: Progress) -> bool:
 
 
 def _train(archive: Path) -> None:
-    """It appears whole, by a rename; empty where it cannot be made, so that nobody tries again."""
+    """Make the archive. It appears by a rename; it is empty if it cannot be made, so that no one tries again."""
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")

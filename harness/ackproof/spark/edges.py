@@ -1,4 +1,5 @@
-"""A job over a classic session: RDDs, whose elements are Python's from end to end (no SQL, no plans)."""
+"""How Spark runs a job: over RDDs (classic), or over Arrow batches of pickled messages (Connect, which has no
+RDDs)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RddEdge:
-    """One context. Nothing of it is changed but that, where its workers are elsewhere, they get our code."""
+    """Runs jobs on a classic context. Only our code is added to it, if its workers are elsewhere."""
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
@@ -28,7 +29,7 @@ class RddEdge:
 
     @property
     def cores_elsewhere(self) -> int:
-        """A master does not say how many will come."""
+        """Return the cores of workers that have come; a master does not say how many will."""
         from py4j.protocol import Py4JError
 
         try:
@@ -37,7 +38,7 @@ class RddEdge:
             raise audit_failure(error) from error
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """Run it, in a group of its own."""
+        """Run a job, in a job group of its own."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -73,7 +74,7 @@ _PLAIN = "message binary"
 
 
 class FrameEdge:
-    """One session of Spark Connect. It gets our code, and keeps nothing else of us."""
+    """Runs jobs on a session of Spark Connect. Only our code is added to it."""
 
     cores_elsewhere = 0  # its server does not say
 
@@ -83,7 +84,7 @@ class FrameEdge:
         send_code(session)
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """Run it, with a tag of its own."""
+        """Run a job, with a tag of its own."""
         from pyspark.errors import PySparkException
 
         name, seen = f"ackproof-{secrets.token_hex(8)}", dict[int, tuple[int, int]]()
@@ -111,9 +112,11 @@ class FrameEdge:
             self._session.removeProgressHandler(handler)
 
     def _planned(self, job: Job[Group, Message]) -> DataFrame:
-        """A row, and a partition, for each group, whose units go with the function; then one call for each task.
+        """Return the plan: a row and a partition per group, whose units are sent with the function; then one
+        call per judging task.
 
-        The number of partitions is given, and which of them a row goes to, so that nothing adapts it.
+        The number of partitions and the target of each row are given, so that adaptive execution changes
+        nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
         task, judges = wrap_task(job.task), job.partitions or 1

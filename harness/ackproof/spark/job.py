@@ -1,6 +1,7 @@
-"""A job, as a room hands it to Spark: groups of work, a task for each, and tasks that judge what these say.
+"""A job: groups of work, a task for each, and tasks that judge the messages; and how a job is awaited and
+cancelled.
 
-Nothing here knows Spark but by `Edge`, or what the work is: a job can be handed to a stand-in of an edge, too.
+Spark is behind `Edge`, so that tests can use a stand-in.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from threading import Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, int]
-"""What belongs together: messages of one key are judged by one call."""
+"""Messages of one key are judged by one call."""
 
 Group = TypeVar("Group")
 """The work of one task."""
@@ -24,32 +25,32 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Job(Generic[Group, Message]):
-    """One task for each group. With a `judge` the messages of each key come to one call of it, whole."""
+    """One task per group. With a `judge`, all messages of a key go to one call of it."""
 
     what: str
-    """What it does, to be told with the progress."""
+    """Activity, for progress messages."""
     groups: Sequence[Group]
     task: Callable[[Iterable[Group]], Iterator[tuple[Key, Message]]]
     judge: Callable[[Iterable[tuple[Key, Message]]], Iterator[Message]] | None = None
     partitions: int = 0
-    """So many tasks judge: a message goes to the one that its key leaves, summed, as the remainder."""
+    """Number of judging tasks. A message goes to the task number (sum of its key) modulo this."""
 
 
 class Edge(Protocol):
-    """How Spark runs a job. Raises `AuditFailed` if Spark dies; Ctrl-C cancels it."""
+    """Runs jobs on Spark. Raises `AuditFailed` if Spark dies; Ctrl-C cancels the job."""
 
     @property
     def cores_elsewhere(self) -> int:
-        """Of the workers that have come by now; 0 where they are on this machine, and where that is not known."""
+        """Return the cores of the workers that have come by now; 0 if they are on this machine, or unknown."""
         ...
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """What the judges say, or the tasks where there is no judge."""
+        """Return the messages of the judges, or of the tasks if there is no judge."""
         ...
 
 
 class HasRows(Protocol):
-    """What is cut by its rows."""
+    """Anything with a number of rows."""
 
     @property
     def rows(self) -> int: ...
@@ -59,7 +60,7 @@ Item = TypeVar("Item", bound=HasRows)
 
 
 def group_by_rows(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
-    """Neighbours, together up to `rows` rows."""
+    """Yield groups of neighbours with up to `rows` rows."""
     held: list[Item] = []
     for item in items:
         if held and sum(other.rows for other in held) + item.rows > rows:
@@ -76,11 +77,12 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 _TELL_EVERY_S = 5.0
 CANCEL_S = 1.0
-"""So long a cancelled job may take to say so; Spark ends its tasks whether or not anybody waits."""
+"""Time that a cancelled job may take to end. Spark ends its tasks in any case."""
 
 
 def run_in_background(action: Callable[[], T], name: str) -> Future[T]:
-    """What it comes to. A thread that ends with the process: not one of an executor, which the process waits for."""
+    """Return the future result of a daemon thread. The process does not wait for it, as it would for an
+    executor."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -100,7 +102,8 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Wait for a job. `done` says how many tasks of how many are; an interrupt cancels it and is raised again."""
+    """Wait for a job. `done` returns the finished and all tasks; an interrupt cancels the job and is raised
+    again."""
     future = run_in_background(job, "spark-job")
     told, said = time.monotonic(), (0, 0)
     try:

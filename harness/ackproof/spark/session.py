@@ -1,6 +1,6 @@
-"""Where Spark runs: the session that is there, a server of Spark Connect, or a JVM of our own.
+"""Which Spark is used: an active session, a server of Spark Connect, or a JVM of our own.
 
-From a start with the archive to the first task a JVM takes about 3 s, without it 5 s.
+Until its first task our JVM takes about 3 s with the class-data archive, 5 s without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TRAINED_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """What was said of Spark: a master, or a server of Spark Connect (`sc://host:port`); settings."""
+    """The user's choice of Spark: a master, or a server of Spark Connect (`sc://host:port`); settings."""
 
     master: str | None = None
     remote: str | None = None
@@ -41,7 +41,7 @@ class SparkTarget:
 
     @property
     def is_connect(self) -> bool:
-        """Whether that is a server of Spark Connect."""
+        """Return True for a server of Spark Connect."""
         return self.remote is not None or (self.master is None and "SPARK_REMOTE" in os.environ)
 
 
@@ -49,9 +49,9 @@ class SparkTarget:
 def open_spark(
     where: SparkTarget, progress: Progress, given: SparkSession | None
 ) -> Iterator[SparkContext | SparkSession]:
-    """Spark as long as the block lasts: its context, or a session of Connect, which has none.
+    """Open Spark for the block: its context, or a session of Connect, which has none.
 
-    A session that was given is left as it was. Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does
+    A given session is left as it was. Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does
     not start.
     """
     session = given
@@ -77,7 +77,7 @@ def _edge_for(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
 
 @contextmanager
 def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession]:
-    """A session as long as the block lasts, for questions in SQL. Raises as `open_spark` does."""
+    """Open a session for questions in SQL. Raises as `open_spark` does."""
     if where.is_connect:
         with _connect_session(where) as session:
             yield session
@@ -89,12 +89,12 @@ def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession
 
 
 def classic_context(session: SparkSession) -> SparkContext | None:
-    """That of a classic session; None: it is one of Connect."""
+    """Return the context of a classic session; None for one of Connect."""
     return session.sparkContext if hasattr(session, "sparkContext") else None
 
 
 def active_session() -> SparkSession | None:
-    """The session of spark-submit or a notebook, classic or Connect: that of the thread that asks."""
+    """Return the active session of this thread, classic or Connect, as in spark-submit or a notebook."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -124,10 +124,10 @@ def _connect_session(where: SparkTarget) -> Iterator[SparkSession]:
 def spark_context(
     where: SparkTarget, progress: Progress, java_options: str | None = None, *, sql: bool = False
 ) -> Iterator[SparkContext]:
-    """A classic context as long as the block lasts; one that this process has already is used and left alone.
+    """Open a classic context for the block. An existing one of this process is used and left alone.
 
-    Its JVM stays for the next one, and ends with this process, however that ends. `java_options`: of the JVM, in
-    place of those that start it from the archive. `sql`: JVMs elsewhere work on rows themselves.
+    Its JVM serves later contexts and ends with this process. `java_options`: of the JVM, in place of those
+    for the archive. `sql`: JVMs elsewhere process rows themselves.
     """
     began_ms, patience = time.time_ns() // 1_000_000, None
     with _without_numpy():
@@ -144,9 +144,9 @@ def spark_context(
 
 @contextmanager
 def _without_numpy() -> Iterator[None]:
-    """While this is in force, py4j does not ask of each argument whether it is numpy's: none is.
+    """Stop py4j from checking each argument for numpy types: there are none.
 
-    pyspark's two converters of such import pandas and its testing tools for that, a second of processor time.
+    pyspark's two converters would import pandas and its testing tools for that, a second of processor time.
     """
     import pyspark.sql.types  # noqa: F401 - which registers them
     from py4j.protocol import INPUT_CONVERTER
@@ -206,10 +206,10 @@ def _folder() -> Path:
 
 
 class SparkStart:
-    """Spark that is being started by another thread, while this one does something else, such as to import the audit.
+    """Spark, started by another thread while this one imports the audit.
 
-    That thread imports nothing of it: two that import one room from different ends can meet half a module (seen under
-    pytest's import hook).
+    That thread imports nothing of the audit: two threads that import one package from different ends can meet
+    a half-loaded module.
     """
 
     def __init__(self, where: SparkTarget, progress: Progress, given: SparkSession | None) -> None:
@@ -224,13 +224,14 @@ class SparkStart:
         self._spark = run_in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
-        """Wait for it. Raises what its start raised."""
+        """Wait for Spark. Raises what its start raised."""
         return _edge_for(self._spark.result(), self._progress)
 
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it, as `__exit__` does; one that nobody waited for ends once it is there, or with this process."""
+        """Close Spark as `__exit__` does; a Spark that nobody waited for closes once it has started, or with
+        this process."""
         self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
 
 

@@ -1,4 +1,4 @@
-"""Our code at Spark's workers: how it comes there, and what is said where a worker cannot run it."""
+"""Sends our code to Spark's workers, and explains why a worker cannot run it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PACKAGE = Path(ackproof.__file__).parent
 
 
 def code_archive() -> Path:
-    """A zip of this package, made once per version of it in the cache folder.
+    """Return a zip of this package, made once per version of it in the cache folder.
 
-    What a task imports of other libraries must be numpy and Arrow alone. Beside each module lies what this Python
-    compiles of it (0.2 s of the start of each worker); another Python passes over that.
+    Tasks may import numpy and Arrow besides. Each module is stored with its compiled form for this Python
+    (0.2 s of each worker's start); another Python ignores it.
     """
     folder = cache_root() / "spark"
     folder.mkdir(exist_ok=True)
@@ -53,7 +53,7 @@ def _sources() -> list[Path]:
 
 @cache
 def _stamp() -> str:
-    """Of what the modules of this process were read from: asked for its settings and for what it sends."""
+    """Return a digest of the sources of this package: in the names of zips and in settings."""
     found = hashlib.sha256()
     for path in _sources():
         found.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
@@ -61,19 +61,21 @@ def _stamp() -> str:
 
 
 def _compiled(path: Path, name: str) -> bytes:
-    """What a `.pyc` holds of a module, under the name that a trace is to show: that of PEP 552 which is not checked."""
+    """Return the content of a module's `.pyc`, with the given name in tracebacks: unchecked hash-based (PEP
+    552)."""
     source, unchecked = path.read_bytes(), 0b01.to_bytes(4, "little")
     module = compile(source, name, "exec", dont_inherit=True)
     return MAGIC_NUMBER + unchecked + source_hash(source) + marshal.dumps(module)
 
 
 def is_local(master: str | None) -> bool:
-    """Whether its workers are processes of this machine that run what is installed here."""
+    """Return True if its workers are processes of this machine that run the installed code."""
     return re.match(r"local(\[|$)", master or "") is not None
 
 
 def send_code(spark: SparkContext | SparkSession) -> None:
-    """Send our code to the workers of a context, unless they run what is here; to those of a session of Connect."""
+    """Send our code to the workers of a context, unless they run the installed code; or to those of a Connect
+    session."""
     if hasattr(spark, "addArtifacts"):
         spark.addArtifacts(str(code_archive()), pyfile=True)
     elif not is_local(spark.master):
@@ -83,7 +85,8 @@ def send_code(spark: SparkContext | SparkSession) -> None:
 def wrap_task(
     task: Callable[[Iterable[Item]], Iterator[Result]],
 ) -> Callable[[Iterable[Item]], Iterator[Result]]:
-    """The task, by the name of its function, in one that can be read where no ackproof is, and says so."""
+    """Return a function that loads the task by name at the worker, and fails with a clear message if ackproof
+    is missing there."""
     blob, version = pickle.dumps(task), ackproof.__version__
 
     def run(items: Iterable[Item]) -> Iterator[Result]:
@@ -110,7 +113,7 @@ _HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python t
 
 
 def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed:
-    """One line, out of a Java or Python trace."""
+    """Return an `AuditFailed` with one line out of a Java or Python trace."""
     text = str(error) or type(error).__name__
     for pattern, line in _UNFIT.items():
         if found := re.search(pattern, text):
@@ -119,7 +122,7 @@ def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed
 
 
 def extract_cause(text: str) -> str:
-    """What happened, out of a trace."""
+    """Return the cause in a trace, in one line."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
     return " / ".join(dict.fromkeys([*told[-1:], *told[:1], *lines[:1]]))[:500] or "no reason given"

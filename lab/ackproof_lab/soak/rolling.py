@@ -142,7 +142,7 @@ class _Findings(FindingsWriter):
         super().__init__(path)
         self.context: dict[TopicPartition, Ints] = {}
 
-    def _said(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+    def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
         return ~np.isin(rows.ints("offset"), self.context.get(place, _none()))
 
 
