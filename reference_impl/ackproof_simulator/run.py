@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import COUNT_WITHIN_S, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, StateTrigger
 from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.rundir.timeline import PhaseBegan
@@ -74,7 +74,7 @@ class Simulation:
         self.load_began = -1
         """When the clock of `at:` began."""
         self._reading = reading or any(
-            (isinstance(fault.trigger, When) and fault.trigger.condition.gauge == "read")
+            (isinstance(fault.trigger, StateTrigger) and fault.trigger.condition.gauge == "read")
             or (isinstance(fault, ClientFault) and fault.client.kind == "reader")
             for fault in case.faults
         )

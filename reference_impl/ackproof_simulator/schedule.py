@@ -10,7 +10,7 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Members, Role
-from ackproof.experiment.triggers import COUNTS, After, At, Condition, When
+from ackproof.experiment.triggers import COUNTS, ChainTrigger, Condition, StateTrigger, TimeTrigger
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     Life,
@@ -60,9 +60,9 @@ class Schedule:
         self._began = self._clock.now
         for life in self.lives.values():
             trigger = life.fault.trigger
-            if isinstance(trigger, At):
+            if isinstance(trigger, TimeTrigger):
                 self._clock.at(self._began + seconds(trigger.at), self._fire, life.number, str(trigger))
-            elif isinstance(trigger, When):
+            elif isinstance(trigger, StateTrigger):
                 self._look(life.number, trigger)
 
     @property
@@ -122,7 +122,7 @@ class Schedule:
 
     # -- triggers -----------------------------------------------------------------------------------------------
 
-    def _look(self, number: int, trigger: When) -> None:
+    def _look(self, number: int, trigger: StateTrigger) -> None:
         if self.lives[number].stage is not Stage.WAITING:
             return
         gauge = self._number(trigger.condition)
@@ -157,7 +157,7 @@ class Schedule:
     def _let_follow(self, first: Life) -> None:
         """Faults that wait for the moment in this one's life that is now."""
         for life in followers(self.lives, first):
-            if isinstance(trigger := life.fault.trigger, After):
+            if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
                 self._clock.after(later, self._fire, life.number, trigger_text(life.fault))
 

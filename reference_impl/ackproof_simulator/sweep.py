@@ -19,7 +19,7 @@ from ackproof.base.units import duration_text
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.triggers import After, At
+from ackproof.experiment.triggers import ChainTrigger, TimeTrigger
 from ackproof.faults.storm import Storm
 from ackproof.plan.cases import case_from_json, case_to_json, reseeded
 from ackproof.plan.check_faults import lacks
@@ -281,8 +281,8 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
 def _with(case: Case, chosen: Sequence[FaultSpec], begun: dict[int, int], start: int) -> Case:
     numbers = {fault.number for fault in chosen}
     faults = tuple(
-        fault.model_copy(update={"trigger": At(round((begun[fault.number] - start) / SECOND, 3))})
-        if isinstance(fault.trigger, After) and fault.trigger.fault not in numbers
+        fault.model_copy(update={"trigger": TimeTrigger(round((begun[fault.number] - start) / SECOND, 3))})
+        if isinstance(fault.trigger, ChainTrigger) and fault.trigger.fault not in numbers
         else fault
         for fault in chosen
     )

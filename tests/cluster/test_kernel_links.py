@@ -22,7 +22,7 @@ from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.links.injection import BITES_WITHIN_S
 from ackproof.faults.links.named import BlackHoleFault, CutFault, NamedLinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
@@ -130,7 +130,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
 
 def _on(kind: type[NamedLinkFault], **fields: object) -> NamedLinkFault:
     return kind.model_validate(
-        {"number": 1, "trigger": At(0.0), "link": "broker(1) -> broker(2)", **fields}, context=FROM_FILE
+        {"number": 1, "trigger": TimeTrigger(0.0), "link": "broker(1) -> broker(2)", **fields},
+        context=FROM_FILE,
     )
 
 

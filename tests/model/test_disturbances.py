@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.processes import Kill
 from ackproof.rundir.observed import Sample
@@ -55,8 +55,8 @@ def test_until_when_a_leader_had_surely_appended(
 )
 def test_disks_stood_still_for_the_longest_of_their_stalls(stalls: Sequence[float], longest_s: float) -> None:
     target = Role(RoleKind.BROKER)
-    slow = [SlowDisk(number=1, trigger=At(0.0), target=target, stall=stall) for stall in stalls]
-    case = SimpleNamespace(faults=[Kill(number=9, trigger=At(0.0), target=target), *slow])
+    slow = [SlowDisk(number=1, trigger=TimeTrigger(0.0), target=target, stall=stall) for stall in stalls]
+    case = SimpleNamespace(faults=[Kill(number=9, trigger=TimeTrigger(0.0), target=target), *slow])
     found = Observed.__dict__["stall_ns"].func(SimpleNamespace(case=case))
     assert found == longest_s * S
 

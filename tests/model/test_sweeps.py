@@ -15,7 +15,7 @@ from ackproof.cli.main import main_code
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.processes import Pause
 from ackproof.plan import load
 from ackproof.plan.cases import cases, reseeded
@@ -84,7 +84,7 @@ def test_intervals_are_those_of_the_books() -> None:
 
 
 def fault(number: int) -> FaultSpec:
-    return Pause(number=number, trigger=At(float(number)), target=Role.parse("broker(1)"), hold=1.0)
+    return Pause(number=number, trigger=TimeTrigger(float(number)), target=Role.parse("broker(1)"), hold=1.0)
 
 
 @pytest.mark.parametrize("needed", [{3}, {1, 8}, {2, 5, 7}, set(range(1, 9))])

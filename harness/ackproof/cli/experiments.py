@@ -73,7 +73,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
         try:
             plan = load(file, settings)
         except InvalidExperiment as error:
-            problems += error.told
+            problems += error.listed
             console.error(str(error))
             continue
         except BadInput as error:

@@ -15,7 +15,7 @@ from ackproof.rundir.documents import Scalar
 
 
 @dataclass(frozen=True)
-class Drawn:
+class StormDraw:
     """What one storm came to in one case."""
 
     faults: tuple[FaultSpec, ...]
@@ -42,7 +42,7 @@ class Case:
     """The part of its name that stands for settings which go together: their name where the file gives one."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
-    drawn: dict[int, Drawn] = field(default_factory=dict)
+    drawn: dict[int, StormDraw] = field(default_factory=dict)
     """What each storm came to, by the storm's number."""
 
     @property

@@ -122,14 +122,14 @@ _DOTS: Final = re.compile(r" *\.\. *")
 
 
 @dataclass(frozen=True)
-class Range:
+class DurationRange:
     """From `low` to `high` seconds, both possible."""
 
     low: float
     high: float
 
     @classmethod
-    def parse(cls, text: str) -> Range:
+    def parse(cls, text: str) -> DurationRange:
         """Read `0.5s..3s`, or `2s` for exactly that. Raises ValueError."""
         parts = _DOTS.split(text.strip())
         try:
@@ -146,8 +146,8 @@ class Range:
 
 
 RangeField: TypeAlias = Annotated[
-    Range,
-    *text_field(Range.parse, Range, "a range of durations such as 0.5s..3s"),
+    DurationRange,
+    *text_field(DurationRange.parse, DurationRange, "a range of durations such as 0.5s..3s"),
     WithJsonSchema(
         {"type": "string", "pattern": RANGE_PATTERN, "title": "Range", "examples": ["0.5s..3s", "2s"]}
     ),
@@ -157,7 +157,7 @@ RangeField: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Draw:
-    """What a kind of fault may look at while a storm draws one of it (`FaultSpec.drawn`).
+    """What a kind of fault may look at while a storm draws one of it (`FaultSpec.draw_fields`).
 
     All choices come from `random`, which follows from the case's seed and the storm's number.
     """
@@ -214,11 +214,11 @@ class Draw:
         """A whole number, both ends possible, from the fault's own generator."""
         return self.more.randint(low, high)
 
-    def seconds(self, within: Range) -> str:
+    def seconds(self, within: DurationRange) -> str:
         """A duration in this range, in whole milliseconds, as a file writes it."""
-        return duration_text(self.within(within))
+        return duration_text(self.pick_seconds(within))
 
-    def within(self, within: Range) -> float:
+    def pick_seconds(self, within: DurationRange) -> float:
         """A duration in this range, in seconds, rounded to milliseconds."""
         return round(within.low + (within.high - within.low) * self.random.random(), 3)
 

@@ -23,7 +23,7 @@ from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.problems import Data, Path
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.experiment.triggers import After, Frame, Trigger
+from ackproof.experiment.triggers import ChainTrigger, Frame, Trigger
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
@@ -230,7 +230,7 @@ class FaultSpec(Spec):
         return None
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Its own fields as a storm draws them, in the words of a file; None: a storm's menu must give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
@@ -238,7 +238,10 @@ class FaultSpec(Spec):
     def entry(self) -> dict[str, Data]:
         """Itself in the words of a file, as one of `faults:`; a field that is unset (None) is left out."""
         body: Data = self.model_dump(mode="json", exclude_none=True, exclude=set(COMMON), by_alias=True)
-        data = {self.KIND: body, **Frame.of(self.trigger).model_dump(mode="json", exclude_none=True)}
+        data = {
+            self.KIND: body,
+            **Frame.from_trigger(self.trigger).model_dump(mode="json", exclude_none=True),
+        }
         if self.hold is not None and self.HOLD_KEY is not None:
             data[self.HOLD_KEY] = duration_text(self.hold)
         return data
@@ -260,7 +263,7 @@ class NodeFault(FaultSpec):
         return (self.target,)
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """One of the storm's roles."""
         return {"target": draw.role()}
 
@@ -271,7 +274,7 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 def trigger_text(fault: FaultSpec) -> str:
     """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
-    if fault.is_drawn and isinstance(fault.trigger, After):
+    if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} beside fault {fault_name(first)}"
     return str(fault.trigger)

@@ -36,7 +36,7 @@ Levels: TypeAlias = tuple[int, int]
 """Lowest and highest level."""
 
 
-class Line(NamedTuple):
+class ReleaseLine(NamedTuple):
     """A line of releases, such as 4.3."""
 
     number: tuple[int, int]
@@ -58,9 +58,9 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _read_lines() -> tuple[Line, ...]:
+def _read_lines() -> tuple[ReleaseLine, ...]:
     lines = [
-        Line(
+        ReleaseLine(
             (numbers(name)[0], numbers(name)[1]),
             tuple(sorted(row["releases"], key=numbers)),
             {feature: (low, high) for feature, (low, high) in row["features"].items()},
@@ -91,7 +91,7 @@ def too_old(version: str) -> str | None:
     return f"Kafka {version} is not supported: {LINES[0]} is the oldest line that is"
 
 
-def line_of(version: str) -> Line:
+def line_of(version: str) -> ReleaseLine:
     """The line of this version, or the newest known one before it."""
     return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
 

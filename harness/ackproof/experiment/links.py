@@ -109,7 +109,7 @@ LinkField: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """Nodes on one side of a split: all who hold one of these roles."""
 
     roles: tuple[Role, ...]
@@ -132,15 +132,15 @@ def _member(value: object) -> Role:
 
 
 def _read_group(value: object) -> object:
-    if isinstance(value, Group):
+    if isinstance(value, NodeGroup):
         return value
     members = value if isinstance(value, (list, tuple)) else [value]
     if not members:
         raise wrong("a group needs at least one node")
-    return Group(tuple(_member(member) for member in members))
+    return NodeGroup(tuple(_member(member) for member in members))
 
 
-def _write_group(group: Group) -> list[str]:
+def _write_group(group: NodeGroup) -> list[str]:
     return [str(role) for role in group.roles]
 
 
@@ -148,7 +148,7 @@ _MEMBER_SCHEMA: Final[dict[str, object]] = {
     "anyOf": [{"type": "string", "pattern": ROLE_PATTERN}, {"type": "integer", "minimum": 1}]
 }
 GroupField: TypeAlias = Annotated[
-    Group,
+    NodeGroup,
     BeforeValidator(_read_group),
     PlainSerializer(_write_group, return_type=list[str]),
     WithJsonSchema(
@@ -170,7 +170,7 @@ def roles_in(value: object) -> Iterator[Role]:
     """Every role that a field of a fault mentions."""
     if isinstance(value, Role):
         yield value
-    elif isinstance(value, (LinkEnds, Group)):
+    elif isinstance(value, (LinkEnds, NodeGroup)):
         yield from value.roles
     elif isinstance(value, (list, tuple)):
         for item in value:

@@ -270,10 +270,10 @@ class InvalidExperiment(BadInput):
         super().__init__(self.problems)
 
     @property
-    def told(self) -> tuple[Problem, ...]:
+    def listed(self) -> tuple[Problem, ...]:
         """The problems, and where there are more than are told a last one that says so."""
         more = f"and more; only {MOST_PROBLEMS} problems are shown"
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 
     def __str__(self) -> str:
-        return "\n".join(f"{problem}{problem.excerpt(self.lines)}" for problem in self.told)
+        return "\n".join(f"{problem}{problem.excerpt(self.lines)}" for problem in self.listed)

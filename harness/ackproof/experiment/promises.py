@@ -61,7 +61,7 @@ class Promises:
     """The producers' client library, as `rundir.guarantees` names it."""
 
     @classmethod
-    def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
+    def from_experiment(cls, spec: ExperimentSpec, topic: str) -> Promises:
         """Read from a resolved cell. `min_insync` is the effective one, min(min.insync.replicas, RF).
 
         Where brokers have settings of their own, or planned work changes some while the run goes on, the weakest

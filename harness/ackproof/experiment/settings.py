@@ -27,7 +27,7 @@ class Scope(StrEnum):
     CONSUMER = "consumer"
 
 
-class Reserved(NamedTuple):
+class ReservedSetting(NamedTuple):
     """A setting that an experiment may not give."""
 
     name: str
@@ -42,11 +42,11 @@ class Reserved(NamedTuple):
         )
 
 
-def _rows(scopes: str, why: str, *names: str) -> tuple[Reserved, ...]:
-    return tuple(Reserved(name, frozenset(map(Scope, scopes.split())), why) for name in names)
+def _rows(scopes: str, why: str, *names: str) -> tuple[ReservedSetting, ...]:
+    return tuple(ReservedSetting(name, frozenset(map(Scope, scopes.split())), why) for name in names)
 
 
-def _field(field: str, *names: str) -> tuple[Reserved, ...]:
+def _field(field: str, *names: str) -> tuple[ReservedSetting, ...]:
     return _rows("producer", f"use the field {field}", *names)
 
 
@@ -255,7 +255,7 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = {
 _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _Number(14, _INT)}
 
 
-class Wrong(NamedTuple):
+class SettingProblem(NamedTuple):
     """What a broker has against a topic's setting: against its name, else against its value."""
 
     message: str
@@ -263,7 +263,7 @@ class Wrong(NamedTuple):
     nearest: str | None = None
 
 
-def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> Wrong | None:
+def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> SettingProblem | None:
     """What brokers of the experiment's release have against a topic's setting; None: nothing.
 
     Which release someone else's cluster has is not known, nor which settings an unknown release has: there only a near
@@ -274,16 +274,20 @@ def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> Wrong |
     kafka, unknown = build.version, foreign or not build.is_known
     if name not in TOPIC_SETTINGS:
         return (
-            None if unknown and near is None else Wrong(f"Kafka has no topic setting '{name}'", nearest=near)
+            None
+            if unknown and near is None
+            else SettingProblem(f"Kafka has no topic setting '{name}'", nearest=near)
         )
     if unknown:
         return None
     line = numbers(kafka)[:2]
     if (why := refusal(Scope.TOPIC, name)) is not None:
-        return Wrong(why)
+        return SettingProblem(why)
     if name in _UNTIL_3_9 and line >= (4, 0):
-        return Wrong(f"Kafka {kafka} has no {name}; 3.9 was the last with it")
+        return SettingProblem(f"Kafka {kafka} has no {name}; 3.9 was the last with it")
     if line < (since := _SINCE.get(name, line)):
-        return Wrong(f"Kafka {kafka} has no {name}; it came with {'.'.join(map(str, since))}")
+        return SettingProblem(f"Kafka {kafka} has no {name}; it came with {'.'.join(map(str, since))}")
     values = (_BEFORE_4_1 if line < (4, 1) else {}).get(name, TOPIC_SETTINGS[name])
-    return None if value in values else Wrong(f"expected {values}, not '{shorten(value)}'", name=False)
+    return (
+        None if value in values else SettingProblem(f"expected {values}, not '{shorten(value)}'", name=False)
+    )

@@ -87,10 +87,10 @@ class Condition:
         return cls(gauge, match[3], int(match[4]), topic, partition)
 
     def __str__(self) -> str:
-        return f"{self.asked} {self.op} {self.value}"
+        return f"{self.quantity_text} {self.op} {self.value}"
 
     @property
-    def asked(self) -> str:
+    def quantity_text(self) -> str:
         """Its left side, as `parse_ask` takes it of all but the counts."""
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
@@ -102,7 +102,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class At:
+class TimeTrigger:
     """At a time: `at: 5s`, in seconds after the start of the workload."""
 
     at: float
@@ -112,7 +112,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class When:
+class StateTrigger:
     """In a state: `when: acked >= 2000`, and `at_latest: 8s` (seconds) even if the state did not come.
 
     Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE; for a count the load
@@ -134,7 +134,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class After:
+class ChainTrigger:
     """After another fault: `after: {fault: 1, by: 1s}`. `by` counts in seconds from that fault's confirmation."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -151,7 +151,7 @@ class After:
         return f"{duration_text(self.by)} after fault {self.fault} is confirmed"
 
 
-Trigger: TypeAlias = At | When | After
+Trigger: TypeAlias = TimeTrigger | StateTrigger | ChainTrigger
 COUNT_WITHIN_S: Final = 30.0
 """So long the load goes on beyond its duration until a count comes that a fault waits for: machines are busy."""
 TRIGGER_KEYS: Final = ("at", "when", "after")
@@ -188,7 +188,7 @@ class Frame(Spec):
     at_latest: Duration | None = Field(
         None, gt=0, description="Begins at this time even if the state of 'when' did not come."
     )
-    after: After | None = Field(None, description="Begins after another fault is confirmed.")
+    after: ChainTrigger | None = Field(None, description="Begins after another fault is confirmed.")
     for_: Duration | None = Field(
         None, gt=0, alias="for", description="How long it lasts; without it until the end of the run."
     )
@@ -197,12 +197,12 @@ class Frame(Spec):
     )
 
     @classmethod
-    def of(cls, trigger: Trigger) -> Frame:
+    def from_trigger(cls, trigger: Trigger) -> Frame:
         """How a file writes this trigger."""
         match trigger:
-            case At():
+            case TimeTrigger():
                 return cls(at=trigger.at)
-            case After():
+            case ChainTrigger():
                 return cls(after=trigger)
             case _:
                 return cls(when=trigger.condition, at_latest=trigger.at_latest)
@@ -211,8 +211,8 @@ class Frame(Spec):
     def trigger(self) -> Trigger | None:
         """Its trigger; the first, where there are several."""
         if self.when is not None:
-            return When(self.when, self.at_latest)
-        return self.after if self.at is None else At(self.at)
+            return StateTrigger(self.when, self.at_latest)
+        return self.after if self.at is None else TimeTrigger(self.at)
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
@@ -221,7 +221,7 @@ def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> boo
     `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
     trigger.
     """
-    if not isinstance(trigger, After):
-        return isinstance(trigger, At) or trigger.at_latest is not None
+    if not isinstance(trigger, ChainTrigger):
+        return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None
     first = fate(trigger.fault)
     return first if isinstance(first, bool) else surely_fires(first, fate)

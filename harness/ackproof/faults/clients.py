@@ -128,7 +128,7 @@ class ClientFault(FaultSpec):
         return f"has {first.DONE} {self.client}" if same and hinders else ""
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a producer: every workload has one."""
         return {"client": "producer"}
 
@@ -178,7 +178,7 @@ class FenceProducer(ClientFault):
             )
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw only if producers write in transactions."""
         return {"client": "producer"} if draw.experiment.workload.producers.transaction_size else None
 

@@ -61,7 +61,7 @@ class ClockJump(NodeFault):
         return f"{super().__str__()} by {shift_text(self.by)}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw seconds or minutes, forwards or back."""
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 

@@ -16,7 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import After, At, Condition
+from ackproof.experiment.triggers import ChainTrigger, Condition, TimeTrigger
 from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
@@ -103,9 +103,9 @@ class FaultDriver:
     def _not_before(self, number: int) -> float:
         """Return the second of the load before which nothing happens to a fault."""
         trigger = self._lives[number].fault.trigger
-        if isinstance(trigger, After):
+        if isinstance(trigger, ChainTrigger):
             return self._not_before(trigger.fault)
-        return trigger.at if isinstance(trigger, At) else 0.0
+        return trigger.at if isinstance(trigger, TimeTrigger) else 0.0
 
     def _due(self, number: int) -> bool:
         passed = (self._timeline.clock.now() - self._start_ns) / 1e9

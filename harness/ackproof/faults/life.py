@@ -18,7 +18,14 @@ from typing import Final, TypeAlias
 
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.fault import FaultSpec, trigger_text
-from ackproof.experiment.triggers import After, At, Condition, Trigger, When, surely_fires
+from ackproof.experiment.triggers import (
+    ChainTrigger,
+    Condition,
+    StateTrigger,
+    TimeTrigger,
+    Trigger,
+    surely_fires,
+)
 from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import (
     DRAWN_FROM,
@@ -223,7 +230,12 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
     hold, or the second had no effect within `PARTNER_S`."""
     second = lives.get(life.number + 1)
     trigger = None if second is None else second.fault.trigger
-    if second is None or not isinstance(trigger, After) or trigger.fault != life.number or not life.drawn:
+    if (
+        second is None
+        or not isinstance(trigger, ChainTrigger)
+        or trigger.fault != life.number
+        or not life.drawn
+    ):
         return False
     if second.over or moment.load is LoadPhase.OVER:
         return False
@@ -234,7 +246,7 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
 
 def _never(fault: FaultSpec, look: Look) -> str:
     text, trigger = trigger_text(fault), fault.trigger
-    if not isinstance(trigger, When):
+    if not isinstance(trigger, StateTrigger):
         return text
     number = look(trigger.condition)
     now = "nobody could tell it" if number is None else f"it was {number:,g} when the load ended"
@@ -244,9 +256,9 @@ def _never(fault: FaultSpec, look: Look) -> str:
 def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     trigger = life.fault.trigger
     text = trigger_text(life.fault)
-    if isinstance(trigger, When):
+    if isinstance(trigger, StateTrigger):
         return state_came(trigger, look(trigger.condition), moment)
-    if isinstance(trigger, At):
+    if isinstance(trigger, TimeTrigger):
         return text if _since(moment, moment.began_ns) >= trigger.at else None
     first = lives[trigger.fault]
     if first.stage is Stage.FAILED:
@@ -261,7 +273,7 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     return text if since is not None and _since(moment, since) >= trigger.by else None
 
 
-def state_came(trigger: When, number: float | None, moment: Moment) -> str | None:
+def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> str | None:
     """Return the words of a condition that this number meets now, or whose `at_latest` has passed; else None."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
@@ -302,7 +314,9 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 def awaits_a_count(lives: Lives) -> bool:
     """Return True if a fault waits for a count that only load can reach."""
     return any(
-        life.stage is Stage.WAITING and isinstance(life.fault.trigger, When) and life.fault.trigger.awaited
+        life.stage is Stage.WAITING
+        and isinstance(life.fault.trigger, StateTrigger)
+        and life.fault.trigger.awaited
         for life in lives.values()
     )
 
@@ -312,7 +326,7 @@ def followers(lives: Lives, first: Life) -> list[Life]:
     return [
         life
         for life in lives.values()
-        if isinstance(life.fault.trigger, After)
+        if isinstance(life.fault.trigger, ChainTrigger)
         and life.fault.trigger.fault == first.number
         and life.drawn is (first.stage is Stage.ASKED)
     ]

@@ -14,11 +14,11 @@ from itertools import combinations, pairwise
 from typing import Final, TypeAlias
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.case import Drawn
+from ackproof.experiment.case import StormDraw
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import (
     TRIES,
@@ -72,7 +72,7 @@ def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
 
 def draw_pairs(
     storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
-) -> Drawn:
+) -> StormDraw:
     """Return the faults of one share, two for each pair."""
     dealer = _Dealer(storm, experiment, able)
     faults: list[FaultSpec] = []
@@ -84,7 +84,7 @@ def draw_pairs(
             if not isinstance(found, str):
                 faults += found
                 break
-    return Drawn(tuple(faults), ())
+    return StormDraw(tuple(faults), ())
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class _Dealer:
         why = ""
         for _ in range(TRIES):
             one, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))
-            first = self._draw(one, generator, number, After(self.storm.number))
-            second = self._draw(other, generator, number + 1, After(number, BESIDE_S))
+            first = self._draw(one, generator, number, ChainTrigger(self.storm.number))
+            second = self._draw(other, generator, number + 1, ChainTrigger(number, BESIDE_S))
             if isinstance(first, str):
                 return f"{one}: {first}"
             if isinstance(second, str):
@@ -117,12 +117,14 @@ class _Dealer:
             why = f"{second.kind} finds nothing to break while {first} {clash}"
         return why
 
-    def _draw(self, kind: str, generator: random.Random, number: int, trigger: After) -> FaultSpec | str:
+    def _draw(
+        self, kind: str, generator: random.Random, number: int, trigger: ChainTrigger
+    ) -> FaultSpec | str:
         if kind not in self.roles:
             self.roles[kind] = roles_for_kind(self.storm, kind, self.experiment)
         draw = Draw(generator, self.roles[kind], self.experiment, more=generator)
         dish = MenuEntry(weight=1) if self.storm.menu is None else self.storm.menu[kind]
-        lasts = draw.within(dish.lasting or self.storm.lasting)
+        lasts = draw.pick_seconds(dish.lasting or self.storm.lasting)
         return make_valid_fault(kind, dish, draw, number, trigger, lasts, self.able)
 
 

@@ -42,14 +42,14 @@ from pydantic import (
 
 from ackproof.base.units import FROM_FILE, duration_text, wrong
 from ackproof.experiment.base import Flag, Spec, Whole
-from ackproof.experiment.case import Drawn
+from ackproof.experiment.case import StormDraw
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.exposure import NOTHING, RANGE_PATTERN, Draw, Range, RangeField, places_of
+from ackproof.experiment.exposure import NOTHING, RANGE_PATTERN, Draw, DurationRange, RangeField, places_of
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.roles import RoleField, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
 
@@ -151,12 +151,14 @@ class Storm(FaultSpec):
         "followers and controllers too; of pairs every node by its number.",
     )
     gap: RangeField = Field(
-        Range(0.5, 3.0),
+        DurationRange(0.5, 3.0),
         json_schema_extra={"default": "0.5s..3s"},
         description="Time from the beginning of one fault to that of the next.",
     )
     lasting: RangeField = Field(
-        Range(1.0, 4.0), json_schema_extra={"default": "1s..4s"}, description="How long each fault is held."
+        DurationRange(1.0, 4.0),
+        json_schema_extra={"default": "1s..4s"},
+        description="How long each fault is held.",
     )
     at_least: Whole | None = Field(
         None,
@@ -197,7 +199,9 @@ class Storm(FaultSpec):
         return f"storm of {self.count} ({menu})"
 
 
-def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True) -> Drawn:
+def draw_storm(
+    storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True
+) -> StormDraw:
     """Return the faults of this storm in the case with this seed. Pure.
 
     Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
@@ -211,18 +215,18 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able =
     faults: list[FaultSpec] = []
     begins = 0.0
     for index in range(1, storm.count + 1):
-        begins = round(begins + draw.within(storm.gap), 3)
+        begins = round(begins + draw.pick_seconds(storm.gap), 3)
         (kind,) = generator.choices(served, weights)
-        lasts = draw.within(menu[kind].lasting or storm.lasting)
+        lasts = draw.pick_seconds(menu[kind].lasting or storm.lasting)
         number = storm.number * DRAWN_FROM + index
         own = replace(draw, roles=roles[kind], more=random.Random(f"{seed}/drawn/{number}"))
-        trigger = After(storm.number, begins)
+        trigger = ChainTrigger(storm.number, begins)
         if storm.menu is None:
             found = make_valid_fault(kind, MenuEntry(weight=1), own, number, trigger, lasts, able)
             faults += [] if isinstance(found, str) else [found]
         else:
             faults.append(make_fault(kind, menu[kind], own, number, trigger, lasts))
-    return Drawn(tuple(faults), tuple(kind for kind in menu if kind not in served))
+    return StormDraw(tuple(faults), tuple(kind for kind in menu if kind not in served))
 
 
 def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, MenuEntry]:
@@ -247,17 +251,19 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
         return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
     draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
     dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
-    found = make_valid_fault(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able)
+    found = make_valid_fault(
+        kind, dish, draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
+    )
     return found if isinstance(found, str) else ""
 
 
 def make_valid_fault(
-    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float, able: Able
+    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
     """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none."""
     why = ""
     for _ in range(TRIES):
-        if not dish.fields and fault_kinds()[kind].drawn(draw) is None:
+        if not dish.fields and fault_kinds()[kind].draw_fields(draw) is None:
             return "a storm cannot draw its fields here"
         try:
             found = make_fault(kind, dish, draw, number, trigger, lasts)
@@ -334,15 +340,15 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
     """Return an example of such a fault, aimed at one of these roles, the same each time. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
     dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
-    return make_fault(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+    return make_fault(kind, dish, draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high)
 
 
 def make_fault(
-    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: After, lasts: float
+    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
 ) -> FaultSpec:
     """Make one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
     spec = fault_kinds()[kind]
-    drawn = spec.drawn(draw) or {}
+    drawn = spec.draw_fields(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
     # What a menu says in full is not added to: `set: {broker: …, config: …}` takes no topic.
     whole = bool(dish.fields) and required - COMMON <= dish.fields.keys()

@@ -108,7 +108,7 @@ def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
         for topic in topics:
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue
-            ruling = rule(anomaly, Promises.of(case.planned, topic))
+            ruling = rule(anomaly, Promises.from_experiment(case.planned, topic))
             entry = PredictedClass(
                 anomaly=anomaly, chance=ruling.foreseen, why=ruling.foretold, explored=False
             )

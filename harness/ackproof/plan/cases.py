@@ -18,7 +18,7 @@ from typing import Final, Literal, cast
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.case import Case, Drawn, find_cases
+from ackproof.experiment.case import Case, StormDraw, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import (
@@ -97,7 +97,9 @@ def case_from_json(value: JsonValue) -> Case:
     experiment = reread(f"case {written.case}", written.experiment)
     # As they were drawn then, whatever this version would draw.
     drawn = {
-        number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out, storm.unable)
+        number: StormDraw(
+            read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out, storm.unable
+        )
         for number, storm in written.storms.items()
     }
     return Case(
@@ -218,7 +220,7 @@ def _drawn(
     dealt: Deal | None,
 ) -> Case:
     able = able_on(experiment)
-    drawn: dict[int, Drawn] = {}
+    drawn: dict[int, StormDraw] = {}
     for fault in experiment.faults:
         if isinstance(fault, Storm) and fault.pairs is not None and dealt is not None:
             # By the experiment's seed: a pair is drawn alike whatever share it is in.

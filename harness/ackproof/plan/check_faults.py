@@ -13,7 +13,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import roles_in
 from ackproof.experiment.problems import ListNode, Path
 from ackproof.experiment.roles import SEVERAL, Role, RoleKind, minority_of
-from ackproof.experiment.triggers import After, Condition, When
+from ackproof.experiment.triggers import ChainTrigger, Condition, StateTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import Storm, make_sample, roles_for_kind
 from ackproof.plan.diagnostics import Problems, ordered, path_of
@@ -40,9 +40,9 @@ def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None
         _check_storm(spec, fault, body, found)
     fault.check(spec, _Complaints(found, body))
     trigger = fault.trigger
-    if isinstance(trigger, After):
+    if isinstance(trigger, ChainTrigger):
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
-    elif isinstance(trigger, When) and found.sound((*entry, "when")):
+    elif isinstance(trigger, StateTrigger) and found.sound((*entry, "when")):
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
 
 
@@ -163,7 +163,7 @@ def _check_place(
 
 def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
     if condition.metric:
-        for why in islice(not_seen(condition.asked, spec), 1):
+        for why in islice(not_seen(condition.quantity_text, spec), 1):
             if found.sound(("observe",), ("cluster",)):
                 found.report(path, why)
         return
@@ -185,7 +185,7 @@ def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, fou
             found.report(path, f"'{condition}' never holds: the ISR has at most {factor} members")
 
 
-def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Problems) -> None:
+def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: Path, found: Problems) -> None:
     faults = found.node(("faults",))
     count = len(faults.items) if isinstance(faults, ListNode) else len(spec.faults)
     if not found.sound(path):

@@ -30,7 +30,7 @@ from ackproof.experiment.problems import (
     shorten,
 )
 from ackproof.experiment.spec import TopicSpec
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
 
 M = TypeVar("M", bound=BaseModel)
@@ -84,7 +84,7 @@ _TRUTHS: Final = {
 def group_of(path: Path) -> tuple[str, ...]:
     """The fields right below `path`; none where they have no fixed names."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
-        return tuple(field.name for field in fields(After))
+        return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
         return _below(fault_kinds()[str(path[2])], path[3:])
     return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path, ())

@@ -18,7 +18,7 @@ from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.setting_effects import unknown_setting
-from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, After, At, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, ChainTrigger, StateTrigger, TimeTrigger
 from ackproof.faults.command import CommandFault
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.faults.links.groups import Detach
@@ -54,17 +54,17 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
     for fault in spec.faults:
         entry: Path = ("faults", fault.number - 1)
         match fault.trigger:
-            case When() as trigger if why := out_of_reach(spec, trigger):
+            case StateTrigger() as trigger if why := out_of_reach(spec, trigger):
                 without = (
                     ""
                     if trigger.at_latest
                     else f", and without fault {fault.number} the case is INCONCLUSIVE"
                 )
                 found.warn((*entry, "when"), f"{why}{without}; ask for less, or give workload.duration more")
-            case When() as trigger if trigger.at_latest is None and not trigger.awaited:
+            case StateTrigger() as trigger if trigger.at_latest is None and not trigger.awaited:
                 without = f"without fault {fault.number} the case is INCONCLUSIVE"
                 found.warn((*entry, "when"), f"this may never come, and {without}; give it at_latest")
-            case At() as trigger if trigger.at > spec.workload.duration:
+            case TimeTrigger() as trigger if trigger.at > spec.workload.duration:
                 least, asked = duration_text(load_s(spec)), duration_text(spec.workload.duration)
                 message = (
                     f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
@@ -159,7 +159,7 @@ def _leaves_alone(fault: FaultSpec) -> bool:
 
 def _needed(spec: ExperimentSpec, topic: str) -> int:
     """How many replicas it takes to acknowledge a record."""
-    return Promises.of(spec, topic).min_insync if spec.workload.producers.acks == "all" else 1
+    return Promises.from_experiment(spec, topic).min_insync if spec.workload.producers.acks == "all" else 1
 
 
 def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
@@ -179,9 +179,9 @@ def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
     """Return the earliest moment at which a fault begins, in seconds after the start of the workload."""
     match fault.trigger:
-        case At() as trigger:
+        case TimeTrigger() as trigger:
             return trigger.at
-        case After() as trigger:
+        case ChainTrigger() as trigger:
             first = next(one for one in spec.faults if one.number == trigger.fault)
             return trigger.by + begins(spec, first)
     return 0.0
@@ -193,7 +193,7 @@ def load_s(spec: ExperimentSpec) -> float:
     return max(spec.workload.duration, *healed, 0.0)
 
 
-def out_of_reach(spec: ExperimentSpec, trigger: When) -> str | None:
+def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
     """Why a count never comes in the time that the load has for it; None where it may."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
@@ -261,7 +261,7 @@ def _apart(first: FaultSpec, second: FaultSpec, since: Since) -> tuple[float, fl
     """The least and the most seconds from the first's confirmation to the second's beginning; None: not known."""
     if (span := since(first.number, second.number)) is not None:
         return span
-    base = first.trigger.fault if isinstance(first.trigger, After) else None
+    base = first.trigger.fault if isinstance(first.trigger, ChainTrigger) else None
     mine, its = since(base, second.number), since(base, first.number)
     return None if mine is None or its is None else (mine[0] - its[1] - first.IN_FORCE_S, mine[1] - its[0])
 
@@ -272,11 +272,11 @@ def _clock(faults: Mapping[int, FaultSpec]) -> Since:
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:
         match faults[number].trigger:
-            case At(at) if base is None:
+            case TimeTrigger(at) if base is None:
                 return at, at
-            case After(before, by) if before == base:
+            case ChainTrigger(before, by) if before == base:
                 return by, by
-            case After(before, by) if before in faults and (begun := since(base, before)) is not None:
+            case ChainTrigger(before, by) if before in faults and (begun := since(base, before)) is not None:
                 return begun[0] + by, begun[1] + faults[before].IN_FORCE_S + by
         return None
 

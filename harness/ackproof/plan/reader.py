@@ -34,7 +34,7 @@ from ackproof.experiment.problems import (
     plain,
     root_of,
 )
-from ackproof.experiment.triggers import TRIGGER_KEYS, At, Frame
+from ackproof.experiment.triggers import TRIGGER_KEYS, Frame, TimeTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.diagnostics import Problems, describe, ordered, path_of
 from ackproof.rundir.timeline import DRAWN_FROM
@@ -297,7 +297,7 @@ def _read_body(
         elif name not in own:
             found.unknown((*body_path, name), "field", own)
     data: dict[str, object] = {name: plain(body.entries[name]) for name in own if name in body.entries}
-    data |= {"number": int(path[-1]) + 1, "trigger": frame.trigger or At(0.0)}
+    data |= {"number": int(path[-1]) + 1, "trigger": frame.trigger or TimeTrigger(0.0)}
     fault = found.validated(body_path, kind, data)
     hold = frame.for_ if kind.HOLD_KEY == "for" else frame.restart_after
     return fault and fault.model_copy(update={"hold": hold})

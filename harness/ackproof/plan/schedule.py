@@ -12,7 +12,7 @@ from ackproof.experiment.case import Case, cell_of
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.timing import recovery_bounds, timing_name, timing_of
-from ackproof.experiment.triggers import COUNT_WITHIN_S, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, StateTrigger
 from ackproof.faults.life import UNABLE
 from ackproof.faults.storm import Storm
 from ackproof.plan.cases import pairs_of
@@ -62,7 +62,7 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
         ends = f"missed, {UNABLE}: {why}"
     targets = str(fault).removeprefix(fault.kind).strip()
     begins = trigger_text(fault)
-    if isinstance(fault.trigger, When) and fault.trigger.awaited:
+    if isinstance(fault.trigger, StateTrigger) and fault.trigger.awaited:
         begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
     return PlannedFault(fault.number, fault.kind, targets, begins, ends, _draw(case, fault))
 

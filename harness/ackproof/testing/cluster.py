@@ -25,7 +25,7 @@ from ackproof.cluster.protocol import NodeState, PartitionState, to_timeline
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, find_holders, make_injection
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
@@ -339,7 +339,7 @@ class KafkaCluster:
 
     def _fault(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> NodeFault:
         role = Role.parse(target) if isinstance(target, str) else Role(RoleKind.BROKER, node=nodes[0])
-        return kind(number=len(self._lives) + 1, target=role, trigger=At(0.0))
+        return kind(number=len(self._lives) + 1, target=role, trigger=TimeTrigger(0.0))
 
     def _nodes(self, target: Target) -> tuple[int, ...]:
         """The nodes that are meant. Raises `BadInput` when it is nobody."""

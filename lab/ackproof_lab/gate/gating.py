@@ -80,12 +80,12 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
 
 def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
     """A Kafka on which nothing ran, with every problem of every file."""
-    problems = list(error.told) if isinstance(error, InvalidExperiment) else []
+    problems = list(error.listed) if isinstance(error, InvalidExperiment) else []
     for file in options.files:
         try:
             plan_batch(replace(options, files=(file,), only=()))
         except InvalidExperiment as invalid:
-            problems += invalid.told
+            problems += invalid.listed
         except BadInput as refusal:
             problems.append(Problem(str(file), 0, 0, "", str(refusal).removeprefix(f"{file}: ")))
     text = str(error) if isinstance(error, AckproofError) else f"{type(error).__name__}: {error}"

@@ -49,7 +49,7 @@ def rules_for(case: Case, topic: str) -> Rules:
 
     Raises ValueError for a release that has no rules.
     """
-    promises = Promises.of(case.planned, topic)
+    promises = Promises.from_experiment(case.planned, topic)
     return replace(code_for(case), min_insync=promises.min_insync, unclean_election=promises.unclean_election)
 
 

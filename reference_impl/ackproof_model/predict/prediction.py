@@ -79,7 +79,7 @@ def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
             continue
         for topic in case.experiment.topic_names():
             with contextlib.suppress(ValueError):
-                if not Promises.of(case.planned, topic).dropped:
+                if not Promises.from_experiment(case.planned, topic).dropped:
                     yield scope_for(case, topic)[0]
 
 
@@ -104,7 +104,7 @@ def _explored(
     scopes: dict[str, None] = {}
     states = 0
     for topic in case.experiment.topic_names() if not refused else ():
-        if Promises.of(case.planned, topic).dropped:
+        if Promises.from_experiment(case.planned, topic).dropped:
             refused.append(f"{topic}: the topic is deleted on the way, and what it held goes with it")
             continue
         try:

@@ -16,7 +16,7 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.processes import Child, ClientProcess
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.protocol import Cluster
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import clients as client_faults
 from ackproof.faults.clients import (
     ClientFault,
@@ -100,7 +100,7 @@ def clients() -> Iterator[FakeClients]:
 
 
 def injection(kind: type[ClientFault], whom: str, clients: FakeClients | None) -> Injection:
-    fault = kind(number=1, trigger=At(0.0), client=ClientSelector.parse(whom))
+    fault = kind(number=1, trigger=TimeTrigger(0.0), client=ClientSelector.parse(whom))
     made = KillClientInjection if kind is KillClient else PauseClientInjection
     return made(fault, Aim(), FaultContext(cast("Cluster", None), threading.Event(), None, clients))
 
@@ -189,7 +189,7 @@ class Coordinator:
 def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Injection:
     monkeypatch.setattr(client_faults.admin, "transaction", coordinator.say)
     monkeypatch.setattr(client_faults, "READY_WITHIN_S", 0.5)
-    fault = FenceProducer(number=1, trigger=At(0.0), client=ClientSelector.parse("producer(0)"))
+    fault = FenceProducer(number=1, trigger=TimeTrigger(0.0), client=ClientSelector.parse("producer(0)"))
     return FenceProducerInjection(
         fault, Aim(), FaultContext(cast("Cluster", coordinator), threading.Event(), None, clients)
     )

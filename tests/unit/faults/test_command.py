@@ -12,7 +12,7 @@ import pytest
 
 from ackproof.base.errors import BadInput, FaultNotConfirmed
 from ackproof.base.processes import RunTag, find_children
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.command import CommandFault, CommandInjection, require
 from ackproof.faults.injection import Aim, FaultContext
 
@@ -37,7 +37,9 @@ def make(tmp_path: Path) -> Make:
             "timeout": 2.0,
             **changed,
         }
-        fault = CommandFault(number=1, trigger=At(0.0), **{k: v for k, v in fields.items() if v is not None})
+        fault = CommandFault(
+            number=1, trigger=TimeTrigger(0.0), **{k: v for k, v in fields.items() if v is not None}
+        )
         cluster: Any = SimpleNamespace(bootstrap="a:1")
         node: Any = SimpleNamespace(id=2)
         aim = Aim({"role": (node,)})  # type: ignore[dict-item]

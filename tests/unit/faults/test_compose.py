@@ -21,7 +21,7 @@ from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import clocks, injection
 from ackproof.faults.clocks import ClockJump
 from ackproof.faults.crashes import Starve, StarveInjection
@@ -134,7 +134,7 @@ def _aim(fault: FaultSpec, *nodes: Node) -> Aim:
 
 
 def _move(cluster: Cluster, holds: Holds, number: int, to: tuple[int, ...]) -> Reassignment:
-    fault = Reassign(number=number, trigger=At(0.0), partition=PLACE, to=to)
+    fault = Reassign(number=number, trigger=TimeTrigger(0.0), partition=PLACE, to=to)
     return Reassignment(fault, Aim(), _context(cluster, holds))
 
 
@@ -187,7 +187,7 @@ def test_settings_are_put_back_by_the_first_broker_that_runs_again(
     setting = admin.Setting("1", own=False)
     monkeypatch.setattr(admin, "describe_config", lambda link, owner, names: {"flush.ms": setting})
     monkeypatch.setattr(admin, "alter_config", lambda link, changes: asked.append(changes))
-    fault = SetConfig(number=1, trigger=At(0.0), topic="t", config={"flush.ms": "9"})
+    fault = SetConfig(number=1, trigger=TimeTrigger(0.0), topic="t", config={"flush.ms": "9"})
     change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
     change.inject()
     gone = dict(cluster.nodes)
@@ -216,7 +216,7 @@ def test_the_log_of_a_broker_that_another_fault_has_is_asked_for_when_it_is_free
 
 
 def _jump(cluster: Cluster, holds: Holds, number: int, by: float) -> clocks.ClockJumpInjection:
-    fault = ClockJump(number=number, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), by=by)
+    fault = ClockJump(number=number, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), by=by)
     return clocks.ClockJumpInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
 
 
@@ -275,7 +275,7 @@ def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
     log.write_bytes(whole := _batch(0, 5) + _batch(5, 5))
-    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
     rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
     rot.inject()
     assert "does not hold on broker" in rot.confirm()
@@ -295,7 +295,7 @@ def test_a_rotten_replica_on_a_disk_that_another_fault_broke_waits_for_that_to_b
     node.folder = tmp_path / "t-0"
     node.folder.mkdir()
     (node.folder / f"{0:020}.log").write_bytes(_batch(0, 5))
-    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
     rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
     rot.inject()
     remove, tried = shutil.rmtree, Flag()
@@ -331,7 +331,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
     log.write_bytes(_batch(0, 5) + _batch(5, 5))
-    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
     rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, Holds()))
     rot.inject()
     log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
@@ -341,7 +341,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
 
 
 def _starve(cluster: Cluster, holds: Holds) -> StarveInjection:
-    fault = Starve(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
+    fault = Starve(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
     return StarveInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
 
 
@@ -350,7 +350,7 @@ def test_a_starved_node_can_be_paused_and_stands_still_until_that_heals(cluster:
     starve = _starve(cluster, holds)
     starve.inject()
     wait_until(lambda: node.now is NodeState.STOPPED, what="its turn to stand", timeout_s=5)
-    fault = Pause(number=2, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
+    fault = Pause(number=2, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
     pause = PauseInjection(fault, _aim(fault, node), _context(cluster, holds))
     pause.inject()
     pause.confirm()
@@ -385,7 +385,7 @@ def test_settings_that_nobody_could_be_asked_for_await_nobody(
         raise Unreachable("connection refused")
 
     monkeypatch.setattr(admin, "describe_config", refused)
-    fault = SetConfig(number=1, trigger=At(0.0), topic="t", config={"flush.messages": "1"})
+    fault = SetConfig(number=1, trigger=TimeTrigger(0.0), topic="t", config={"flush.messages": "1"})
     change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
     with pytest.raises(FaultNotConfirmed, match="connection refused"):
         change.inject()

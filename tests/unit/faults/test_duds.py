@@ -20,7 +20,7 @@ from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection
 from ackproof.faults import quorum as control
 from ackproof.faults import quorum as voters
@@ -126,7 +126,7 @@ def _aim(cluster: FakeCluster, fault: FaultSpec, *nodes: int) -> Aim:
 
 @pytest.mark.parametrize("by", ["kill", "pause"])
 def test_a_quorum_that_somebody_leads_is_not_lost(cluster: FakeCluster, by: Any) -> None:
-    fault = LoseQuorum(number=1, trigger=At(0.0), by=by)
+    fault = LoseQuorum(number=1, trigger=TimeTrigger(0.0), by=by)
     lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
     lost.inject()
     with pytest.raises(FaultNotConfirmed, match=r"no controller to lead the quorum.*active controller: 101"):
@@ -142,7 +142,7 @@ def test_a_quorum_that_somebody_leads_is_not_lost(cluster: FakeCluster, by: Any)
 def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, state: str) -> None:
     cluster.active = None
     cluster.nodes[102].deaf = True
-    fault = LoseQuorum(number=1, trigger=At(0.0), by=by)
+    fault = LoseQuorum(number=1, trigger=TimeTrigger(0.0), by=by)
     lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
     lost.inject()
     with pytest.raises(FaultNotConfirmed, match=f"node 102 to be {state}"):
@@ -168,7 +168,7 @@ def test_a_controller_that_still_votes_was_not_removed(
     cluster: FakeCluster, voting: Iterator[list[int]]
 ) -> None:
     ids = next(voting)
-    fault = RemoveController(number=1, trigger=At(0.0), target=Role(RoleKind.CONTROLLER, node=102))
+    fault = RemoveController(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.CONTROLLER, node=102))
     removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
     removal.inject()
     with pytest.raises(FaultNotConfirmed, match="list controller 102 no longer among the voters"):
@@ -182,7 +182,7 @@ def test_a_controller_that_still_votes_was_not_removed(
 
 def test_who_does_not_vote_cannot_be_removed(cluster: FakeCluster, voting: Iterator[list[int]]) -> None:
     next(voting).remove(102)
-    fault = RemoveController(number=1, trigger=At(0.0), target=Role(RoleKind.CONTROLLER, node=102))
+    fault = RemoveController(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.CONTROLLER, node=102))
     removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
     with pytest.raises(FaultNotConfirmed, match="is no voter: nothing to remove"):
         removal.inject()
@@ -194,7 +194,7 @@ def test_a_topic_that_others_still_show_was_not_deleted(
     shown = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (1, 2))}
     monkeypatch.setattr(topics.queries, "delete_topics", lambda link, topics, timeout_s: None)
     monkeypatch.setattr(topics.queries, "partitions", lambda link, topics: shown)
-    again = topics.Recreation(Recreate(number=1, trigger=At(0.0), topic="t"), Aim(), _field(cluster))
+    again = topics.Recreation(Recreate(number=1, trigger=TimeTrigger(0.0), topic="t"), Aim(), _field(cluster))
     with pytest.raises(FaultNotConfirmed, match="nothing to delete"):
         again.inject()
     cluster.ends = {PLACE: PartitionEnds(1, 0, 0, 9, 9, 9)}
@@ -210,7 +210,9 @@ def test_a_topic_that_others_still_show_was_not_deleted(
 
 
 def _upgrade(cluster: FakeCluster) -> rollouts.UpgradeInjection:
-    return rollouts.UpgradeInjection(Upgrade(number=1, trigger=At(0.0), to="4.3.1"), Aim(), _field(cluster))
+    return rollouts.UpgradeInjection(
+        Upgrade(number=1, trigger=TimeTrigger(0.0), to="4.3.1"), Aim(), _field(cluster)
+    )
 
 
 def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluster) -> None:

@@ -14,7 +14,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection
 from ackproof.faults.injection import Aim, FaultContext, make_injection
 from ackproof.faults.planned import views
@@ -76,7 +76,7 @@ def _state(leader: int, epoch: int, isr: tuple[int, ...], replicas: tuple[int, .
 
 
 def _election(cluster: Cluster, kind: type[ElectPreferred | ElectUnclean]) -> Any:
-    return make_injection(kind(number=1, trigger=At(0.0), partition=PLACE), Aim(), _context(cluster))
+    return make_injection(kind(number=1, trigger=TimeTrigger(0.0), partition=PLACE), Aim(), _context(cluster))
 
 
 SECOND_LEADS, NOBODY_LEADS = _state(2, 4, (1, 2, 3)), _state(-1, 4, (3,))
@@ -149,7 +149,9 @@ def test_an_election_that_would_change_nothing_is_not_asked_for(
 
 
 def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> DecommissionInjection:
-    fault = Decommission(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=2), drain=drain)
+    fault = Decommission(
+        number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=2), drain=drain
+    )
     aim = Aim({fault.target: cast(Any, tuple(cluster.nodes[node] for node in nodes))})
     return DecommissionInjection(fault, aim, _context(cluster))
 

@@ -19,7 +19,7 @@ from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import crashes
 from ackproof.faults.crashes import STARTED, KillStarting
 from ackproof.faults.disks import disk as disk_module
@@ -85,7 +85,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def _done(node: Node, kind: type[FaultSpec], cluster: Cluster | None = None, **body: object) -> Any:
-    fault = kind(number=1, trigger=At(0.0), target=Role(RoleKind.LEADER, *PLACE), **body)  # type: ignore[arg-type]
+    fault = kind(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.LEADER, *PLACE), **body)  # type: ignore[arg-type]
     case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": None}))
     context = FaultContext(cast(Any, cluster or Cluster(node)), threading.Event(), cast(Any, case))
     return make_injection(fault, Aim({fault.targets[0]: cast(Any, (node,))}), context)

@@ -7,7 +7,7 @@ import pytest
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import After, At, Condition, Trigger, When
+from ackproof.experiment.triggers import ChainTrigger, Condition, StateTrigger, TimeTrigger, Trigger
 from ackproof.faults.life import (
     Life,
     Lives,
@@ -27,7 +27,7 @@ from ackproof.rundir.timeline import EventKind
 
 S = 1_000_000_000
 BROKER = Role.parse("broker(1)")
-AT_ONE = At(1.0)
+AT_ONE = TimeTrigger(1.0)
 
 
 def pause(number: int = 1, trigger: Trigger = AT_ONE, hold: float | None = 2.0) -> Life:
@@ -84,7 +84,7 @@ def test_what_failed_is_undone_and_stays_failed() -> None:
 
 
 def test_what_a_storm_drew_is_missed_unless_it_bit_or_did_not_heal() -> None:
-    drawn = pause(1001, After(1))
+    drawn = pause(1001, ChainTrigger(1))
     assert kinds(asked(drawn).failed("nobody")) == [EventKind.FAULT_MISSED]
     assert asked(drawn).failed("nobody").life.stage is Stage.MISSED
     half_done = asked(drawn).failed("it ran on", to_undo=True).life
@@ -99,29 +99,29 @@ def test_the_holding_time_counts_from_the_confirmation() -> None:
     assert held.to_heal(at(4))
     assert held.to_heal(at(2, LoadPhase.OVER))
     assert not bitten(pause(hold=None)).to_heal(at(1000, LoadPhase.ENDS))
-    bounce = Life(Restart(number=1, trigger=At(0.0), target=BROKER))
+    bounce = Life(Restart(number=1, trigger=TimeTrigger(0.0), target=BROKER))
     assert bitten(bounce).to_heal(at(2))
 
 
-STATE = When(Condition.parse("acked >= 10"))
+STATE = StateTrigger(Condition.parse("acked >= 10"))
 
 
 @pytest.mark.parametrize(
     ("trigger", "seen", "moment", "words"),
     [
-        (At(1.0), None, at(0.9), None),
-        (At(1.0), None, at(1), "1s after the start of the workload"),
+        (TimeTrigger(1.0), None, at(0.9), None),
+        (TimeTrigger(1.0), None, at(1), "1s after the start of the workload"),
         (STATE, None, at(9), None),
         (STATE, 9, at(9), None),
         (STATE, 10, at(0), "acked >= 10: acked is 10"),
-        (When(STATE.condition, 5.0), 9, at(4.9), None),
+        (StateTrigger(STATE.condition, 5.0), 9, at(4.9), None),
         (
-            When(STATE.condition, 5.0),
+            StateTrigger(STATE.condition, 5.0),
             9,
             at(5),
             "acked >= 10 had not come: when acked >= 10, at 5s at the latest",
         ),
-        (At(1.0), None, at(0.9, LoadPhase.ENDS), None),
+        (TimeTrigger(1.0), None, at(0.9, LoadPhase.ENDS), None),
     ],
 )
 def test_when_a_fault_begins(trigger: Trigger, seen: int | None, moment: Moment, words: str | None) -> None:
@@ -130,11 +130,11 @@ def test_when_a_fault_begins(trigger: Trigger, seen: int | None, moment: Moment,
 
 
 def test_a_fault_after_another_counts_from_its_confirmation_a_drawn_one_from_the_storms_beginning() -> None:
-    second = pause(2, After(1, 1.0))
+    second = pause(2, ChainTrigger(1, 1.0))
     assert due(second, lives(asked(pause()), second), at(9), unknown) is None
     assert due(second, lives(bitten(pause()), second), at(2.9), unknown) is None
     assert due(second, lives(bitten(pause()), second), at(3), unknown) == "1s after fault 1 is confirmed"
-    drawn = pause(1001, After(1, 1.0))
+    drawn = pause(1001, ChainTrigger(1, 1.0))
     assert due(drawn, lives(asked(pause()), drawn), at(2), unknown) == "1s into storm 1"
     assert followers(lives(pause(), second, drawn), asked(pause())) == [drawn]
     assert followers(lives(pause(), second, drawn), bitten(pause())) == [second]
@@ -145,12 +145,12 @@ def test_what_never_begins() -> None:
     assert due(never, lives(never), at(9), unknown) is None
     with pytest.raises(AckproofError, match="its trigger never fired: when acked >= 10"):
         due(never, lives(never), at(9, LoadPhase.ENDS), unknown)
-    second = pause(2, After(1))
+    second = pause(2, ChainTrigger(1))
     with pytest.raises(AckproofError, match="fault 1, after which it was to come, failed"):
         due(second, lives(pause().failed("").life, second), at(9), unknown)
     with pytest.raises(AckproofError, match="its trigger never fired: 0s after fault 1 is confirmed"):
         due(second, lives(never, second), at(9, LoadPhase.ENDS), unknown)
-    drawn = pause(1001, After(1))
+    drawn = pause(1001, ChainTrigger(1))
     with pytest.raises(AckproofError, match="the load was over before its time came"):
         due(drawn, lives(asked(pause()), drawn), at(9, LoadPhase.OVER), unknown)
 
@@ -164,12 +164,12 @@ def test_what_the_load_waits_for() -> None:
     assert not pending(lives(bitten(pause()).healed("").life, bitten(pause(2, hold=None))))
     assert pending(lives(bitten(pause()), bitten(pause(2, hold=None))))
     assert not pending(lives(pause(trigger=STATE)))
-    assert not pending(lives(pause(trigger=STATE), pause(2, After(1))))
-    assert pending(lives(pause(trigger=When(STATE.condition, 5.0)), pause(2, After(1))))
-    assert not pending(lives(pause().failed("").life, pause(2, After(1))))
+    assert not pending(lives(pause(trigger=STATE), pause(2, ChainTrigger(1))))
+    assert pending(lives(pause(trigger=StateTrigger(STATE.condition, 5.0)), pause(2, ChainTrigger(1))))
+    assert not pending(lives(pause().failed("").life, pause(2, ChainTrigger(1))))
 
 
-STORM = Storm(number=1, trigger=At(0.0), menu={"pause": MenuEntry(weight=1)}, count=3)
+STORM = Storm(number=1, trigger=TimeTrigger(0.0), menu={"pause": MenuEntry(weight=1)}, count=3)
 
 
 def ended(life: Life) -> Life:
@@ -180,7 +180,7 @@ def missed(life: Life) -> Life:
     return asked(life).failed("nobody").life
 
 
-OWN: list[FaultSpec] = [pause(1000 + number, After(1)).fault for number in (1, 2, 3)]
+OWN: list[FaultSpec] = [pause(1000 + number, ChainTrigger(1)).fault for number in (1, 2, 3)]
 ONE, TWO, THREE = (Life(fault) for fault in OWN)
 
 
@@ -219,7 +219,7 @@ def pair(first: Life, second: Life, third: Life | None = None) -> Lives:
     return lives(storm, first, second, *(() if third is None else (third,)))
 
 
-FIRST, SECOND = pause(1001, After(1)), pause(1002, After(1001, 0.3))
+FIRST, SECOND = pause(1001, ChainTrigger(1)), pause(1002, ChainTrigger(1001, 0.3))
 
 
 def test_the_second_of_a_pair_begins_once_the_first_is_in_force() -> None:
@@ -227,7 +227,7 @@ def test_the_second_of_a_pair_begins_once_the_first_is_in_force() -> None:
     assert due(SECOND, pair(asked(FIRST), SECOND), at(9), unknown) is None
     assert due(SECOND, pair(bitten(FIRST), SECOND), at(2.2), unknown) is None
     assert due(SECOND, pair(bitten(FIRST), SECOND), at(2.3), unknown)
-    restart = Life(Restart(number=1001, trigger=After(1), target=BROKER))
+    restart = Life(Restart(number=1001, trigger=ChainTrigger(1), target=BROKER))
     assert due(SECOND, pair(asked(restart), SECOND), at(1.3), unknown), "it is in force when it is asked for"
     missed = asked(FIRST).failed("aimed at nothing").life
     with pytest.raises(AckproofError, match=r"fault 1\.1, beside which it was to come, did not bite"):
@@ -235,7 +235,7 @@ def test_the_second_of_a_pair_begins_once_the_first_is_in_force() -> None:
 
 
 def test_the_next_pair_begins_when_both_are_over() -> None:
-    third = pause(1003, After(1))
+    third = pause(1003, ChainTrigger(1))
     over = bitten(FIRST).healed("").life.recovered("").life
     assert due(third, pair(over, bitten(SECOND), third), at(9), unknown) is None
     assert due(third, pair(over, bitten(SECOND).healed("").life.recovered("").life, third), at(9), unknown)
@@ -255,8 +255,10 @@ def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     assert not held_for_partner(first, pair(first, asked(SECOND).failed("nothing").life), at(2.5))
     assert not held_for_partner(first, pair(first, SECOND), at(3, LoadPhase.OVER))
     assert not held_for_partner(both, pair(first, both), at(7)), "the second waits for nobody"
-    assert not held_for_partner(bitten(pause(1)), lives(bitten(pause(1)), pause(2, After(1, 1.0))), at(3))
-    restart = Life(Restart(number=1002, trigger=After(1001, 0.3), target=BROKER))
+    assert not held_for_partner(
+        bitten(pause(1)), lives(bitten(pause(1)), pause(2, ChainTrigger(1, 1.0))), at(3)
+    )
+    restart = Life(Restart(number=1002, trigger=ChainTrigger(1001, 0.3), target=BROKER))
     assert held_for_partner(first, pair(first, restart), at(9))
     assert held_for_partner(first, pair(first, restart.asked(9 * S, "", [1]).life), at(9.5)), (
         "all through the restart"

@@ -19,7 +19,7 @@ from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import clocks, injection, zookeeper
 from ackproof.faults import crashes as starving
 from ackproof.faults.clocks import ClockJump, ClockJumpInjection
@@ -64,7 +64,7 @@ class Settings:
     def change(self, monkeypatch: pytest.MonkeyPatch, **whose: object) -> ConfigChange:
         monkeypatch.setattr(admin, "describe_config", self.describe)
         monkeypatch.setattr(admin, "alter_config", lambda link, what: self.asked.append((link, what)))
-        fault = SetConfig(number=1, trigger=At(0.0), config={NAME: "1"}, **whose)  # type: ignore[arg-type]
+        fault = SetConfig(number=1, trigger=TimeTrigger(0.0), config={NAME: "1"}, **whose)  # type: ignore[arg-type]
         return ConfigChange(fault, Aim(), FaultContext(cast(Any, self), threading.Event()))
 
 
@@ -152,7 +152,7 @@ def _expiry(
     ended: list[int] = []
     monkeypatch.setattr(zookeeper, "zookeeper_of", lambda context: znodes)
     monkeypatch.setattr(zookeeper_metadata, "end_session", lambda addresses, session: ended.append(session))
-    fault = ExpireSession(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
+    fault = ExpireSession(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
     aim = Aim({fault.target: cast(Any, (node,))})
     return ExpireSessionInjection(fault, aim, FaultContext(cast(Any, None), threading.Event())), ended
 
@@ -237,7 +237,7 @@ def test_a_starved_process_stands_still(
     monkeypatch.setattr(starving, "LOOK_S", 40)
     monkeypatch.setattr(starving, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(starving, "LOOK_EVERY_S", 0.0)
-    fault = Starve(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
+    fault = Starve(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
     holds = Holds()
     context = FaultContext(cast(Any, None), threading.Event(), holds=holds)
     starve = StarveInjection(fault, Aim({fault.target: cast(Any, (Turns(stopped),))}), context)
@@ -265,7 +265,7 @@ def test_a_starved_process_stands_still(
 )
 def test_another_process_runs_after_a_bounce(pid: int, state: NodeState, held: bool, believed: bool) -> None:
     node, holds = FakeNode(1), Holds()
-    fault = Restart(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
+    fault = Restart(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
     context = FaultContext(cast(Any, None), threading.Event(), holds=holds)
     bounce = RestartInjection(fault, Aim({fault.target: cast(Any, (node,))}), context)
     bounce.inject()
@@ -292,7 +292,7 @@ def test_another_process_runs_after_a_bounce(pid: int, state: NodeState, held: b
 )
 def test_a_killed_node_is_back_when_it_runs_and_answers(now: NodeState, ready: bool, why: str) -> None:
     node = FakeNode(1, ready=ready)
-    fault = Kill(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
+    fault = Kill(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
     context = FaultContext(cast(Any, None), threading.Event())
     kill = KillInjection(fault, Aim({fault.target: cast(Any, (node,))}), context)
     kill.inject()
@@ -317,7 +317,7 @@ def test_a_clock_has_jumped_where_it_is_read_sharply(
     shown = [Reading(-0.01, 0.01)]
     clock = SimpleNamespace(read=lambda: shown[-1], shift=lambda seconds: None)
     monkeypatch.setattr(clocks, "clock_of", lambda node: clock)
-    fault = ClockJump(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), by=30.0)
+    fault = ClockJump(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), by=30.0)
     context = FaultContext(cast(Any, None), threading.Event())
     jump = ClockJumpInjection(fault, Aim({fault.target: cast(Any, (FakeNode(1),))}), context)
     jump.inject()

@@ -15,7 +15,7 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import PartitionState
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Aim, FaultContext, Holds
@@ -85,7 +85,7 @@ def _context(cluster: Cluster) -> FaultContext:
 
 
 def _move(cluster: Cluster, throttle: int | None = None) -> Reassignment:
-    fault = Reassign(number=1, trigger=At(0.0), partition=PLACE, to=(2, 1, 3), throttle=throttle)
+    fault = Reassign(number=1, trigger=TimeTrigger(0.0), partition=PLACE, to=(2, 1, 3), throttle=throttle)
     return Reassignment(fault, Aim(), _context(cluster))
 
 
@@ -178,7 +178,9 @@ def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_
 ) -> None:
     del changes
     for number in (1001, 1):
-        fault = CancelReassign(number=number, trigger=At(0.0), partition=PLACE, to=(2, 1, 3), throttle=1000)
+        fault = CancelReassign(
+            number=number, trigger=TimeTrigger(0.0), partition=PLACE, to=(2, 1, 3), throttle=1000
+        )
         move = CancelledReassignment(fault, Aim(), _context(cluster))
         move.inject()
         if number > 1:

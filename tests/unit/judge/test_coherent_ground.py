@@ -11,7 +11,7 @@ import pytest
 from ackproof.experiment.kafka import DEFAULT
 from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.links.named import CutFault
 from ackproof.judge.coherence import faults, run
 from ackproof.judge.facts import Facts
@@ -178,7 +178,7 @@ def test_who_held_a_role(facts: Facts, role: str, nodes: tuple[int, ...], holds:
 def test_an_end_of_a_link_that_was_not_hit_may_have_been_nobodys(
     facts: Facts, bit: bool, nodes: tuple[int, ...], agrees: bool
 ) -> None:
-    cut = CutFault(number=1, trigger=At(1.0), link=LinkEnds.parse("broker(1) -> controller"))
+    cut = CutFault(number=1, trigger=TimeTrigger(1.0), link=LinkEnds.parse("broker(1) -> controller"))
     experiment = facts.case.experiment.model_copy(update={"faults": (cut,)})
     asked = FaultAsked(kind="cut", role="broker(1) -> controller", nodes=nodes, trigger="1s")
     then = FaultConfirmed(did="it", witness="a probe") if bit else FaultMissed(reason="aimed at nothing")

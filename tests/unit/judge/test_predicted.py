@@ -330,7 +330,9 @@ def test_what_is_unknown_and_demanded_is_not_forbidden(make_run: MakeRun, predic
 def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: MakeRun) -> None:
     """Nothing is said of the class; or by the settings' own rule alone. All else is a prediction."""
     run = make_run(producers="acks: all", min_insync=2)
-    promises = Promises.of(case_from_json(CaseFile.load(run.case_json).resolved).planned, "orders")
+    promises = Promises.from_experiment(
+        case_from_json(CaseFile.load(run.case_json).resolved).planned, "orders"
+    )
     usual = rule("lost", promises)
 
     def said(*classes: PredictedClass) -> Ruling:

@@ -15,7 +15,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import settings_in_force
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.clocks import ClockJump
 from ackproof.faults.planned.topics import Recreate, SetConfig
 from ackproof.judge import judge_case
@@ -201,7 +201,7 @@ def _one(facts: Facts, case: Case, start: int = 40) -> Removal:
 
 
 def _jump(by: float) -> ClockJump:
-    trigger, target = After(0), Role(RoleKind.BROKER, node=1)
+    trigger, target = ChainTrigger(0), Role(RoleKind.BROKER, node=1)
     return ClockJump.model_construct(number=1, trigger=trigger, target=target, by=by, hold=6.0)
 
 
@@ -234,7 +234,7 @@ def test_a_clock_that_jumps(facts: Facts, by: float, topic: dict[str, str], unti
 def test_policies_that_change(facts: Facts) -> None:
     change = SetConfig.model_construct(
         number=1,
-        trigger=After(0),
+        trigger=ChainTrigger(0),
         topic="orders",
         broker=None,
         config={"cleanup.policy": "compact"},
@@ -255,7 +255,7 @@ def test_a_policy_of_the_file_that_is_taken_away(facts: Facts) -> None:
     """What stands in the file is not in force while a fault says otherwise."""
     change = SetConfig.model_construct(
         number=1,
-        trigger=After(0),
+        trigger=ChainTrigger(0),
         topic="orders",
         broker=None,
         config={"cleanup.policy": "delete"},
@@ -268,7 +268,7 @@ def test_a_policy_of_the_file_that_is_taken_away(facts: Facts) -> None:
 
 
 def test_a_deleted_topic(facts: Facts) -> None:
-    again = Recreate.model_construct(number=1, trigger=After(0), topic="orders", hold=None)
+    again = Recreate.model_construct(number=1, trigger=ChainTrigger(0), topic="orders", hold=None)
     found = _one(_life(facts, 10, 16), _faulty(facts.case, again))
     assert (found.deleted_ns, found.deleted_until_ns) == (10 * SECOND, 16 * SECOND)
     assert found.deleted_why == "fault 1 deleted the topic orders"

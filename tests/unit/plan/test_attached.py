@@ -10,7 +10,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.spec import LONGEST_TOPIC
-from ackproof.experiment.triggers import When
+from ackproof.experiment.triggers import StateTrigger
 from ackproof.faults.command import CommandFault
 from ackproof.plan import Plan, cases
 from ackproof.plan.cases import case_from_json, case_to_json, on_foreign_ground, own_names
@@ -67,7 +67,7 @@ def test_faults_triggers_and_expectations_speak_of_them(load_text: Load) -> None
     assert str(command.target) == "leader(ackproof-0123456789-orders/1)"
     assert command.inject[2:] == ("ackproof-0123456789-orders", "ackproof-0123456789-orders.eu/0")
     assert command.looks == ("looks", "myorders/0"), "what only ends like a topic is none"
-    assert isinstance(command.trigger, When)
+    assert isinstance(command.trigger, StateTrigger)
     assert str(command.trigger.condition) == "acked(ackproof-0123456789-orders.eu/0) >= 10"
     assert str(elect) == "elect_preferred ackproof-0123456789-orders/1"
     (expectation,) = after.experiment.expect

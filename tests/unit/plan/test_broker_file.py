@@ -73,9 +73,9 @@ def test_it_counts_as_settings_of_the_experiment_do(read: Read) -> None:
     given = ", ".join(f"{name}: {value}" for name, value in TAKEN.items())
     text = f"name: t\ncluster: {{timing: kafka, config: {{{given}}}}}\ntopics: {{orders: {{}}}}\n"
     written = read(text=text.replace("{", "{{").replace("}", "}}") + "workload: {{duration: 1s}}\n").spec
-    assert Promises.of(from_file, "orders") == Promises.of(written, "orders")
-    assert Promises.of(from_file, "orders").unclean_election
-    assert Promises.of(from_file, "orders").min_insync == 2
+    assert Promises.from_experiment(from_file, "orders") == Promises.from_experiment(written, "orders")
+    assert Promises.from_experiment(from_file, "orders").unclean_election
+    assert Promises.from_experiment(from_file, "orders").min_insync == 2
     assert recovery_bounds(from_file) == recovery_bounds(written)
     assert time_out(from_file.cluster, "replica.lag.time.max.ms") == 45_000
     plain = read(text="name: t\ntopics: {{orders: {{}}}}\nworkload: {{duration: 1s}}\n").spec

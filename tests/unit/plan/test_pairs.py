@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan import Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json, pairs_of
@@ -70,7 +70,7 @@ def test_a_pair_is_together_and_the_one_that_lasts_is_first(tmp_path: Path) -> N
     for case in every:
         assert case_from_json(case_to_json(case)) == case
         for first, second in zip(case.faults[1::2], case.faults[2::2], strict=True):
-            assert first.trigger == After(1) and second.trigger == After(first.number, 0.3)
+            assert first.trigger == ChainTrigger(1) and second.trigger == ChainTrigger(first.number, 0.3)
             assert first.HOLD_KEY is not None and first.number % 2 == 1
             assert not second.at_odds(first, case.experiment), "it finds something to break"
     lines = "\n".join(describe(every[0]))

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from ackproof.base.units import FASTEST
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
-from ackproof.experiment.exposure import Range
+from ackproof.experiment.exposure import DurationRange
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
@@ -25,7 +25,7 @@ from ackproof.experiment.spec import (
     TopicSpec,
     WorkloadSpec,
 )
-from ackproof.experiment.triggers import After, At, Condition, Trigger, When
+from ackproof.experiment.triggers import ChainTrigger, Condition, StateTrigger, TimeTrigger, Trigger
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.storm import MenuEntry, Storm
 from ackproof.plan import ExperimentSpec, cases, load
@@ -94,7 +94,7 @@ def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
 @st.composite
 def storms(draw: st.DrawFn, number: int, role: Role, trigger: Trigger) -> Storm:
     low = draw(durations())
-    spans = st.integers(0, 60_000_000).map(lambda us: Range(low, round(low + us * 1e-6, 9)))
+    spans = st.integers(0, 60_000_000).map(lambda us: DurationRange(low, round(low + us * 1e-6, 9)))
     dishes = st.builds(
         MenuEntry,
         weight=st.integers(1, 9),
@@ -147,11 +147,11 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
         )
     )
     choices: list[st.SearchStrategy[Trigger]] = [
-        st.builds(At, durations(0)),
-        st.builds(When, st.just(condition), maybe(durations())),
+        st.builds(TimeTrigger, durations(0)),
+        st.builds(StateTrigger, st.just(condition), maybe(durations())),
     ]
     if number > 1:
-        choices.append(st.builds(After, st.integers(1, number - 1), durations(0)))
+        choices.append(st.builds(ChainTrigger, st.integers(1, number - 1), durations(0)))
     trigger = draw(st.one_of(choices))
     family = draw(st.sampled_from([Kill, Stop, Pause, Restart, Storm]))
     if family is Storm:

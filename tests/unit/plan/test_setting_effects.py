@@ -140,7 +140,7 @@ SETS = "faults: [{{set: {{topic: orders, config: {{{}}}}}, at: 1s}}]"
     ],
 )
 def test_settings_change_what_is_foreseen(case, anomaly: str, chance: Chance, given) -> None:  # type: ignore[no-untyped-def]
-    promises = Promises.of(case(**given).experiment, "orders")
+    promises = Promises.from_experiment(case(**given).experiment, "orders")
     assert rule(anomaly, promises).foreseen is chance
 
 

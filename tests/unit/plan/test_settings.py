@@ -9,7 +9,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.clients.librdkafka.adapter import objection, producer_config, reader_config
 from ackproof.cluster.properties import check_settings
-from ackproof.experiment.settings import RESERVED, Reserved, Scope
+from ackproof.experiment.settings import RESERVED, ReservedSetting, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
 from ackproof.plan import InvalidExperiment, Plan
 from ackproof.provision.releases import lock
@@ -36,10 +36,10 @@ def at(path: str, value: str, *more: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scope", "row"), EVERY, ids=lambda it: str(it.name if isinstance(it, Reserved) else it)
+    ("scope", "row"), EVERY, ids=lambda it: str(it.name if isinstance(it, ReservedSetting) else it)
 )
 def test_what_is_reserved_is_refused_where_it_stands_and_once_more_where_it_is_rendered(
-    scope: Scope, row: Reserved, load_text: Load
+    scope: Scope, row: ReservedSetting, load_text: Load
 ) -> None:
     name = f"{row.name}x" if row.name.endswith(".") else row.name
     with pytest.raises(InvalidExperiment) as caught:

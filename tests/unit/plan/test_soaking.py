@@ -9,7 +9,7 @@ import pytest
 from ackproof.cli.main import main_code
 from ackproof.clients.contract import Rotation
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import At
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.plan import cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak
@@ -42,7 +42,11 @@ def test_the_faults_come_again_in_each_window(tmp_path: Path) -> None:
     spec = case.experiment
     assert (spec.workload.duration, spec.soak and (spec.soak.window, spec.soak.keep)) == (60.0, (20.0, 2))
     assert [fault.kind for fault in spec.faults] == ["storm", "pause"] * 3
-    assert [fault.trigger.at for fault in spec.faults if isinstance(fault.trigger, At)] == [2.0, 22.0, 42.0]
+    assert [fault.trigger.at for fault in spec.faults if isinstance(fault.trigger, TimeTrigger)] == [
+        2.0,
+        22.0,
+        42.0,
+    ]
     assert [getattr(fault.trigger, "fault", None) for fault in spec.faults[1::2]] == [1, 3, 5]
     drawn = [[str(fault) for fault in case.drawn[number].faults] for number in (1, 3, 5)]
     assert len({tuple(one) for one in drawn}) > 1, "each window has a storm of its own"

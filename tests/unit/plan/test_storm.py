@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import After
+from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.disks.log_dirs import FullDisk
 from ackproof.faults.processes import Kill, Pause
 from ackproof.faults.registry import fault_kinds
@@ -50,7 +50,7 @@ def test_every_fault_is_drawn_beforehand_from_the_seed(read: Load) -> None:
     assert [one.number for one in rest] == list(range(1001, 1013))
     begins = 0.0
     for one in rest:
-        assert isinstance(one.trigger, After) and one.trigger.fault == storm.number
+        assert isinstance(one.trigger, ChainTrigger) and one.trigger.fault == storm.number
         assert 0.5 <= round(one.trigger.by - begins, 3) <= 3.0
         begins = one.trigger.by
         assert isinstance(one, (Kill, Pause))

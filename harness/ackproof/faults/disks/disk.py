@@ -164,7 +164,7 @@ class EmptyDisk(DiskFault):
                 return
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a broker: two controllers without a disk could be the end of the cluster."""
         target = draw.role()
         return {"target": "broker" if target.startswith("controller") else target}

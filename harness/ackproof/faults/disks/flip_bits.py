@@ -59,7 +59,7 @@ class FlipBits(PartitionFault):
             yield name, f"{self.place} has one replica only: nothing could mend it"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a follower: clients read what a leader has."""
         place = draw.other_place()
         return {"target": f"follower({place})"}

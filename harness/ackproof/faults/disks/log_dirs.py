@@ -76,7 +76,7 @@ class LogDirFault(DiskFault):
             yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw one of several log dirs if the role has no partition."""
         target = draw.role()
         dirs = draw.experiment.cluster.log_dirs

@@ -67,7 +67,7 @@ class PartitionFault(DiskFault):
         return True
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw the role's partition, or another if the role has none."""
         target = draw.role()
         return _with_files_of(draw, "broker" if target.startswith("controller") else target)
@@ -116,10 +116,10 @@ class DeleteCheckpoint(PartitionFault):
         return self._needs_partition and super().rots(place)
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw any of the files."""
         files = ("recovery-point", "replication-offset", "log-start-offset", "leader-epoch")
-        return {**(super().drawn(draw) or {}), "file": draw.more.choice(files)}
+        return {**(super().draw_fields(draw) or {}), "file": draw.more.choice(files)}
 
 
 def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:

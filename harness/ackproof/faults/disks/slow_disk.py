@@ -62,9 +62,9 @@ class SlowDisk(LogDirFault):
         return False
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a stall that can be seen, and is shorter than a session."""
-        return {**(super().drawn(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
+        return {**(super().draw_fields(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
         """A follower that cannot append lags; a leader that serves nobody drops all its followers.

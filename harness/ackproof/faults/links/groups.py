@@ -14,7 +14,7 @@ from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
-from ackproof.experiment.links import OF_CONTROLLERS, Group, GroupField, between
+from ackproof.experiment.links import OF_CONTROLLERS, GroupField, NodeGroup, between
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
@@ -49,7 +49,7 @@ def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
     return found.get(away, set()) - {node}
 
 
-def _members(group: Group, holders: Holders) -> set[int]:
+def _members(group: NodeGroup, holders: Holders) -> set[int]:
     return {node for role in group.roles for node in holders[role]}
 
 
@@ -132,7 +132,7 @@ class IsolateFault(LinkFault):
         return f"{self.kind} {self.target} from {', '.join(self.away_from)}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw one of the storm's roles, from all nodes or from those of its kind, in silence or not."""
         target = draw.more.choice(list(draw.roles))
         lone = target.startswith("controller") and len(draw.experiment.cluster.controller_ids) < 2
@@ -198,7 +198,7 @@ class SplitFault(GroupFault):
         return f"{self.kind} {' | '.join(map(str, self.groups))}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Keep fewer than half of the brokers from the others."""
         if draw.experiment.cluster.brokers < 3:
             return None
@@ -232,7 +232,7 @@ class BridgeFault(GroupFault):
         return f"{self.kind} {self.groups[0]} | {self.over} | {self.groups[1]}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw two brokers that only a third connects."""
         brokers = list(draw.experiment.cluster.broker_ids)
         if len(brokers) < 3:

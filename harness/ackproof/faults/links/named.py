@@ -53,7 +53,7 @@ class NamedLinkFault(LinkFault):
         return f"{self.kind} {self.link}" + (" both ways" if self.both_ways else "")
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a link that carries something."""
         return {"link": draw.link()}
 
@@ -121,7 +121,7 @@ class FlapFault(NamedLinkFault):
     up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw times that let the link flap a few times."""
         return {
             "link": draw.link(),

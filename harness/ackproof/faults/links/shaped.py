@@ -78,7 +78,7 @@ class ThrottleFault(NamedLinkFault):
         return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw less than a follower of a busy partition needs."""
         return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
 
@@ -141,7 +141,7 @@ class DelayFault(NamedLinkFault):
         return f"{super().__str__()} by {self.latency * 1000:g}ms"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a delay that a busy machine does not explain."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
@@ -187,7 +187,7 @@ class LossFault(NamedLinkFault):
         return super().needs | {Need.PACKETS}
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw so few losses that connections live."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
@@ -250,7 +250,7 @@ class DropLargeFault(NamedLinkFault):
         return f"loses packets of {asked} bytes over {names(links)}" if there else ""
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw between the smallest that must pass and what an Ethernet carries."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
@@ -289,7 +289,7 @@ class SlowCloseFault(NamedLinkFault):
     delay: Duration = Field(ge=0.01, le=600, description="How late.")
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a delay that a busy machine does not explain."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 

@@ -97,7 +97,7 @@ class ElectPreferred(PartitionOperation):
     SUMMARY = "Make the first assigned replica of a partition its leader; another must lead before."
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw any partition."""
         return {"partition": draw.other_place()}
 
@@ -242,7 +242,7 @@ class MoveLogDir(FaultSpec):
         return f"{self.kind} {self.partition} of {self.target}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw the leader of a partition."""
         place = draw.other_place()
         return {"partition": place, "target": f"leader({place})"}

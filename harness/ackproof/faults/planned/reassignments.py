@@ -77,7 +77,7 @@ class Reassign(Move):
     SUMMARY = "Give a partition other replicas: more, fewer, or on other brokers."
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw as many replicas as there are, on other brokers or in another order."""
         place = draw.other_place()
         brokers = list(draw.experiment.cluster.broker_ids)
@@ -100,7 +100,7 @@ class CancelReassign(Move):
     )
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw brokers that hold no replica yet: any other reassignment completes at once."""
         brokers, topics = list(draw.experiment.cluster.broker_ids), draw.experiment.topics
         copies = {

@@ -108,7 +108,7 @@ class SetConfig(FaultSpec):
         return f"{self.kind} {', '.join(f'{name}={value}' for name, value in self.config.items())} of {whose}"
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw a setting of a topic that promises no less than before."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}

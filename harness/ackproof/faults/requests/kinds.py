@@ -113,8 +113,8 @@ class LateRequest(RequestFault):
     )
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        return {**(super().drawn(draw) or {}), "by": f"{draw.between(300, 900)}ms"}
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
+        return {**(super().draw_fields(draw) or {}), "by": f"{draw.between(300, 900)}ms"}
 
     @model_validator(mode="after")
     def _jitter_is_less(self) -> LateRequest:
@@ -155,8 +155,8 @@ class RepeatRequest(RequestFault):
     )
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        return {**(super().drawn(draw) or {}), "side": "request"}
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
+        return {**(super().draw_fields(draw) or {}), "side": "request"}
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         return self._rule(RuleKind.REPEAT, ways, delay=self.by)
@@ -202,7 +202,7 @@ class AnswerRequest(RequestFault):
     error: ErrorField = Field(description="Kafka's name of the error, of the whole or of each partition.")
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw an error after which the request is sent again."""
         errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
         link, api = draw.request(*errors)

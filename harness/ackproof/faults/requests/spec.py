@@ -174,7 +174,7 @@ class RequestFault(FaultSpec):
         return cluster.requests
 
     @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw requests that are sent all the time, or their responses."""
         link, api = draw.request()
         return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}

@@ -37,7 +37,7 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     """Each class with its count, over all topics."""
     experiment = facts.case.experiment
-    topics = {topic: Promises.of(facts.case.planned, topic) for topic in experiment.topics}
+    topics = {topic: Promises.from_experiment(facts.case.planned, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
         if anomaly in LIVENESS:
             yield judge_liveness(facts, anomaly, whole)
