@@ -77,7 +77,7 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
             yield one.place, one.seen
     running = set(facts.recovery.running)
     spec = facts.case.experiment
-    least = {topic: Promises.of(spec, topic).min_insync for topic in spec.topics}
+    least = {topic: Promises.from_experiment(spec, topic).min_insync for topic in spec.topics}
     for place, samples in facts.samples_of.items():
         if place.topic not in least or not samples or spec.workload.producers.acks != "all":
             continue
