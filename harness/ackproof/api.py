@@ -5,13 +5,13 @@
     batch = api.run("experiments/baseline.yaml")
     print(batch.verdict, [run.verdict.reasons for run in batch.runs if run.verdict])
 
-A result is a view of the files that a run left: what is read is what is on disk now. Importing this module loads
-neither Kafka's client, Arrow nor Spark; calling into it does. Errors are those of `ackproof.base.errors`: `BadInput`
-for what the caller must mend, other `AckproofError`s where the harness itself failed. What Kafka did wrong is never
-raised: it is a verdict.
+A result is a view of the files of a run: each access reads what is on disk now. Importing this module loads neither
+Kafka's client, Arrow nor Spark; calling it does. Errors are those of `ackproof.base.errors`: `BadInput` for what the
+caller must fix, other `AckproofError`s if the harness itself failed. What Kafka did wrong is never raised: it is a
+verdict.
 
-The functions stand here and not in `ackproof` itself, because `run`, `plan`, `audit` and `judge` are rooms of the
-house too: importing one of those binds its name in the package, whatever stood there.
+The functions are here and not in `ackproof` itself because `run`, `plan`, `audit` and `judge` are also subpackages:
+importing a subpackage would replace a function of its name.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ T = TypeVar("T", bound=Document)
 AnyPath: TypeAlias = str | Path
 _ELECTION = ("topic", "partition", "timestamp_ms", "leader", "leader_epoch", "isr", "replicas")
 Progress: TypeAlias = Callable[[str], None]
-"""Is told, in words, of what takes long."""
+"""Called with a line of text for each step that takes long."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. A property whose file is not there is None; one that cannot be read raises `BadInput`."""
+    """One run directory. A property is None if its file does not exist, and raises `BadInput` if it cannot be read."""
 
     directory: Path
 
@@ -61,27 +61,27 @@ class Run:
 
     @property
     def audit(self) -> AuditFile | None:
-        """What was counted: findings by class, rows of the ledgers by outcome."""
+        """Counts of the audit: findings by class, rows of the ledgers by outcome."""
         return _if_there(AuditFile, self._files.audit_json)
 
     @property
     def verdict(self) -> VerdictFile | None:
-        """The verdict, its reasons, and what is said of each class."""
+        """The verdict, its reasons, and the judgement of each anomaly class."""
         return _if_there(VerdictFile, self._files.verdict_json)
 
     @property
     def prediction(self) -> PredictionFile | None:
-        """What the reference implementation says may happen under these settings and the faults observed."""
+        """Prediction of each anomaly class under these settings and the faults observed."""
         return _if_there(PredictionFile, self._files.prediction_json)
 
     @property
     def replay(self) -> ConformanceFile | None:
-        """The run replayed through the reference implementation, and the losses that its steps explain."""
+        """Replay of the run through the model of Kafka, and the losses that its steps explain."""
         return _if_there(ConformanceFile, self._files.conformance_json)
 
     @property
     def final_read(self) -> FinalReadFile | None:
-        """Start, end, epoch and position of the complete read of every partition. Offsets as the brokers said."""
+        """Start, end, epoch and position of the final read of every partition. Offsets are the brokers'."""
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
@@ -93,35 +93,40 @@ class Run:
         import pandas
 
         columns = [name for name in Event.model_fields if name != "what"]
-        told = [event.model_dump(mode="json") for event in self.events()]
-        return pandas.DataFrame(told, columns=columns)
+        rows = [event.model_dump(mode="json") for event in self.events()]
+        return pandas.DataFrame(rows, columns=columns)
 
     def produced(self) -> ds.Dataset:
         """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """The ledger of records that readers were handed, live (phase 0) and at the end (phase 1)."""
+        """The ledger of records that readers received, live (phase 0) and in the final read (phase 1)."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """What the audit found, a row for each unit that it counted: class, topic, partition, offset, … Raises
-        `BadInput` where nothing was counted."""
+        """Findings of the audit, a row for each unit that it counted: class, topic, partition, offset, …
+
+        Raises `BadInput` if the run was not audited.
+        """
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
-        """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
+        """Make temporary views of its tables in a session, classic or Connect; return their DataFrames by name.
 
-        produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches: those that are
-        there, as they are now; views of these names in the session are replaced. Asking for another raises `BadInput`,
-        which says why it is not there.
+        Tables: produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches, if the
+        run has them. Views of these names in the session are replaced. Asking for a missing one raises `BadInput` with
+        the reason.
         """
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md, one row each: quantity, partition ('' all), window ('' the whole run),
-        unit, and `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why`
-        says why; of a state: the least and the greatest seen), and `timing` of a time."""
+        """Every quantity of docs/quantities.md, a row each.
+
+        Columns: quantity, partition ('' all), window ('' the whole run), unit, `low` and `high` between which the value
+        lies (equal: known exactly; infinite: cut or unknown, see `why`; of a state: the least and the greatest seen),
+        and `timing` of a time.
+        """
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -131,31 +136,40 @@ class Run:
         return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
 
     def metrics(self) -> pandas.DataFrame:
-        """What every node told of its own metrics, a row each: t_ns (asked), done_ns (answered), node, metric, value as
-        JMX has it (times of requests in ms); the metric `up` says whether it answered. Raises `BadInput` where the
-        experiment did not observe metrics."""
+        """Metrics of every node, a row each: t_ns (asked), done_ns (answered), node, metric, value.
+
+        Values are JMX's (times of requests in ms). The metric `up` is 1 if the node answered. Raises `BadInput` if the
+        experiment did not observe metrics.
+        """
         if not self._files.metrics.exists():
-            raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
+            raise BadInput(f"{self.directory}: no metrics were scraped; set observe: {{metrics: true}}")
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`). Raises
-        `BadInput` where nothing was counted."""
+        """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`).
+
+        Raises `BadInput` if the run was not audited.
+        """
         if not self._files.series.exists():
-            raise BadInput(f"{self.directory}: nothing was counted, so that there is no series")
+            raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()
 
     def elections(self) -> pandas.DataFrame:
-        """Each election that the metadata log tells, a row each; `clean`: the leader was in the ISR, or eligible, until
-        then, None where a hole hides that. No row where that log was not seen."""
+        """Elections in the metadata log, a row each; none if that log was not read.
+
+        `clean`: the new leader was in the ISR, or eligible, until then; None where a gap in the log hides that.
+        """
         import pandas
 
         from ackproof.quantities.evidence import Evidence
 
         log = Evidence.of_run(self._files).metadata_log
-        told = [(one, clean) for place in sorted(log.states) for one, clean in log.elections(place)]
-        found = [{**one.model_dump(include={*_ELECTION}), "clean": clean} for one, clean in told]
-        return pandas.DataFrame(found, columns=[*_ELECTION, "clean"])
+        rows = [
+            {**state.model_dump(include={*_ELECTION}), "clean": clean}
+            for partition in sorted(log.states)
+            for state, clean in log.elections(partition)
+        ]
+        return pandas.DataFrame(rows, columns=[*_ELECTION, "clean"])
 
     @property
     def _files(self) -> CaseDir:
@@ -164,18 +178,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of the cases of one call, with one audit and one report."""
+    """Folder of the runs of one call, with one audit and one report."""
 
     directory: Path
 
     @property
     def document(self) -> BatchFile:
-        """`batch.json`: a line for each case, with verdict, reasons, counts, and what went wrong."""
+        """`batch.json`: an entry for each case, with verdict, reasons, counts and error."""
         return BatchFile.load(BatchDir(self.directory).batch_json)
 
     @property
     def verdict(self) -> Verdict | None:
-        """The worst of all cases; None where the harness failed."""
+        """The worst verdict of all cases; None if the harness failed."""
         return self.document.verdict
 
     @property
@@ -184,35 +198,35 @@ class Batch:
         return tuple(Run(self.directory / case.run) for case in self.document.cases)
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
-        """As `Run.spark`, over all its runs: the column `run` tells them apart."""
+        """Make the views of `Run.spark` over all runs. The column `run` names the run."""
         return _views(session, {case.run: self.directory / case.run for case in self.document.cases})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of all its runs, as `Run.quantities`, led by `case` (without its repeat) and `repeat`."""
+        """`Run.quantities` of all runs, with the columns `case` (without its repeat) and `repeat` first."""
         return self._frame(lambda run: run.quantities())
 
     def findings(self) -> pandas.DataFrame:
-        """What the audit found in all its runs, a row for each unit that it counted, led by `case` and `repeat`."""
+        """`Run.findings` of all runs, with the columns `case` and `repeat` first."""
         return self._frame(lambda run: run.findings())
 
     def series(self) -> pandas.DataFrame:
-        """As `Run.series`, of all its runs, led by `case` and `repeat`."""
+        """`Run.series` of all runs, with the columns `case` and `repeat` first."""
         return self._frame(lambda run: run.series())
 
     def elections(self) -> pandas.DataFrame:
-        """As `Run.elections`, of all its runs, led by `case` and `repeat`."""
+        """`Run.elections` of all runs, with the columns `case` and `repeat` first."""
         return self._frame(lambda run: run.elections())
 
     def metrics(self) -> pandas.DataFrame:
-        """As `Run.metrics`, of all its runs, led by `case` and `repeat`."""
+        """`Run.metrics` of all runs, with the columns `case` and `repeat` first."""
         return self._frame(lambda run: run.metrics())
 
     def timeline(self) -> pandas.DataFrame:
-        """As `Run.timeline`, of all its runs, led by `case` and `repeat`."""
+        """`Run.timeline` of all runs, with the columns `case` and `repeat` first."""
         return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
-        """The tables of all runs below each other. A run that left none (the harness failed early) has no rows."""
+        """Concatenate the tables of all runs. A run that has none (the harness failed early) adds no rows."""
         import pandas
 
         found = []
@@ -231,12 +245,12 @@ class Batch:
             one.insert(1, "repeat", entry.repeat)
             found.append(one)
         if not found:
-            raise BadInput(f"{self.directory}: no run of it left such a table")
+            raise BadInput(f"{self.directory}: no run of this batch has such a table")
         return pandas.concat([one for one in found if len(one)] or found[:1], ignore_index=True)
 
     @property
     def report(self) -> Path:
-        """The report as one HTML page."""
+        """Path of the report, one HTML page."""
         return BatchDir(self.directory).report_html
 
 
@@ -248,11 +262,10 @@ def plan(
     settings: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> list[Case]:
-    """The cases of experiment files, in order, every random choice drawn. Nothing is started.
+    """Return the cases of experiment files, in order, with every random choice drawn. Nothing is started.
 
-    `backend`, `seed` and `repeat` count more than what the files say, and so does each of `settings`
-    (`PATH=VALUE`, such as `cluster.kafka=4.2.1`); `only` names the cases that are meant (`acks=1` or `acks=1#2`).
-    Raises `BadInput` with all that is wrong with the files.
+    `backend`, `seed`, `repeat` and each of `settings` (`PATH=VALUE`, such as `cluster.kafka=4.2.1`) override the files;
+    `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with every error of the files.
     """
     from ackproof.run.options import BatchOptions, plan_cases
 
@@ -282,13 +295,13 @@ def run(
     at_most: int | None = None,
     progress: Progress | None = None,
 ) -> Batch:
-    """Run experiment files on real clusters, audit, judge and report. Takes as long as the experiments do.
+    """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most` goes on with further repeats until all that is expected over them is decided, up to so many of each case;
-    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name a cluster that someone else
-    runs; `keep_data` keeps the brokers' data; `simulate` also simulates each case, for the report. The other
-    arguments are those of `plan`. Raises `BadInput` before anything is started where files, tools or the machine do
-    not allow it; a KeyboardInterrupt ends all that was started and is raised again.
+    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
+    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster to run on.
+    `keep_data` keeps the brokers' data. `simulate` also simulates each case, for the report. The other arguments are
+    those of `plan`. Raises `BadInput` before anything is started if files, tools or the machine do not allow the run. A
+    KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -321,12 +334,12 @@ def audit(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> list[AuditResult]:
-    """Count what became of every record, in any folders that hold `ledger/produced` and `ledger/consumed`.
+    """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    One Spark job over all of them; a result for each, in order. `spark`, classic or Connect, is used and left
-    running, and so is the session that is active here; else one is started, on all local cores, at `master`
-    (`spark://host:7077`) or `remote` (`sc://host:15002`), with the settings of `conf` over spark-defaults.conf. What
-    is wrong with a folder is in its result. Raises `MissingTool` without Java.
+    One Spark job reads all folders; the results are in their order. `spark` (classic or Connect), or the active
+    session, is used and left running. Otherwise a session is started: on all local cores, at `master`
+    (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over spark-defaults.conf. A result says what
+    is wrong with its folder. Raises `MissingTool` without Java.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import work_out_removals
@@ -336,10 +349,10 @@ def audit(
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
-    """Judge a batch or one run anew from what is on disk, and return its runs, with what they came to.
+    """Judge a batch or one run again from its files, and return its runs.
 
-    Of a batch, what was never audited is audited first, and its report is written again. Raises `BadInput` for a
-    folder that is neither, and for a run alone that was never audited.
+    Runs of a batch that were not audited yet are audited first, and the report is written again. Raises `BadInput` for
+    another folder, and for a single run that was not audited.
     """
     from ackproof.run.conclude import conclude_again, run_stages
 
@@ -352,7 +365,7 @@ def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run,
 
 
 def report(directory: AnyPath) -> Path:
-    """Write the reports of a batch again; the HTML page. Raises `BadInput` where there is no batch."""
+    """Write the reports of a batch again; return the path of the HTML page. Raises `BadInput` if there is no batch."""
     from ackproof_reports import render_batch
 
     batch = Batch(storage.locate(directory).resolve())
@@ -362,14 +375,14 @@ def report(directory: AnyPath) -> Path:
 
 
 def open_run(directory: AnyPath) -> Run:
-    """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
+    """Open a run directory of any version. Raises `BadInput` without a readable `case.json`."""
     found = Run(storage.locate(directory).resolve())
     _ = found.case
     return found
 
 
 def open_batch(directory: AnyPath) -> Batch:
-    """The folder of a batch, old or new. Raises `BadInput` where there is no readable `batch.json`."""
+    """Open the folder of a batch of any version. Raises `BadInput` without a readable `batch.json`."""
     found = Batch(storage.locate(directory).resolve())
     _ = found.document
     return found
@@ -395,5 +408,5 @@ def _tables(folder: Path, files: Sequence[Path] | None = None) -> ds.Dataset:
 
     found = parts(folder) if files is None else files
     if not found:
-        raise BadInput(f"{folder}: there are no tables")
+        raise BadInput(f"{folder}: no tables here")
     return storage.open_dataset(found)

@@ -1,4 +1,4 @@
-"""The only file that prints. Results go to standard output, progress too, or to standard error beside `--json`.
+"""The only file that prints. Results and progress go to standard output; with `--json` progress goes to standard error.
 
 On a terminal: a bar over the cases and one live line. Elsewhere: plain lines. `NO_COLOR` is honoured (by rich).
 What comes from a cluster or a file is untrusted text: control characters are shown, never sent to the terminal.
@@ -51,7 +51,7 @@ _STYLE = {
 
 
 def visible(text: str) -> str:
-    """`text` with its control characters made visible, so that it cannot steer a terminal."""
+    """Return the text with its control characters made visible, so that it cannot steer a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
@@ -73,14 +73,14 @@ _WIDE = 240  # of a file or a pipe, in which no name of a case need be folded
 
 
 class Narrator:
-    """Tells the events of one run as sentences. It remembers what was asked for, to say at whom it was."""
+    """Tells the events of one run as sentences. It remembers the targets of faults for later events."""
 
     def __init__(self, phases: Mapping[str, str] = _PHASES) -> None:
         self._phases = phases
         self._asked: dict[int, FaultAsked] = {}
 
     def tell(self, event: Event) -> str | None:
-        """What happened, in a line; None for what is not worth one."""
+        """Return an event as a line of text; None for an event that is not shown."""
         said = self._sentence(event)
         return said and visible(f"{event.t_ns / 1e9:7.2f} s  {said}")
 
@@ -99,7 +99,7 @@ class Narrator:
             case PhaseBegan(phase=phase):
                 return self._phases.get(phase, phase)
             case LeaderChanged(leader=leader, epoch=epoch):
-                who = "nobody leads" if leader < 0 else f"node {leader} leads"
+                who = "no leader" if leader < 0 else f"node {leader} leads"
                 return f"{event.topic}/{event.partition}: {who}" + (
                     "" if epoch is None else f" in epoch {epoch}"
                 )
@@ -109,13 +109,13 @@ class Narrator:
             case ProxyDied(why=why):
                 return _first_line(why)
             case WindowAudited() as window:
-                return _of_window(window)
+                return _window_text(window)
             case RunFailed(error=error):
                 return f"the run failed: {_first_line(error)}"
         return None
 
     def _fault(self, event: Event, *, bit: bool = False) -> str:
-        """`fault 1`, and of one that has just bitten whom it hit: `: killed node 2, the leader of orders/0`."""
+        """Return `fault 1`, or when it takes effect (`bit`): `fault 1: killed node 2, the leader of orders/0`."""
         asked = self._asked.get(event.fault or 0, FaultAsked())
         name = f"fault {fault_name(event.fault or 0)}"
         if not bit:
@@ -136,16 +136,18 @@ def _role(role: str) -> str:
     return f"the {_ROLES.get(found[1], found[1])} of {found[2]}" if found else role
 
 
-def _of_window(window: WindowAudited) -> str:
+def _window_text(window: WindowAudited) -> str:
     if not window.audited:
-        return f"window {window.number} is left to the next: {'; '.join(window.reasons)}"
+        return (
+            f"window {window.number} could not be audited, the next includes it: {'; '.join(window.reasons)}"
+        )
     found = ", ".join(f"{window.counts[name]:,} {name}" for name in sorted(window.counts, key=gravity))
-    told = [f"{window.acked:,} acked", found or "nothing found", *window.reasons]
-    return f"window {window.number}: {'; '.join(told)}"
+    parts = [f"{window.acked:,} acked", found or "no findings", *window.reasons]
+    return f"window {window.number}: {'; '.join(parts)}"
 
 
 def _short(witness: str) -> str:
-    """The first thing that a witness says."""
+    """Return the first clause of a witness's text."""
     first = _first_line(witness).partition(";")[0]
     return first if len(first) <= _WITNESS_WIDTH else f"{first[: _WITNESS_WIDTH - 1]}…"
 
@@ -158,7 +160,7 @@ _QUIET_S = 10.0
 
 
 class Console:
-    """Where a command says what it does. `machine` puts JSON on standard output and all else on standard error."""
+    """Output of a command. With `machine` JSON goes to standard output and all else to standard error."""
 
     def __init__(self, *, machine: bool = False) -> None:
         self.machine = machine
@@ -168,62 +170,62 @@ class Console:
         self._errors = Rich(stderr=True, highlight=False, soft_wrap=True)
 
     def line(self, text: str, style: str | None = None) -> None:
-        """One line."""
+        """Print one line."""
         self.rich.print(Text(visible(text), style=style or ""))
 
     def lines(self, texts: Iterable[str]) -> None:
-        """Several lines."""
+        """Print several lines."""
         for text in texts:
             self.line(text)
 
     def error(self, text: str) -> None:
-        """A message on standard error, each line of it led by the program's name."""
+        """Print an error on standard error, each line led by the program's name."""
         for line in text.splitlines():
             self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(line)))
 
     def warning(self, text: str) -> None:
-        """One message on standard error that stops nothing."""
+        """Print a warning on standard error."""
         self._errors.print(Text.assemble(("ackproof: warning: ", "bold yellow"), visible(text)))
 
     def raw(self, text: str) -> None:
-        """Text for other programs on standard output: not wrapped, not coloured."""
+        """Write text for other programs to standard output, neither wrapped nor coloured."""
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
 
     @contextmanager
-    def telling(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Says on standard error how far it is: live on a terminal, the newest every ten seconds elsewhere."""
+    def show_progress(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Show on standard error what the yielded function is called with: live on a terminal, else every 10 s."""
         console, newest = self._errors, what
         if console.is_terminal:
             with console.status(what) as status:
-                yield lambda told: status.update(visible(told))
+                yield lambda text: status.update(visible(text))
             return
 
-        def tell(told: str) -> None:
+        def tell(text: str) -> None:
             nonlocal newest
-            newest = told
+            newest = text
 
-        def say() -> None:
+        def repeat() -> None:
             while not done.wait(_QUIET_S):
                 console.print(f"… {visible(newest)}")
 
         done = threading.Event()
-        saying = threading.Thread(target=say, name="telling", daemon=True)
-        saying.start()
+        repeating = threading.Thread(target=repeat, name="show-progress", daemon=True)
+        repeating.start()
         try:
             yield tell
         finally:
             done.set()
-            saying.join()
+            repeating.join()
 
     def document(self, value: object) -> None:
-        """A JSON value on standard output."""
+        """Print a JSON value on standard output."""
         self.raw(json.dumps(value, indent=1))
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()
     ) -> None:
-        """A plain table. `numbers`: which columns hold numbers, which stand one below the other."""
+        """Print a table. `numbers`: indices of the columns that are aligned to the right."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for at, name in enumerate(columns):
             table.add_column(
@@ -234,7 +236,7 @@ class Console:
         self.rich.print(table)
 
     def batch(self, batch: BatchFile, where: str) -> None:
-        """The outcome of a batch: a row per case, the reasons, and where the report is."""
+        """Print the result of a batch: a row per case, the reasons, the path of the report."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("case", overflow="fold")
         for name in ("acked", "lost", "duplicate", "indet."):
@@ -248,30 +250,33 @@ class Console:
                 self.line(f"{case.title}: {reason}")
             if case.starved:
                 why = "; ".join(case.starved)
-                self.line(f"{case.title}: starved, so what takes time in it says nothing of Kafka: {why}")
+                self.line(
+                    f"{case.title}: the machine was starved, so its times say nothing about Kafka: {why}"
+                )
             if case.permitted:
                 self.line(f"{case.title}: PASS, and {case.permitted}")
             if case.deleted_windows:
                 gone = "1 window" if case.deleted_windows == 1 else f"{case.deleted_windows} windows"
                 self.line(
-                    f"{case.title}: {gone} deleted (--keep), as nothing was found; what became of the records "
-                    "afterwards nobody can tell"
+                    f"{case.title}: {gone} deleted by --keep after an audit without findings; what happened to these "
+                    "records later is not known"
                 )
         if timings := dict.fromkeys(case.timing for case in batch.cases if case.timing):
-            self.line(f"times were measured under timing: {', '.join(timings)}")
+            self.line(f"times were measured with the time-outs: {', '.join(timings)}")
         for one in batch.over_repeats:
             word = one.verdict.value if one.verdict is not None else "no verdict"
-            told = Text.assemble(
-                visible(one.title), ": ", (word, _STYLE[one.verdict]), ": ", visible(one.outcome_text)
+            self.rich.print(
+                Text.assemble(
+                    visible(one.title), ": ", (word, _STYLE[one.verdict]), ": ", visible(one.outcome_text)
+                )
             )
-            self.rich.print(told)
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"
         self.rich.print(Text(f"{word} (exit {batch.exit_code})", style=_STYLE[batch.verdict]))
         self.line(f"report: {where}")
 
     @contextmanager
     def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
-        """The view of a running batch: a bar on a terminal, else plain lines. `foreign`: someone else's cluster."""
+        """Show a running batch: a bar on a terminal, else plain lines. `foreign`: on someone else's cluster."""
         view = BatchView(self, cases, _FOREIGN_PHASES if foreign else _PHASES)
         with view:
             yield view
@@ -285,7 +290,7 @@ def _row(case: BatchCase) -> list[RenderableType]:
 
 
 class BatchView:
-    """Progress of a batch. Safe to call from several threads."""
+    """Progress of a batch. Thread-safe."""
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = _PHASES) -> None:
         self._console = console
@@ -324,25 +329,25 @@ class BatchView:
             self._display.stop()
 
     def case_begins(self, case: str, racks: str = "") -> None:
-        """A case starts."""
+        """Show that a case starts."""
         with self._lock:
             self._case, self._began, self._narrator = case, time.monotonic(), Narrator(self._phases)
             self._first = self._first or self._began
         self._say(f"[{self._done + 1}/{self._cases}] {case}" + (f"  racks {racks}" if racks else ""))
 
     def case_ends(self, case: str, error: str | None) -> None:
-        """A case is through, or could not be brought through."""
+        """Show that a case has ended."""
         with self._lock:
             self._done += 1
             self._progress.update(self._task, completed=self._done)
         word = "ran" if error is None else "failed"
         took = time.monotonic() - self._began
-        self._say(f"[{self._done}/{self._cases}] {case}: {word} in {took:.1f} s{self._left()}")
+        self._say(f"[{self._done}/{self._cases}] {case}: {word} in {took:.1f} s{self._remaining_text()}")
         if error is not None:
             self._say(f"    {_first_line(error)}")
 
-    def _left(self) -> str:
-        """How long all other cases will take, if they take as long as those before them."""
+    def _remaining_text(self) -> str:
+        """Return how long the other cases will take if each takes as long as the mean so far."""
         left = self._cases - self._done
         if not left or self._first is None:
             return ""
@@ -350,30 +355,30 @@ class BatchView:
         return f"; {left} more: about {rough_duration(seconds)}"
 
     def add_cases(self, cases: int) -> None:
-        """So many cases more will run."""
+        """Count further cases."""
         with self._lock:
             self._cases += cases
             self._progress.update(self._task, total=self._cases)
 
     def step(self, text: str) -> None:
-        """Something that takes long, before, between or after the cases (downloads, the audit, the report)."""
+        """Show a step before, between or after the cases (downloads, the audit, the report)."""
         self._set_status(text)
         if not self._terminal:
             self._say(text)
 
     def event(self, event: Event) -> None:
-        """An event of the running case."""
-        told = self._narrator.tell(event)
+        """Show an event of the running case."""
+        line = self._narrator.tell(event)
         if isinstance(event.what, PhaseBegan):
             self._phase = self._phases.get(event.what.phase, event.what.phase)
             self._set_status(f"{self._case}  {self._phase}")
             if self._terminal:
                 return
-        if told is not None:
-            self._say("    " + told)
+        if line is not None:
+            self._say("    " + line)
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """The running case at this moment."""
+        """Show the numbers of the running case."""
         self._set_status(f"{self._case}  {self._phase}  {acked:,} acked  {read:,} read  ISR {isr}")
 
     def _set_status(self, text: str) -> None:

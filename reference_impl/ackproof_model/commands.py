@@ -75,7 +75,7 @@ def predict(
     ]
     told: list[tuple[str, PredictionFile]] = []
     wrong: list[str] = []
-    with console.telling("exploring small worlds") as tell:
+    with console.show_progress("exploring small worlds") as tell:
         for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
             tell(f"{done} of {of} small worlds explored")
         for case in planned:
@@ -288,7 +288,7 @@ def explore(
     )
     asked_for(force, rules=version, kafka=kafka)
     find = find or world.classes[:1]
-    with console.telling("searching") as tell:
+    with console.show_progress("searching") as tell:
         result = search(
             world,
             find,

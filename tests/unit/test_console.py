@@ -37,7 +37,7 @@ def test_long_work_is_told_of_though_nothing_is_done_yet(
 ) -> None:
     monkeypatch.setattr(console, "_QUIET_S", 0.02)
     said = ""
-    with Console().telling("exploring small worlds") as tell:
+    with Console().show_progress("exploring small worlds") as tell:
 
         def told(words: str) -> bool:
             nonlocal said
@@ -47,7 +47,7 @@ def test_long_work_is_told_of_though_nothing_is_done_yet(
         wait_until(lambda: told("… exploring small worlds"), what="a word before the first", timeout_s=10)
         tell("1 of 3 small worlds explored")
         wait_until(lambda: told("… 1 of 3 small worlds"), what="how far it is", timeout_s=10)
-    assert not [one for one in threading.enumerate() if one.name == "telling"]
+    assert not [one for one in threading.enumerate() if one.name == "show-progress"]
 
 
 def test_control_characters_are_shown() -> None:

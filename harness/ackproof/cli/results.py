@@ -54,7 +54,7 @@ def audit(
     console = Console(machine=machine)
     ledgers = [one for directory in directories for one in _ledgers(directory)]
     work_out_removals(ledgers)
-    with console.telling("auditing") as tell:
+    with console.show_progress("auditing") as tell:
         results = room.run(ledgers, master=master, remote=remote, conf=settings, progress=tell)
     for result in results:
         if result.file is None:

@@ -64,7 +64,7 @@ def compare(
 
     statistic, gate = _statistic(word), limit_of(fail_on)
     console = Console()
-    with console.telling("measuring") as tell:
+    with console.show_progress("measuring") as tell:
         found = hold(directories, statistic, gate, tell)
     _tell(console, found, every=every)
     if html is not None:
@@ -96,7 +96,7 @@ def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such folder; give one of batches, such as runs")
     console = Console()
-    with console.telling("measuring") as tell:
+    with console.show_progress("measuring") as tell:
         found = gather(directory, tell)
     page = directory / "trend.html" if html is None else html
     write_atomically(page, trend_page(found))

@@ -59,7 +59,7 @@ def sql(
     settings = read_spark_settings(master, remote, conf)
     runs = _runs(directory)
     console = Console(machine=form != "table")
-    with console.telling("asking Spark") as tell:
+    with console.show_progress("asking Spark") as tell:
         from ackproof.spark.session import SparkTarget, sql_session
         from ackproof_lab.sql import views as room
 

@@ -91,6 +91,6 @@ def test_the_console_says_it_of_a_batch(
     pages(maker, tmp_path, CHAOS, OURS)
     Console().batch(BatchFile.load(BatchDir(tmp_path).batch_json), "report.html")
     assert (
-        "times were measured under timing: chaos, Kafka's own + server.properties\n"
+        "times were measured with the time-outs: chaos, Kafka's own + server.properties\n"
         in capsys.readouterr().out
     )
