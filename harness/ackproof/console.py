@@ -7,7 +7,6 @@ What comes from a cluster or a file is untrusted text: control characters are sh
 from __future__ import annotations
 
 import json
-import re
 import sys
 import threading
 import time
@@ -22,24 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ackproof.base.units import rough_duration
-from ackproof.rundir.anomalies import gravity
 from ackproof.rundir.batch import BatchCase, BatchFile
+from ackproof.rundir.narrator import FOREIGN_PHASES, PHASES, Narrator, first_line
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import (
-    ClientDied,
     Event,
-    FaultAsked,
-    FaultConfirmed,
-    FaultFailed,
-    FaultRecovered,
-    LeaderChanged,
-    NodeDied,
     PhaseBegan,
-    ProxyDied,
-    RunFailed,
-    ScriptStep,
-    WindowAudited,
-    fault_name,
 )
 
 _STYLE = {
@@ -55,105 +42,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
-_PHASES = {
-    "start": "starting the cluster",
-    "load": "the load begins",
-    "heal": "healing what is still broken",
-    "drain": "closing the clients",
-    "read": "reading everything back",
-    "end": "ending the cluster",
-}
-_FOREIGN_PHASES = _PHASES | {"start": "creating topics on the cluster", "end": "leaving the cluster"}
-_ROLE = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
-_RACK = re.compile(r"rack\((.+)\)\Z")
-_ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
-_NAMED = re.compile(r"\[?(?:(?:broker|controller|zookeeper)\(\d+\)(?:, )?)+\]?\Z")
-_WITNESS_WIDTH = 72
 _WIDE = 240  # of a file or a pipe, in which no name of a case need be folded
-
-
-class Narrator:
-    """Tells the events of one run as sentences. It remembers the targets of faults for later events."""
-
-    def __init__(self, phases: Mapping[str, str] = _PHASES) -> None:
-        self._phases = phases
-        self._asked: dict[int, FaultAsked] = {}
-
-    def tell(self, event: Event) -> str | None:
-        """Return an event as a line of text; None for an event that is not shown."""
-        said = self._sentence(event)
-        return said and visible(f"{event.t_ns / 1e9:7.2f} s  {said}")
-
-    def _sentence(self, event: Event) -> str | None:
-        match event.what:
-            case FaultAsked() as asked:
-                self._asked[event.fault or 0] = asked
-            case FaultConfirmed(witness=witness):
-                return f"{self._fault(event, bit=True)} (confirmed: {_short(witness)})"
-            case ScriptStep(number=number, step=step, wrong=wrong):
-                return f"step {number}: {_short(step)}" + (f": {_first_line(wrong)}" if wrong else "")
-            case FaultRecovered(witness=witness):
-                return f"{self._fault(event)} has healed (confirmed: {_short(witness)})"
-            case FaultFailed(reason=reason):
-                return f"{self._fault(event)}: {_first_line(reason)}"
-            case PhaseBegan(phase=phase):
-                return self._phases.get(phase, phase)
-            case LeaderChanged(leader=leader, epoch=epoch):
-                who = "no leader" if leader < 0 else f"node {leader} leads"
-                return f"{event.topic}/{event.partition}: {who}" + (
-                    "" if epoch is None else f" in epoch {epoch}"
-                )
-            case NodeDied(status=status) | ClientDied(status=status):
-                who = f"node {event.node}" if event.client is None else f"client {event.client}"
-                return f"{who} ended by itself: {status}"
-            case ProxyDied(why=why):
-                return _first_line(why)
-            case WindowAudited() as window:
-                return _window_text(window)
-            case RunFailed(error=error):
-                return f"the run failed: {_first_line(error)}"
-        return None
-
-    def _fault(self, event: Event, *, bit: bool = False) -> str:
-        """Return `fault 1`, or when it takes effect (`bit`): `fault 1: killed node 2, the leader of orders/0`."""
-        asked = self._asked.get(event.fault or 0, FaultAsked())
-        name = f"fault {fault_name(event.fault or 0)}"
-        if not bit:
-            return f"{name} ({asked.kind})" if asked.kind else name
-        nodes = ("node " if len(asked.nodes) == 1 else "nodes ") + ", ".join(map(str, asked.nodes))
-        role = asked.role
-        if not asked.done or not asked.nodes:
-            return f"{name}: {asked.kind} {role}".rstrip() + (f", {nodes}" if asked.nodes else "")
-        if inner := _RACK.match(role):
-            role = f"the rack of {_role(inner[1])}" if "(" in inner[1] else f"rack {inner[1]}"
-        role = _role(role)
-        whom = nodes if _NAMED.match(role) else f"{nodes}, {role}"
-        return f"{name}: {whom}: {asked.done}" if " " in asked.done else f"{name}: {asked.done} {whom}"
-
-
-def _role(role: str) -> str:
-    found = _ROLE.match(role)
-    return f"the {_ROLES.get(found[1], found[1])} of {found[2]}" if found else role
-
-
-def _window_text(window: WindowAudited) -> str:
-    if not window.audited:
-        return (
-            f"window {window.number} could not be audited, the next includes it: {'; '.join(window.reasons)}"
-        )
-    found = ", ".join(f"{window.counts[name]:,} {name}" for name in sorted(window.counts, key=gravity))
-    parts = [f"{window.acked:,} acked", found or "no findings", *window.reasons]
-    return f"window {window.number}: {'; '.join(parts)}"
-
-
-def _short(witness: str) -> str:
-    """Return the first clause of a witness's text."""
-    first = _first_line(witness).partition(";")[0]
-    return first if len(first) <= _WITNESS_WIDTH else f"{first[: _WITNESS_WIDTH - 1]}…"
-
-
-def _first_line(value: object) -> str:
-    return str(value).partition("\n")[0]
 
 
 _QUIET_S = 10.0
@@ -277,7 +166,7 @@ class Console:
     @contextmanager
     def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
         """Show a running batch: a bar on a terminal, else plain lines. `foreign`: on someone else's cluster."""
-        view = BatchView(self, cases, _FOREIGN_PHASES if foreign else _PHASES)
+        view = BatchView(self, cases, FOREIGN_PHASES if foreign else PHASES)
         with view:
             yield view
 
@@ -292,7 +181,7 @@ def _row(case: BatchCase) -> list[RenderableType]:
 class BatchView:
     """Progress of a batch. Thread-safe."""
 
-    def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = _PHASES) -> None:
+    def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
         self._console = console
         self._phases = phases
         self._cases = cases
@@ -344,7 +233,7 @@ class BatchView:
         took = time.monotonic() - self._began
         self._say(f"[{self._done}/{self._cases}] {case}: {word} in {took:.1f} s{self._remaining_text()}")
         if error is not None:
-            self._say(f"    {_first_line(error)}")
+            self._say(f"    {first_line(error)}")
 
     def _remaining_text(self) -> str:
         """Return how long the other cases will take if each takes as long as the mean so far."""

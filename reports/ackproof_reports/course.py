@@ -1,4 +1,4 @@
-"""The timeline as a reader follows it: phases, faults as spans, marks, and each event as a sentence."""
+"""The timeline as a reader follows it: phases, faults as spans, marks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import JsonValue
-
+from ackproof.rundir.narrator import describe_event
 from ackproof.rundir.timeline import (
-    ClientDied,
     Event,
     EventKind,
     FaultAsked,
@@ -20,11 +18,7 @@ from ackproof.rundir.timeline import (
     FaultHealed,
     FaultMissed,
     FaultRecovered,
-    IsrChanged,
-    LeaderChanged,
-    NodeDied,
     PhaseBegan,
-    ScriptStep,
     fault_name,
 )
 from ackproof_reports.wording import joined, one_line, plural
@@ -147,7 +141,7 @@ def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
 def _marks(events: Sequence[Event]) -> Iterator[Mark]:
     for event in events:
         if event.kind in _MARKED:
-            yield Mark(event.t_ns, _MARKED[event.kind], one_line(sentence(event), 160))
+            yield Mark(event.t_ns, _MARKED[event.kind], one_line(describe_event(event), 160))
 
 
 _MARKED: Final = {
@@ -157,68 +151,6 @@ _MARKED: Final = {
     EventKind.FAULT_FAILED: "error",
     EventKind.CLIENT_RESET: "note",
 }
-
-
-def subject(event: Event) -> str:
-    """Whom an event is about."""
-    if event.fault is not None:
-        return f"fault {fault_name(event.fault)}"
-    if event.topic is not None:
-        return event.topic if event.partition is None else f"{event.topic}/{event.partition}"
-    if event.node is not None:
-        return f"node {event.node}"
-    return f"client {event.client}" if event.client is not None else ""
-
-
-def sentence(event: Event) -> str:
-    """What an event says, without its time."""
-    match event.what:
-        case PhaseBegan(phase=phase):
-            return phase
-        case FaultAsked(kind=kind, role=role, nodes=nodes, trigger=trigger):
-            on = f" on node {_text(list(nodes))}" if nodes else ""
-            return f"{kind} {role}{on}{f' ({trigger})' if trigger else ''}".strip()
-        case LeaderChanged(leader=leader, epoch=epoch):
-            who = "no leader" if leader < 0 else f"leader is {leader}"
-            return who if epoch is None else f"{who}, epoch {epoch}"
-        case IsrChanged(isr=isr):
-            return f"in-sync replicas are {_text(list(isr)) or 'none'}"
-        case ScriptStep(number=number, step=step, did=did, wrong=wrong, seen=seen):
-            said = f"step {number}: {step}" + (f": {did}" if did else "")
-            return (
-                said
-                + (f"; wrong: {wrong}" if wrong else "")
-                + (f"; seen: {seen}" if seen is not None else "")
-            )
-        case FaultHealed(did=did):
-            return did
-        case NodeDied(status=status, log=log):
-            return _ended(event, status, log)
-        case ClientDied(status=status):
-            return _ended(event, status, "")
-    told = {name: _text(value) for name, value in event.detail.items()}
-    return "; ".join(value if name in _PLAIN else f"{name} {value}" for name, value in told.items() if value)
-
-
-def _ended(event: Event, status: int | str | None, log: str) -> str:
-    told = f", status {status}" if status is not None and status != "" else ""
-    return f"{subject(event)} ended by itself{told}{f': {log}' if log else ''}"
-
-
-def _text(value: JsonValue) -> str:
-    """A detail as text: lists joined, nothing for null."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(_text(item) for item in value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
-    return str(value)
-
-
-_PLAIN: Final = frozenset({"witness", "did", "reason", "error", "text", "note", "what"})
 
 
 def circumstances(faults: Sequence[Fault]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ackproof.rundir.model import Truncation
-from ackproof.rundir.observed import iterate_samples
+from ackproof.rundir.observed import read_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER
 from ackproof.rundir.replicas import Replica
@@ -137,7 +137,7 @@ def _watch(samples: Path, cuts: Sequence[Truncation]) -> list[_Watched]:
         by_place.setdefault(TopicPartition(one.cut.topic, one.cut.partition), []).append(one)
     if not cuts or not samples.exists():
         return watched
-    for sample in iterate_samples(samples):
+    for sample in read_samples(samples):
         for one in by_place.get(TopicPartition(sample.topic, sample.partition), ()):
             if sample.leader_epoch == one.cut.old_epoch and sample.leader >= 0:
                 one.leader = sample.leader

@@ -21,12 +21,12 @@ from ackproof.rundir.anomalies import LIVENESS, REMOVED, gravity
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import ConformanceFile
+from ackproof.rundir.narrator import tell_event
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
-from ackproof_reports.course import sentence, subject
 from ackproof_reports.mechanics import Row, ended, on_disk
 from ackproof_reports.wording import number, one_line
 
@@ -282,21 +282,6 @@ def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
     if event.kind in _NEAR:
         return (event.topic, event.partition) in places
     return event.fault is not None or event.kind in {EventKind.NODE_DIED, EventKind.NODE_STARTED}
-
-
-def tell_event(event: Event) -> str:
-    """Return what an event of the timeline says, as the story of a record has it."""
-    done = {
-        EventKind.FAULT_ASKED: "",
-        EventKind.FAULT_CONFIRMED: " bit",
-        EventKind.FAULT_HEALED: " healing asked for",
-        EventKind.FAULT_RECOVERED: " healed",
-    }.get(event.kind, "")
-    if event.kind is EventKind.NODE_DIED:
-        return sentence(event)
-    if event.kind is EventKind.NODE_STARTED:
-        return f"{subject(event)} started"
-    return f"{subject(event)}{done}: {sentence(event).strip('; ') or event.kind.value}"
 
 
 def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:

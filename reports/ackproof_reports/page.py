@@ -14,9 +14,9 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ackproof.rundir.narrator import describe_event, name_subject
 from ackproof_reports import wording
 from ackproof_reports.answer import answers, tally
-from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import MOST_FILES, link, source_hash
 from ackproof_reports.expectations import HEIGHT as SHARES_HEIGHT
 from ackproof_reports.expectations import WIDTH as SHARES_WIDTH
@@ -129,8 +129,8 @@ def environment() -> Environment:
         wording.one_line,
         wording.size,
         link,
-        sentence,
-        subject,
+        describe_event,
+        name_subject,
     ):
         made.globals[function.__name__] = function
     made.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]

@@ -19,6 +19,7 @@ from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.bounds import WHOLE, Bound, Unit
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metrics import METRICS, Shape
+from ackproof.rundir.narrator import tell_event
 from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.answer import by_experiment
@@ -26,7 +27,6 @@ from ackproof_reports.course import Fault
 from ackproof_reports.expectations import DistributionChart, Row, picture, row_of
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView
-from ackproof_reports.one_record import tell_event
 from ackproof_reports.picture import Bar, Lanes, ShownTime, draw_lanes, draw_request_lanes, find_shown_time
 from ackproof_reports.wording import one_line
 

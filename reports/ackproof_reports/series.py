@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from ackproof.rundir import storage
-from ackproof.rundir.observed import Sample, iterate_samples
+from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 from ackproof_reports.course import Course
@@ -79,7 +79,7 @@ SILENCE_NS: Final = 1_500_000_000
 MAX_TAIL_POINTS: Final = 1500
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stretch:
     """A time in which what was seen of a partition did not change."""
 
@@ -101,23 +101,31 @@ class Strip:
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
-    """One pass over the samples; memory grows with changes, not with samples."""
+    """Leaders, ISRs and unreplicated tails of each partition; memory grows with changes, not with samples."""
     strips: dict[TopicPartition, Strip] = {}
     if not path.exists():
         absent.append(
             "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
         )
         return strips
-    for sample in iterate_samples(path):
+    for sample in read_samples(path):
         strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
         strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
         _extend(strip, sample)
         end = sample.log_ends.get(sample.leader, -1)
         if end >= 0 and sample.high_watermark >= 0:
-            strip.tail.append((sample.t_ns, max(0, end - sample.high_watermark)))
+            _append_tail(strip.tail, (sample.t_ns, max(0, end - sample.high_watermark)))
     for strip in strips.values():
         strip.tail = thinned(strip.tail)
     return strips
+
+
+def _append_tail(tail: list[tuple[int, int]], point: tuple[int, int]) -> None:
+    """Keep only the ends of a level stretch: they draw the same line."""
+    if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
+        tail[-1] = point
+    else:
+        tail.append(point)
 
 
 def _extend(strip: Strip, sample: Sample) -> None:
@@ -126,7 +134,7 @@ def _extend(strip: Strip, sample: Sample) -> None:
         last = strip.stretches[-1]
         if sample.t_ns - last.end_ns <= SILENCE_NS:
             # What held at the last look is taken to hold until this one: the change lies in between.
-            strip.stretches[-1] = Stretch(last.start_ns, sample.t_ns, last.leader, last.epoch, last.isr)
+            last.end_ns = sample.t_ns
             if now == (last.leader, last.epoch, last.isr):
                 return
     strip.stretches.append(Stretch(sample.t_ns, sample.t_ns, *now))

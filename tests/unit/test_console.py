@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from ackproof import console
 from ackproof.base.wait import wait_until
 from ackproof.cli.main import main_code
-from ackproof.console import Console, Narrator, visible
+from ackproof.console import Console, visible
 from ackproof.faults.registry import fault_kinds
 from ackproof.provision.progress import Progress, in_words
 from ackproof.run.conclude import CaseResult
@@ -26,6 +26,7 @@ from ackproof.rundir.documents import (
     VerdictFile,
 )
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.narrator import Narrator
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 
@@ -66,7 +67,7 @@ def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
         Event(t_ns=10**9, wall_ns=0, kind=kind, fault=1, node=2, topic="orders", partition=0, detail=detail)
         for kind, detail in said
     )
-    return [line for event in events if (line := narrator.tell(event)) is not None]
+    return [visible(line) for event in events if (line := narrator.tell(event)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_other_events_are_sentences_too() -> None:
         )
     ] == [
         "the load begins",
-        "orders/0: nobody leads",
+        "orders/0: no leader",
         "orders/0: node 3 leads in epoch 4",
         "node 2 ended by itself: exit status 1",
         "the run failed: no",

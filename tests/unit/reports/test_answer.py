@@ -10,10 +10,11 @@ import pytest
 
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.narrator import describe_event
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.answer import answers, tally
-from ackproof_reports.course import Fault, circumstances, sentence
+from ackproof_reports.course import Fault, circumstances
 from ackproof_reports.loading import State, load_batch
 
 WHEN = "when the followers were paused and the leader was killed"
@@ -249,7 +250,7 @@ def test_a_healing_is_told_by_what_was_done() -> None:
     event = Event(
         t_ns=9, wall_ns=0, kind=EventKind.FAULT_HEALED, fault=1, detail={"did": "cont", "begun_ns": 5}
     )
-    assert sentence(event) == "cont"
+    assert describe_event(event) == "cont"
 
 
 def test_several_runs_lose_none_of_their_records(maker: ModuleType, cells: list, tmp_path: Path) -> None:

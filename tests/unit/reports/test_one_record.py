@@ -160,7 +160,7 @@ def test_the_story_of_a_lost_record(run: CaseDir) -> None:
         "5.200 s  handed to live reader 0 at orders/0 offset 7, leader epoch 3",
         "6.000 s  fault 1: kill leader(orders/0) on node 1",
         "6.200 s  fault 1 bit: node 1 gone",
-        "8.000 s  orders/0: leader is 2, epoch 4",
+        "8.000 s  orders/0: node 2 leads in epoch 4",
         "10.000 s  node 1 started",
         "the final read does not hold it",
         "at orders/0@7 the final read holds record 2 of producer 1, leader epoch 4",
@@ -331,7 +331,7 @@ def test_the_command(run: CaseDir, capsys: pytest.CaptureFixture[str]) -> None:
         (("--record", "0:99"), "no ledger knows record 99 of producer 0"),
         (("--record", "x"), "give PRODUCER:SEQ"),
         (("--at", "orders"), "give TOPIC/PARTITION@OFFSET"),
-        (("--at", "orders/0@7", "--class", "lost"), "give one of them"),
+        (("--at", "orders/0@7", "--class", "lost"), "give one of --record, --at and --class"),
     ):
         code, _, err = answer(here, *words)
         assert (code, complaint in err) == (254, True), (words, err)
@@ -357,7 +357,7 @@ def test_of_a_batch_the_case_that_lost_something(
     assert cli.main_code(["explain", str(batch), "--case", "b"]) == 0
     assert "record 5 of producer 0" in capsys.readouterr().out
     assert cli.main_code(["explain", str(batch), "--class", "duplicate"]) == 254
-    assert "no duplicate was found in any case; name one with --case: good, bad" in capsys.readouterr().err
+    assert "no duplicate was found in any case. Choose one with --case: good, bad" in capsys.readouterr().err
     (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 0)}]}}")
     assert cli.main_code(["explain", str(batch)]) == 254
     assert "name one with --case: good, bad" in capsys.readouterr().err
