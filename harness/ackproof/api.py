@@ -354,13 +354,13 @@ def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run,
     Runs of a batch that were not audited yet are audited first, and the report is written again. Raises `BadInput` for
     another folder, and for a single run that was not audited.
     """
-    from ackproof.run.conclude import conclude_again, run_stages
+    from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()
     if BatchDir(path).batch_json.exists():
         conclude_again(BatchDir(path), progress or (lambda _: None))
         return Batch(path).runs
-    run_stages(CaseDir(path))
+    judge_run(CaseDir(path))
     return (Run(path),)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ackproof.ledgers.clients import find_hole
 from ackproof.plan.cases import cases, load
-from ackproof.run.conclude import CaseResult, conclude, run_stages
+from ackproof.run.conclude import CaseResult, conclude, judge_run
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -88,7 +88,7 @@ def inconclusive(run: CaseDir, *words: str) -> VerdictFile:
     told = " | ".join(result.verdict.reasons)
     for word in words:
         assert word in told
-    run_stages(run)
+    judge_run(run)
     assert VerdictFile.load(run.verdict_json) == result.verdict
     return result.verdict
 

@@ -55,7 +55,7 @@ def passed(run: CaseDir) -> None:
 def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
     """What runs a batch of the text above."""
     monkeypatch.setattr(concluding.audit, "run", audited)
-    monkeypatch.setattr(concluding, "work_out", passed)
+    monkeypatch.setattr(concluding, "run_stages", passed)
     monkeypatch.setattr(concluding, "judge_unwritten", lambda _: None)
     monkeypatch.setattr(concluding, "render_batch", lambda _: None)
 

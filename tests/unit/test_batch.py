@@ -1,4 +1,4 @@
-"""Batches without clusters: folders, the merged exit code, the command that repeats, the case ahead."""
+"""Batches without clusters: folders, the combined exit code, the command that repeats, the case ahead."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
     monkeypatch.setattr(room, "install", lambda *_: None)
     monkeypatch.setattr(concluding, "render_batch", lambda _: None)
     monkeypatch.setattr(concluding.audit, "run", audited)
-    monkeypatch.setattr(concluding, "work_out", judged)
+    monkeypatch.setattr(concluding, "run_stages", judged)
     monkeypatch.setattr(FakeRun, "errors", {})
     monkeypatch.setattr(FakeRun, "log", [])
     return FakeRun

@@ -43,7 +43,7 @@ def test_elections_of_a_batch_are_those_of_its_runs(go: Go) -> None:
 
 def test_a_series_is_there_once_it_was_counted(go: Go) -> None:
     batch = api.open_batch(go("{lost: 0}", repeat=1).directory.path)
-    with pytest.raises(BadInput, match="nothing was counted"):
+    with pytest.raises(BadInput, match="was not audited"):
         batch.runs[0].series()
     row = dict.fromkeys(SERIES.names, 1) | {"topic": "orders"}
     for run in batch.runs:

@@ -168,7 +168,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
             VerdictFile(verdict=verdict, reasons=reasons).save(run.verdict_json)
 
         monkeypatch.setattr(concluding.audit, "run", audit)
-        monkeypatch.setattr(concluding, "work_out", judge)
+        monkeypatch.setattr(concluding, "run_stages", judge)
         capsys.readouterr()
         code = main_code(["gate", *words])
         told = read_outputs(outputs.read_text("utf-8")) if outputs.exists() else {}

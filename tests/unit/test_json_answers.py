@@ -11,7 +11,7 @@ import pytest
 from ackproof.audit.results import AuditResult
 from ackproof.cli.options import batch_with_paths
 from ackproof.cli.results import _result_with_paths
-from ackproof.run.conclude import CaseResult, entry_with
+from ackproof.run.conclude import CaseResult, add_result
 from ackproof.rundir.batch import BatchCase
 from ackproof.rundir.documents import AuditFile, ExpectationJudged, VerdictFile
 from ackproof.rundir.layout import CaseDir
@@ -39,7 +39,7 @@ def test_a_repeat_carries_what_became_of_what_is_expected() -> None:
     seen = ExpectationJudged(quantity=GAP, bound="< 30s", seen="1.000 s", holds=True, low=1, high=1)
     verdict = VerdictFile(verdict=Verdict.PASS, reasons=(), expected=(seen,))
     entry = BatchCase(case="acks=1#1", settings={}, repeat=1, run="acks=1_1")
-    assert entry_with(entry, CaseResult(CaseDir(Path("none")), verdict=verdict)).expected == (seen,)
+    assert add_result(entry, CaseResult(CaseDir(Path("none")), verdict=verdict)).expected == (seen,)
 
 
 def test_an_audit_names_its_batch_and_measures_what_is_expected(go: Go, tmp_path: Path) -> None:

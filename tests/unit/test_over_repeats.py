@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.judge import judge_over_repeats
 from ackproof.repeats.demand import Statistic
-from ackproof.run.conclude import conclude_again, merged
+from ackproof.run.conclude import combine_verdicts, conclude_again
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -135,7 +135,7 @@ def test_one_place_decides(go: Go) -> None:
     document = go(f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", repeat=2).document()
     for verdict, code in ((Verdict.PASS, 0), (Verdict.FAIL, 1), (Verdict.INCONCLUSIVE, 2), (None, 255)):
         one = document.over_repeats[0].model_copy(update={"verdict": verdict})
-        assert merged(document.model_copy(update={"over_repeats": (one,)})).exit_code == code
+        assert combine_verdicts(document.model_copy(update={"over_repeats": (one,)})).exit_code == code
 
 
 def test_a_batch_without_them_is_as_it_was(go: Go) -> None:

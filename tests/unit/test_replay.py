@@ -85,7 +85,9 @@ def test_what_cannot_be_repeated_is_told(tmp_path: Path, capsys: pytest.CaptureF
         wall_ns=0,
     ).save(tmp_path / "case.json")
     assert main_code(["replay", str(tmp_path)]) == 254
-    assert "again: ackproof run x.yaml --bootstrap there:9092" in " ".join(capsys.readouterr().err.split())
+    assert "Run it again with: ackproof run x.yaml --bootstrap there:9092" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_init_writes_what_validates_and_overwrites_nothing(

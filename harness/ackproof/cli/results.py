@@ -118,7 +118,7 @@ def _ledgers(directory: Path) -> Iterator[Path]:
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases again, from their files."""
     from ackproof.console import Console
-    from ackproof.run.conclude import conclude_again, run_stages
+    from ackproof.run.conclude import conclude_again, judge_run
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import worst_exit_code
@@ -138,7 +138,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
                 f"{directory}: its ledgers were not audited yet. Run first: ackproof audit {directory}"
             )
         else:
-            run_stages(CaseDir(directory))
+            judge_run(CaseDir(directory))
             verdict = VerdictFile.load(CaseDir(directory).verdict_json)
             console.lines(
                 [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]

@@ -16,7 +16,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.timing import timing_name
 from ackproof.judge import judge_over_repeats
 from ackproof.repeats.decide import looks
-from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
+from ackproof.run.conclude import CaseResult, Step, add_result, combine_verdicts, conclude, publish
 from ackproof.run.options import PlannedBatch, command_of
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
@@ -88,7 +88,7 @@ class Batch:
             at_most=self.at_most,
         )
         if not self.interrupted:
-            return merged(whole)
+            return combine_verdicts(whole)
         return whole.model_copy(update={"interrupted": True, "exit_code": int(ExitCode.HARNESS_FAILED)})
 
     def _entry(self, one: PlannedCase) -> BatchCase:
@@ -103,7 +103,7 @@ class Batch:
             run=str(one.run.path.relative_to(self.directory.path)),
             order=one.order,
         )
-        return entry if one.result is None else entry_with(entry, one.result)
+        return entry if one.result is None else add_result(entry, one.result)
 
     def add(self, cases: Sequence[tuple[Path, Case]]) -> None:
         """Add cases to the batch, each with a folder of its own."""

@@ -34,12 +34,12 @@ from ackproof.rundir.timeline import FaultFailed, FaultMissed
 from ackproof_reports import render_batch
 
 Step = Callable[[str], None]
-"""Is told, in words, of what takes long."""
+"""Called with a line of text for each step that takes long."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What is worked out of a run directory that was audited. `make` raises `BadInput` where it cannot be."""
+    """Step that derives one file of an audited run directory. `make` raises `BadInput` if it cannot."""
 
     name: str
     file: Callable[[CaseDir], Path]
@@ -55,7 +55,7 @@ STAGES: Final = (
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What one run came to. Without a verdict `error` says why, unless the run was not to be judged."""
+    """Result of one run. Without a verdict `error` says why, unless the run was not to be judged."""
 
     run: CaseDir
     audit: AuditFile | None = None
@@ -64,7 +64,7 @@ class CaseResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Findings by class as far as they may be told, and rows of the ledgers by what became of them."""
+        """Findings by class, if the final read allows to count them, and ledger rows by outcome."""
         if self.audit is None:
             return {}
         final: FinalReadFile | None = None
@@ -76,53 +76,50 @@ class CaseResult:
 def conclude(
     runs: Sequence[CaseDir], step: Step, *, failed: Collection[CaseDir] = (), simulate: bool = False
 ) -> list[CaseResult]:
-    """Audit what was never audited, as one job, and judge each run; a result for each, in their order.
+    """Audit the runs that were not audited yet, as one job, and judge each; return the results in their order.
 
-    `failed` are counted and not judged: the harness could not bring them through, and that is their outcome. What
-    goes wrong with one run is its `error`. A Spark context that this process has is used.
+    `failed` are audited and not judged: the harness could not complete them, and that is their result. What goes wrong
+    with one run is its `error`. A Spark context of this process is used.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)
-    uncounted = _audit_uncounted(runs, step)
-    return [_result(run, uncounted.get(run), judged=run not in failed) for run in runs]
+    not_audited = _audit_new(runs, step)
+    return [_result(run, not_audited.get(run), judged=run not in failed) for run in runs]
 
 
-def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
+def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResult:
     wrote = run.seal.exists() or run.ledger.exists()
     if judged and wrote and (broken := judge_unwritten(run)) is not None:
         return CaseResult(run, verdict=broken)
-    if uncounted is not None or not run.audit_json.exists():
-        return CaseResult(run, error=uncounted or "there is nothing to judge")
+    if not_audited is not None or not run.audit_json.exists():
+        return CaseResult(run, error=not_audited or "there is nothing to judge: the run was not audited")
     counted: AuditFile | None = None
     try:
         counted = AuditFile.load(run.audit_json)
         if not judged:
             return CaseResult(run, counted)
-        work_out(run)
+        run_stages(run)
         return CaseResult(run, counted, VerdictFile.load(run.verdict_json))
-    except Exception as error:  # noqa: BLE001 — a case that cannot be judged must not take the others along
+    except Exception as error:  # noqa: BLE001 — the other cases must be judged all the same
         return CaseResult(run, counted, error=f"it could not be judged: {type(error).__name__}: {error}")
 
 
-def run_stages(run: CaseDir, *, anew: bool = True) -> None:
-    """Bring an audited run to its verdict, by `work_out` if its files are those that it wrote."""
+def judge_run(run: CaseDir, *, again: bool = True) -> None:
+    """Bring an audited run to its verdict: INCONCLUSIVE if its files were changed, else by its stages."""
     if judge_unwritten(run) is None:
-        work_out(run, anew=anew)
+        run_stages(run, again=again)
 
 
-def work_out(run: CaseDir, *, anew: bool = True) -> None:
-    """Run the stages in order; those whose file is there are left out unless `anew`.
-
-    What stands behind a stage that was run is run too.
-    """
+def run_stages(run: CaseDir, *, again: bool = True) -> None:
+    """Run the stages in order. Without `again`, skip stages whose file exists, up to the first that is missing."""
     for stage in STAGES:
-        anew = anew or not stage.file(run).exists()
-        if anew:
+        again = again or not stage.file(run).exists()
+        if again:
             stage.make(run)
 
 
-def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
-    """Audit, as one job, the runs that have ledgers and no audit; why it could not, for those where it could not."""
+def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
+    """Audit, as one job, the runs that have ledgers and no audit; return why, for those that could not be audited."""
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
@@ -137,28 +134,28 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
-    """Simulate each run that has ledgers, for the report. What cannot be is told of: nothing rests on it."""
+    """Simulate each run that has ledgers, for the report. A failure is shown: no verdict rests on it."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
-        step("simulating each case beside its run")
+        step("simulating each case")
         simulator = find_simulator()
     for run in ran:
         try:
             simulator.simulate_beside(run)
-        except Exception as error:  # noqa: BLE001 — nothing rests on it, so it must not take a run along
+        except Exception as error:  # noqa: BLE001 — no verdict rests on it
             step(f"not simulated: {run.path.name}: {type(error).__name__}: {error}")
 
 
-def merged(batch: BatchFile) -> BatchFile:
-    """The same batch with the verdict and the exit code that its cases, and what it expects over repeats, come to."""
+def combine_verdicts(batch: BatchFile) -> BatchFile:
+    """Return the batch with the verdict and exit code of its cases and of its expectations over repeats."""
     verdicts = [case.verdict for case in batch.cases] + [one.verdict for one in batch.over_repeats]
     code = batch_exit_code(verdicts)
     verdict = next((one for one in Verdict if one.exit_code is code), None)
     return batch.model_copy(update={"exit_code": int(code), "verdict": verdict})
 
 
-def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
-    """A line of `batch.json` with what its run came to. What went wrong first is what is told."""
+def add_result(entry: BatchCase, result: CaseResult) -> BatchCase:
+    """Return an entry of `batch.json` with the result of its run. The first error is kept."""
     verdict = result.verdict
     return entry.model_copy(
         update={
@@ -175,15 +172,15 @@ def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
 
 
 def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
-    """Judge and report a batch anew from what is on disk; what was never audited is audited first.
+    """Judge and report a batch again from its files; runs that were not audited yet are audited first.
 
     Raises `BadInput` without a readable `batch.json`.
     """
     old = BatchFile.load(directory.batch_json)
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
-    entries = tuple(entry_with(case, result) for case, result in zip(old.cases, results, strict=True))
+    entries = tuple(add_result(case, result) for case, result in zip(old.cases, results, strict=True))
     judged = old.model_copy(update={"cases": entries, "interrupted": False})
-    new = merged(judge_over_repeats(directory, judged))
+    new = combine_verdicts(judge_over_repeats(directory, judged))
     publish(directory, new, step)
     return new
 
@@ -197,11 +194,14 @@ def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
 
 
 def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
-    """Write `pairs.json` of a batch with a storm of pairs; nothing for another."""
+    """Write `pairs.json` of a batch with a storm of pairs: which pairs of fault kinds its runs had in force together.
+
+    Nothing is written for another batch. The timelines decide, not what was planned.
+    """
     cells: dict[str, list[tuple[Case, CaseDir]]] = {}
     for entry in batch.cases:
         run = CaseDir(directory.path / entry.run)
-        with suppress(BadInput):  # a run that cannot be read has its verdict for that
+        with suppress(BadInput):  # its verdict says that the run cannot be read
             case = case_from_json(CaseFile.load(run.case_json).resolved)
             if pair_storm_of(case.experiment) is not None:
                 cells.setdefault(f"{case.experiment.name} {cell_of(case.id)}", []).append((case, run))
@@ -222,10 +222,10 @@ def _table(runs: list[tuple[Case, CaseDir]]) -> PairTable:
             evidence = Evidence.of_run(run)
         except BadInput:
             continue
-        for pair in _together(evidence.faults):
+        for pair in _overlapping_pairs(evidence.faults):
             if pair in found and found[pair].outcome is not PairOutcome.COVERED:
                 found[pair] = PairEntry(kinds=pair, outcome=PairOutcome.COVERED, case=case.id)
-        for pair, why in _not_together(case, evidence):
+        for pair, why in _planned_pairs(case, evidence):
             if pair in found and found[pair].outcome is PairOutcome.NOT_RUN:
                 found[pair] = PairEntry(kinds=pair, outcome=PairOutcome.NOT_BITTEN, case=case.id, why=why)
     refused = [
@@ -241,8 +241,8 @@ def _table(runs: list[tuple[Case, CaseDir]]) -> PairTable:
     )
 
 
-def _together(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
-    """The pairs of kinds of which both bit and were in force at one time."""
+def _overlapping_pairs(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
+    """Yield the pairs of kinds that were in force at the same time."""
     spans = [(life.kind, span) for life in lives.values() if (span := _in_force(life)) is not None]
     for (one, mine), (other, its) in combinations(spans, 2):
         if one != other and max(mine[0], its[0]) < min(mine[1], its[1]):
@@ -250,7 +250,10 @@ def _together(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
 
 
 def _in_force(life: FaultLife) -> tuple[int, int] | None:
-    """From its confirmation to its healing; what ends by itself is in force from when it was asked for to its end."""
+    """Return when a fault was in force: from its confirmation to its healing.
+
+    A fault that ends by itself is in force from its injection to its end.
+    """
     kind = fault_kinds().get(life.kind)
     if kind is None or life.confirmed is None or life.over is None:
         return None
@@ -259,8 +262,8 @@ def _in_force(life: FaultLife) -> tuple[int, int] | None:
     return life.confirmed, life.over if life.healed is None else life.healed
 
 
-def _not_together(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
-    """The pairs that this run was to have in force together, each with what went wrong if they were not."""
+def _planned_pairs(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
+    """Yield the pairs that this run had planned, each with the reason if they were not in force together."""
     drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
     reasons = {
         event.fault: event.what.reason
@@ -272,4 +275,4 @@ def _not_together(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
         if len(pair) == 2:
             one, other = sorted(fault.kind for fault in pair)
             why = (f"{fault}: {reasons[fault.number]}" for fault in pair if fault.number in reasons)
-            yield (one, other), next(why, "the one was over before the other was in force")
+            yield (one, other), next(why, "one ended before the other was in force")

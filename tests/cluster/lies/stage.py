@@ -10,7 +10,7 @@ from pathlib import Path
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
 from ackproof.run.case import run_case
-from ackproof.run.conclude import run_stages
+from ackproof.run.conclude import judge_run
 from ackproof.run.phases import CaseOptions, Hook, Phase
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
@@ -87,7 +87,7 @@ class Stage:
         judged = {}
         for (name, run), result in zip(self.runs.items(), results, strict=True):
             assert result.file is not None, (name, result.reasons)
-            run_stages(run)
+            judge_run(run)
             verdict = VerdictFile.load(run.verdict_json)
             judged[name] = Judged(run, result.file, result.code, verdict)
         return judged

@@ -94,8 +94,8 @@ def test_a_run_is_judged_by_its_settings(
         f"""
 from pathlib import Path
 from ackproof.rundir.layout import CaseDir
-from ackproof.run.conclude import work_out
-work_out(CaseDir(Path({str(run.path)!r})))
+from ackproof.run.conclude import run_stages
+run_stages(CaseDir(Path({str(run.path)!r})))
 print([name for name in ("docker", "testcontainers", "pyspark") if name in sys.modules])
 """
     )

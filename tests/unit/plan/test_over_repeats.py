@@ -49,7 +49,7 @@ def test_who_goes_on_until_it_is_decided_is_told_of_the_most_repeats_alone(tmp_p
 
     assert ["has no interval that is bounded: it takes 59" in one for one in warned(None)] == [True]
     assert warned(59) == []
-    assert warned(58) == ["--at-most 58: latency(p99) p95 < 6s, acks=1,linger=5ms takes 59 repeats or more"]
+    assert warned(58) == ["--at-most 58: latency(p99) p95 < 6s, acks=1,linger=5ms needs 59 repeats or more"]
 
 
 @pytest.fixture

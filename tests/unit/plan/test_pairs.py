@@ -131,7 +131,7 @@ def _write(run: CaseDir, case: Case, times: Sequence[tuple[int | None, ...]]) ->
     ("times", "outcome", "why"),
     [
         ("both", PairOutcome.COVERED, ""),
-        ("one after the other", PairOutcome.NOT_BITTEN, "the one was over before the other was in force"),
+        ("one after the other", PairOutcome.NOT_BITTEN, "one ended before the other was in force"),
         ("the second did not bite", PairOutcome.NOT_BITTEN, ": aimed at nothing"),
     ],
 )
