@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ackproof.rundir.model import PredictionFile
 
 INCONCLUSIVE = 2
+_NO_REDUCTIONS = click.option(
+    "--no-reductions", is_flag=True, help="Search each state and each step for itself: a check, and slower."
+)
 
 
 @click.command(
@@ -35,6 +38,7 @@ INCONCLUSIVE = 2
     type=click.IntRange(1),
     help="How many states are looked at per case; more turn some that are unknown into answers.",
 )
+@_NO_REDUCTIONS
 @click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
 @force_options
 def predict(
@@ -43,6 +47,7 @@ def predict(
     only: tuple[str, ...],
     story: tuple[str, ...],
     max_states: int | None,
+    no_reductions: bool,
     machine: bool,
     force: bool,
     kafka: str | None,
@@ -61,7 +66,8 @@ def predict(
     from ackproof.judge.retention import may_remove
     from ackproof.run.options import BatchOptions, plan_cases
     from ackproof_model.predict.answers import USUAL_STATES, ask_ahead
-    from ackproof_model.predict.prediction import predict_case, scopes_of
+    from ackproof_model.predict.prediction import SearchOptions, predict_case, scopes_of
+    from ackproof_reference.explore.scope import ALL, NO_REDUCTIONS
 
     _known_classes(story)
     asked_for(force, rules=None, kafka=kafka)
@@ -76,10 +82,12 @@ def predict(
     told: list[tuple[str, PredictionFile]] = []
     wrong: list[str] = []
     with console.show_progress("exploring small worlds") as tell:
-        for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
+        reductions = NO_REDUCTIONS if no_reductions else ALL
+        options = SearchOptions(max_states or USUAL_STATES, reductions=reductions)
+        for done, of in ask_ahead(scopes_of(planned, options), max_states=options.max_states):
             tell(f"{done} of {of} small worlds explored")
         for case in planned:
-            prediction = predict_case(case, max_states=max_states or USUAL_STATES)
+            prediction = predict_case(case, options)
             name = case.id.rpartition("#")[0]
             title = case.experiment.name if name == "case" else name
             told.append((title, prediction))
@@ -182,9 +190,9 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
     console.line(f"Impossible in every case: {', '.join(never)}.")
     notes: dict[str, None] = {}
     for title, one in told:
-        notes[f"{title}: {one.scope or 'not explored'}; rules of Kafka {one.rules}, {one.states} states"] = (
-            None
-        )
+        size = f"{one.scope or 'not explored'}; rules of Kafka {one.rules}, {one.states} states"
+        reductions = "" if one.reductions is None else f", reductions: {', '.join(one.reductions) or 'none'}"
+        notes[f"{title}: {size}{reductions}"] = None
         notes.update((f"    counted: {fault}", None) for fault in one.faults)
         notes.update((f"    made smaller: {text}", None) for text in one.clamped)
         notes.update((f"    not predicted: {text}", None) for text in one.not_predicted)
@@ -243,6 +251,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 @click.option(
     "--save", type=FILES, help="Go on with the search in this file; what is left open is kept there."
 )
+@_NO_REDUCTIONS
 @click.option("--html", type=FILES, help="Write the story with its sequence diagram as a page of its own.")
 @click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
 @force_options
@@ -255,6 +264,7 @@ def explore(
     max_seconds: float | None,
     max_memory: int,
     save: Path | None,
+    no_reductions: bool,
     html: Path | None,
     machine: bool,
     force: bool,
@@ -281,8 +291,10 @@ def explore(
     for_kafka = protocol == KAFKA
     if not for_kafka and (force or chosen is click.core.ParameterSource.COMMANDLINE):
         raise click.UsageError("--rules and --force speak of a partition of Kafka; leave out --of")
+    if force and no_reductions:
+        raise click.UsageError("--force walks the steps of a reduced search; leave out --no-reductions")
     world = (
-        of_kafka(version, without, words or USUAL)
+        of_kafka(version, without, words or USUAL, reduced=not no_reductions)
         if for_kafka
         else PROTOCOLS[protocol].world(words or "", without)
     )

@@ -25,7 +25,7 @@ from ackproof_reference.explore.protocol_worlds import (
     pacifica,
     quorum,
 )
-from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.explore.scope import NO_REDUCTIONS, Budget, Scope
 from ackproof_reference.explore.search import Search, load, save
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
@@ -175,9 +175,11 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
     )
 
 
-def kafka(version: str, taken_away: Sequence[str], words: str = USUAL) -> World:
-    """A partition of a release, in words. Raises `BadInput` for what it does not know."""
+def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduced: bool = True) -> World:
+    """Return the world of a partition of a release. Raises `BadInput` for unknown words."""
     scope = scope_in_words(words, rules_in_words(version, taken_away))
+    if not reduced:
+        scope = replace(scope, reductions=NO_REDUCTIONS)
     return replace(world_of(scope), rules=named(f"Kafka {version}", taken_away), words=words)
 
 
@@ -207,7 +209,8 @@ def explore(
     """
     for name in wanted:
         known("--find", "class", name, asked.classes)
-    whose = f"{asked.rules} {asked.words} {sorted(wanted)} {sources()}"
+    reductions = asked.scope and asked.scope.reductions.names
+    whose = f"{asked.rules} {asked.words} {sorted(wanted)} {reductions} {sources()}"
     search = Search(asked.model, frozenset(wanted))
     if saved is not None and saved.exists():
         try:

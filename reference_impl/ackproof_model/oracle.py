@@ -10,7 +10,7 @@ from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof_model.predict.answers import USUAL_STATES, remembered
-from ackproof_model.predict.prediction import predict_case, predict_run, scopes_of
+from ackproof_model.predict.prediction import SearchOptions, predict_case, predict_run, scopes_of
 from ackproof_model.replay.metadata import conform
 
 QUICK_STATES: Final = 20_000
@@ -24,7 +24,7 @@ class ReferenceOracle(Oracle):
         """Predict a run by its timeline and metadata log; a case alone within `QUICK_STATES`."""
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
-            return predict_case(case, max_states=USUAL_STATES if known else QUICK_STATES)
+            return predict_case(case, SearchOptions(USUAL_STATES if known else QUICK_STATES))
         counts = AuditFile.load(run.audit_json).counts
         return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
 

@@ -258,8 +258,13 @@ def test_the_command_explore_draws_its_story(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_an_exhausted_scope_is_an_answer_and_a_limit_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_code(["explore", "--scope", "brokers=2,kills=1"]) == 0
-    assert "lost: impossible in this scope" in capsys.readouterr().out
+    sizes = []
+    for words in ([], ["--no-reductions"]):
+        assert main_code(["explore", "--scope", "brokers=2,kills=1", *words]) == 0
+        out = capsys.readouterr().out
+        assert "lost: impossible in this scope" in out
+        sizes.append(int(out.splitlines()[-1].split()[0]))
+    assert sizes[0] < sizes[1]
     assert main_code(["explore", "--scope", "brokers=3,kills=3", "--max-seconds", "0.001"]) == 2
     assert "lost: unknown" in capsys.readouterr().out
 

@@ -14,8 +14,8 @@ from ackproof.rundir.model import Chance, PredictionFile
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict import prediction
 from ackproof_model.predict.answers import Answer, Answers
-from ackproof_model.predict.prediction import _explored, predict_case, scopes_of
-from ackproof_reference.explore.scope import Scope
+from ackproof_model.predict.prediction import SearchOptions, _explored, predict_case, scopes_of
+from ackproof_reference.explore.scope import ALL, NO_REDUCTIONS, Scope
 from model_cases import case_of
 
 POSSIBLE, IMPOSSIBLE, UNKNOWN = Chance.POSSIBLE, Chance.IMPOSSIBLE, Chance.UNKNOWN
@@ -87,7 +87,7 @@ def test_at_acks_0_whatever_breaks_a_connection_may_lose(
     plant: Plant, acks: str, events: tuple[Event, ...] | None, chance: Chance
 ) -> None:
     plant(IMPOSSIBLE)
-    file = _explored(case_of("kill: {target: controller}", acks=acks), events, (), 100, None)
+    file = _explored(case_of("kill: {target: controller}", acks=acks), events, (), SearchOptions(100))
     (lost,) = (one for one in file.classes if one.anomaly == "lost")
     assert (lost.chance, lost.explored) == (chance, chance is IMPOSSIBLE)
     assert file.observed is (events is not None)
@@ -110,7 +110,7 @@ def test_a_command_that_was_never_run_keeps_nothing_from_being_predicted(
     plant: Plant, events: tuple[Event, ...] | None, refused: bool
 ) -> None:
     asked = plant(IMPOSSIBLE)
-    file = _explored(case_of(COMMAND), events, (), 100, None)
+    file = _explored(case_of(COMMAND), events, (), SearchOptions(100))
     assert (asked == []) is refused
     assert (file.not_predicted == ("command: nobody knows what a command does",)) is refused
     assert (_chances(file) == {}) is refused
@@ -132,7 +132,7 @@ def test_a_partition_whose_log_rots_is_predicted_apart(plant: Plant, rotten: Cha
     }  # fmt: skip
     assert [scope.budget.power_losses for scope in asked] == [0, 1]
     assert any(text.startswith("orders/0: flip_bits took from its log") for text in file.not_predicted)
-    again = _explored(case_of(ROT, "for: 1s"), (), (), 100, None)
+    again = _explored(case_of(ROT, "for: 1s"), (), (), SearchOptions(100))
     assert _chances(again, "orders/0") == {}  # it was never done
 
 
@@ -155,7 +155,7 @@ def test_what_was_seen_is_looked_at_longer(
 
     def explore(asked: Case, _: object, max_states: int) -> PredictionFile:
         limits.append(max_states)
-        return _explored(asked, None, (), max_states, None)
+        return _explored(asked, None, (), SearchOptions(max_states))
 
     prediction.predict_run(case, None, seen, explore=explore)  # type: ignore[arg-type]
     assert len(limits) == (bounds if asks else 1)
@@ -177,3 +177,13 @@ def test_what_several_nodes_lose_at_once_one_of_them_does_not(fault: str, lost: 
     racks = "brokers: 3, racks: [a, a, b], controller_racks: [b]"
     case = case_of(fault, "restart_after: 1s", replicas=2, min_insync=2, cluster=racks)
     assert _chances(predict_case(case))["lost"] is lost
+
+
+def test_a_prediction_says_which_reductions_its_search_used() -> None:
+    """A plain search comes to the same answers."""
+    case = case_of("kill: broker(1)", replicas=2)
+    reduced, plain = predict_case(case), predict_case(case, SearchOptions(reductions=NO_REDUCTIONS))
+    assert (reduced.reductions, plain.reductions) == (ALL.names, ())
+    assert plain.states > reduced.states
+    assert _chances(plain) == _chances(reduced)
+    assert predict_case(case_of(COMMAND)).reductions is None

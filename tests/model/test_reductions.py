@@ -1,31 +1,48 @@
-"""What a reduced search takes together changes none of its answers: the same findings, and no story is longer.
+"""Reductions of the search change none of its answers: each subset finds what the plain search finds, in as few steps.
 
-Compared is with the search in which stories are told (`Scope.told`); that one with the whole search, where nothing is
-taken together, by `test_forgetting.py`. Every finding's story is walked through the told model, so one that this does
-not have cannot be told.
+A finding's story is walked through the steps of stories (`Scope.told`), so no finding is made up. Planted mistakes show
+that the comparison notices a reduction that takes too much together.
 """
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Hashable
 from dataclasses import replace
-from random import Random
+from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from ackproof_reference.broker import Broker, Leader
+from ackproof.run.options import BatchOptions, plan_cases
+from ackproof_model.predict.answers import smaller
+from ackproof_model.predict.prediction import scopes_of
+from ackproof_reference.broker import Broker, Leader, Process
 from ackproof_reference.explore import ending, fetching, forgetting, moves, ranking
-from ackproof_reference.explore.scope import ALL, NOTHING, WHOLE, Budget, Scope
-from ackproof_reference.log import Log
+from ackproof_reference.explore.scope import (
+    ALL,
+    IN_STORIES,
+    NO_REDUCTIONS,
+    NOTHING,
+    Budget,
+    Reductions,
+    Scope,
+    log_cell,
+    process_cell,
+)
+from ackproof_reference.explore.search import Search
+from ackproof_reference.log import UNKNOWN, Log
 from ackproof_reference.messages import Fetched
-from ackproof_reference.metadata import Metadata
+from ackproof_reference.metadata import Metadata, Registration
 from ackproof_reference.node import step
 from ackproof_reference.rules import VERSIONS, Rules, without
+from partition import following, leading, log, metadata, partition
 from protections import CASES, LARGER, MASKED, PAIRS
-from reduced import RELEASES, difference, scopes, searched, unseen
+from reduced import contradiction, difference, searched, small_scopes, unseen
 
 WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
 """Of each protection the scope in which it is what saves, where that is one of two brokers."""
-
 
 KILL = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1))
 STATES = {
@@ -36,32 +53,87 @@ STATES = {
     ),
     "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
 }
+PUSH = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+NIGHT = settings(max_examples=8_000, deadline=None, database=None)
+CATALOGUE = Path(__file__).parents[2] / "experiments"
+NIGHTS = 20
+"""In so many nights each world of the catalogue is searched without reductions."""
 
 
 def off(scope: Scope, protection: str) -> Scope:
     return replace(scope, rules=without(scope.rules, protection))
 
 
-@pytest.mark.parametrize("name", [name for name, scope in WITHOUT.items() if scope.brokers == 2])
-def test_without_a_protection_the_same_is_found(name: str) -> None:
-    assert difference(off(WITHOUT[name], name), 400_000) == ""
+def subsets() -> st.SearchStrategy[Reductions]:
+    return st.builds(Reductions, *(st.booleans() for _ in Reductions._fields))
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_by_the_rules_of_a_release_the_same_is_found(release: str) -> None:
-    """A few of its small scopes, drawn; the night takes all of them."""
-    drawn = Random(release).sample(list(scopes(release)), 12)
-    found = {scope: difference(scope, 3_000) for scope in drawn}
-    assert not {scope: what for scope, what in found.items() if what}
-    assert sum(what == "" for what in found.values()) > 2
+@PUSH
+@given(small_scopes(), subsets())
+def test_each_subset_of_reductions_finds_what_the_plain_search_finds(
+    scope: Scope, reductions: Reductions
+) -> None:
+    found = difference(replace(scope, reductions=reductions), 3_000)
+    assume(found is not None)
+    assert found == ""
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("part", range(20))
-@pytest.mark.parametrize("release", RELEASES)
-def test_in_every_small_scope_the_same_is_found(release: str, part: int) -> None:
-    found = {scope: difference(scope) for scope in list(scopes(release))[part::20]}
-    assert not {scope: what for scope, what in found.items() if what}
+@NIGHT
+@given(small_scopes(), subsets())
+def test_each_subset_finds_the_same_in_many_scopes(scope: Scope, reductions: Reductions) -> None:
+    found = difference(replace(scope, reductions=reductions), 60_000)
+    assume(found is not None)
+    assert found == ""
+
+
+@pytest.mark.parametrize("name", [name for name, scope in WITHOUT.items() if scope.brokers == 2])
+def test_without_a_protection_the_same_is_found(name: str) -> None:
+    assert difference(off(WITHOUT[name], name), 400_000, IN_STORIES) == ""
+
+
+@pytest.mark.nightly
+def test_the_catalogues_predictions_stand_without_reductions() -> None:
+    """A share of its worlds each night, and the smaller ones that they contain."""
+    files = sorted(CATALOGUE.rglob("*.yaml"))
+    worlds = list(
+        dict.fromkeys(scopes_of(case for file in files for _, case in plan_cases(BatchOptions((file,)))))
+    )
+    share = worlds[datetime.datetime.now(datetime.UTC).toordinal() % NIGHTS :: NIGHTS]
+    every = dict.fromkeys(one for world in share for one in (*(small for small, _ in smaller(world)), world))
+    wrong = {scope: contradiction(scope, 200_000) for scope in every}
+    assert share and not {scope: text for scope, text in wrong.items() if text}
+
+
+def rows(search: Search) -> set[tuple[Hashable, ...]]:
+    return {search.cells.row(state) for state in search.seen}
+
+
+def forget(row: tuple[Hashable, ...], scope: Scope) -> tuple[Hashable, ...]:
+    """A plain state without what nobody looks at again."""
+    cells = list(row)
+    for broker in scope.ids:
+        held, process = cells[log_cell(broker)], cells[process_cell(broker)]
+        assert isinstance(held, Log) and isinstance(process, Process)
+        one = forgetting.remembered(Broker(broker, held, process), scope)
+        cells[log_cell(broker)], cells[process_cell(broker)] = one.log, one.process
+    for group in forgetting.leftovers(scope):
+        assert group.moves is not None
+        for _, new in group.moves(*(cells[cell] for cell in group.cells)):
+            for cell, value in zip(group.cells, new, strict=True):
+                cells[cell] = value
+    return tuple(cells)
+
+
+@PUSH
+@given(small_scopes())
+def test_forgetting_leaves_the_plain_states_with_something_left_out(scope: Scope) -> None:
+    """Not only the same findings. A void response can be lost in the plain search alone."""
+    assume(not scope.budget.lost)
+    scope = replace(scope, reductions=IN_STORIES._replace(memory=True))
+    plain, fewer = searched(replace(scope, reductions=NO_REDUCTIONS), 2_000), searched(scope, 2_000)
+    assume(plain.exhausted)
+    assert rows(fewer) == {forget(row, scope) for row in rows(plain)}
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -154,9 +226,9 @@ DUDS = {
 def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is not forgotten, seldom as anything comes of it."""
     scope = off(Scope(Rules(), brokers=2, settled=True, budget=Budget(power_losses=1)), "broker epochs")
-    assert difference(scope) == ""
+    assert difference(scope, 60_000, IN_STORIES) == ""
     monkeypatch.setattr(fetching, "_left", is_never_late)
-    assert "invalid ISR" in (difference(scope) or "")
+    assert "invalid ISR" in (difference(scope, 60_000, IN_STORIES) or "")
 
 
 @pytest.mark.parametrize("dud", DUDS)
@@ -165,7 +237,7 @@ def test_a_reduction_that_takes_too_much_together_is_noticed(
 ) -> None:
     module, name, wrong, scope = DUDS[dud]
     monkeypatch.setattr(module, name, wrong)
-    assert difference(scope, 400_000) or unseen(scope, 400_000)
+    assert difference(scope, 400_000, IN_STORIES) or unseen(scope, 400_000)
 
 
 def epochs(kind: int, *occurring: int) -> int:
@@ -194,7 +266,71 @@ def test_each_reduction_can_be_switched_off() -> None:
     scope = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1))
     sizes = [
         len(searched(replace(scope, reductions=reductions), 400_000).seen)
-        for reductions in (ALL, *(ALL._replace(**{name: False}) for name in ALL._fields), WHOLE)
+        for reductions in (ALL, *(ALL._replace(**{name: False}) for name in ALL._fields), NO_REDUCTIONS)
     ]
     assert sizes[0] == min(sizes) < min(sizes[1:])
     assert sizes[-1] == max(sizes)
+
+
+def test_a_contradiction_to_the_plain_search_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = replace(KILL, acks=1, rules=Rules(min_insync=1))
+    assert contradiction(lossy, 60_000) == contradiction(KILL, 60_000) == ""
+    monkeypatch.setattr(ending, "_whole", lambda *cells: True)
+    assert contradiction(lossy, 60_000)
+
+
+# -- memory of a broker ------------------------------------------------------------------------------------
+
+WITH_POWER = Scope(Rules(), budget=Budget(power_losses=1))
+
+
+def test_a_follower_keeps_of_an_image_that_it_is_registered() -> None:
+    of = partition(epoch=3, version=5)
+    follower = following(log(0), of)
+    kept = forgetting.remembered(follower, WITH_POWER)
+    assert kept.process.metadata is not None
+    assert kept.process.metadata.brokers == (Registration(2, 0),)
+    assert kept == forgetting.remembered(
+        following(log(0), partition(epoch=3, version=6, isr=(1,))), WITH_POWER
+    )
+    assert (kept.log, kept.process.role) == (follower.log, follower.process.role)
+    started = Broker(2, log(0), Process(True, 4))
+    assert forgetting.remembered(started, WITH_POWER) == started
+    moved_away = started._replace(process=started.process._replace(metadata=metadata(partition(isr=(1,)))))
+    assert forgetting.remembered(moved_away, WITH_POWER).process.metadata != moved_away.process.metadata
+
+
+def ends(leader: Broker, scope: Scope) -> list[int]:
+    role = forgetting.remembered(leader, scope).process.role
+    assert isinstance(role, Leader)
+    return [entry.end for entry in role.progress]
+
+
+def test_of_progress_a_leader_keeps_what_the_high_watermark_waits_for() -> None:
+    """Of a log of two of which one is committed: the ends 2 and 1, of members and of another."""
+    two = leading(log(0, 0, high_watermark=1), {2: 2, 3: 1})
+    assert ends(two, WITH_POWER) == [2, UNKNOWN]
+    assert ends(leading(log(0, 0, high_watermark=1), {2: 2, 3: 1}, partition(isr=(1, 3))), WITH_POWER) == [
+        UNKNOWN,
+        UNKNOWN,
+    ]
+    full = leading(log(0, 0, high_watermark=2), {2: 2, 3: 1})
+    assert ends(full, WITH_POWER) == [UNKNOWN, UNKNOWN]
+    assert ends(full, replace(WITH_POWER, budget=Budget(shrinks=1))) == [2, UNKNOWN]
+
+
+@pytest.mark.parametrize("rule", ["partition epoch compare and set", "forgotten followers", "noticed epochs"])
+def test_without_what_it_rests_on_a_leader_keeps_all_progress(rule: str) -> None:
+    assert ends(
+        leading(log(0, 0, high_watermark=1), {2: 2, 3: 1}), replace(WITH_POWER, rules=without(Rules(), rule))
+    ) == [
+        2,
+        1,
+    ]
+
+
+def test_what_was_flushed_counts_where_power_is_lost() -> None:
+    flushed = Broker(2, log(0)._replace(flushed=1), Process(True, 4))
+    assert forgetting.remembered(flushed, WITH_POWER) == flushed
+    assert forgetting.remembered(flushed, Scope(Rules())).log.flushed == 0
+    assert forgetting.remembered(flushed, replace(WITH_POWER, victims=(1,))).log.flushed == 0

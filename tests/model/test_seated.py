@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from random import Random
 from types import ModuleType
 
 import pytest
+from hypothesis import assume, given, settings
 
 from ackproof_reference.broker import Follower, Leader, Process, Progress
 from ackproof_reference.explore import ending, seated
@@ -22,7 +22,7 @@ from ackproof_reference.log import UNKNOWN, Batch, Log, append
 from ackproof_reference.messages import Fetch
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import VERSIONS, without
-from reduced import RELEASES, broken_behind, scopes
+from reduced import broken_behind, small_scopes
 
 MOST = 30_000
 
@@ -72,23 +72,22 @@ def test_nothing_is_broken_behind(name: str) -> None:
     assert broken_by_itself(LARGER[name]) == set()
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_nothing_is_broken_behind_by_the_rules_of_a_release(release: str) -> None:
-    """A few of its small scopes, drawn; the night takes more."""
-    drawn = Random(f"behind {release}").sample(list(scopes(release)), 10)
-    found = {one: broken_behind(one, 700) for one in drawn}
-    assert not {one: broken for one, broken in found.items() if broken}
-    assert sum(broken is not None for broken in found.values()) > 2
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(small_scopes())
+def test_nothing_is_broken_behind_an_end_of_a_small_scope(scope: Scope) -> None:
+    broken = broken_behind(scope, 700)
+    assume(broken is not None)
+    assert not broken
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("part", range(20))
-@pytest.mark.parametrize("release", RELEASES)
-def test_nothing_is_broken_behind_in_many_small_scopes(release: str, part: int) -> None:
-    """A fifth of all, drawn: 20,000 scopes take three quarters of an hour of a core."""
-    drawn = Random(f"behind {release} {part}").sample(list(scopes(release)), 100)
-    found = {one: broken_behind(one, 3_000) for one in drawn}
-    assert not {one: broken for one, broken in found.items() if broken}
+@settings(max_examples=20_000, deadline=None, database=None)
+@given(small_scopes())
+def test_nothing_is_broken_behind_in_many_small_scopes(scope: Scope) -> None:
+    """Three quarters of an hour of a core."""
+    broken = broken_behind(scope, 3_000)
+    assume(broken is not None)
+    assert not broken
 
 
 def test_no_record_may_come_where_the_leader_counts_as_further_than_the_log_goes() -> None:

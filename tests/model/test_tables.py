@@ -10,7 +10,7 @@ from operator import le
 import pytest
 
 from ackproof_reference.explore.model import Action, Group, Model, Move
-from ackproof_reference.explore.scope import ALL, BUDGET, CLIENT, WHOLE, Budget, Scope
+from ackproof_reference.explore.scope import ALL, BUDGET, CLIENT, NO_REDUCTIONS, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.tables import Cells, TooNarrowError
 from ackproof_reference.explore.transactional import Bounds, transactions
@@ -39,7 +39,7 @@ SCOPES: dict[str, Scope] = {
     "before KRaft": Scope(VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2)),
     "three brokers": Scope(TWO, settled=True, budget=Budget(cuts=1)),
     "the whole search": Scope(
-        TWO, brokers=2, settled=True, reductions=WHOLE, budget=Budget(kills=1, shrinks=1)
+        TWO, brokers=2, settled=True, reductions=NO_REDUCTIONS, budget=Budget(kills=1, shrinks=1)
     ),
 }
 MODELS: dict[str, Model] = {

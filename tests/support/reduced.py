@@ -1,20 +1,25 @@
-"""Small scopes in which a reduced search is compared with the one in which stories are told.
-
-Two brokers at most, every pair of what may go wrong, rules of releases with KRaft and with ZooKeeper, each protection
-taken away.
-"""
+"""Small scopes in which searches with reductions are compared with the plain search, which takes nothing together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+
+from hypothesis import strategies as st
 
 from ackproof_reference.broker import Process
-from ackproof_reference.explore.fetching import starts_unnoticed
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import Model, Row
-from ackproof_reference.explore.scope import CONTROLLER, TOLD, Budget, Scope, process_cell
+from ackproof_reference.explore.moves import starts_unnoticed
+from ackproof_reference.explore.scope import (
+    CONTROLLER,
+    IN_STORIES,
+    NO_REDUCTIONS,
+    Budget,
+    Reductions,
+    Scope,
+    process_cell,
+)
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.world import Retelling, world
 from ackproof_reference.metadata import Metadata
@@ -22,30 +27,21 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 
 RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
 ASKED = frozenset({LOST, VANISHED})
-"""What predictions ask for: a search for these alone ends sooner (`ending.py`)."""
-MOST = 60_000
-"""States of the told search; larger scopes are left out."""
+"""Classes that predictions ask for: a search for these alone ends sooner (`ending.py`)."""
 
 
-def budgets() -> Iterator[Budget]:
-    """One thing, the same twice, and every two."""
-    for name in Budget._fields:
-        yield Budget(**{name: 1})
-        yield Budget(**{name: 2})
-    for one, other in combinations(Budget._fields, 2):
-        yield Budget(**{one: 1, other: 1})
-
-
-def scopes(release: str) -> Iterator[Scope]:
-    """All of a release."""
-    for least in (1, 2):
-        whole = replace(VERSIONS[release], min_insync=least)
-        for rules in dict.fromkeys((whole, *(without(whole, name) for name in PROTECTIONS))):
-            for budget in budgets():
-                made = Scope(rules, brokers=2, settled=True, budget=budget, targets=((2,),))
-                yield made
-                yield replace(made, acks=1)
-                yield replace(made, records=2, idempotent=bool(budget.retries))
+@st.composite
+def small_scopes(draw: st.DrawFn) -> Scope:
+    """Draw two brokers, one or two incidents, the rules of a release, perhaps without one of its protections."""
+    rules = replace(VERSIONS[draw(st.sampled_from(RELEASES))], min_insync=draw(st.sampled_from((1, 2))))
+    if name := draw(st.sampled_from(("", *PROTECTIONS))):
+        rules = without(rules, name)
+    one, other = draw(st.sampled_from(Budget._fields)), draw(st.sampled_from(("", *Budget._fields)))
+    budget = Budget(**{one: 2 if one == other else 1, **({other: 1} if other not in ("", one) else {})})
+    scope = Scope(rules, brokers=2, settled=True, budget=budget, targets=((2,),))
+    if draw(st.booleans()):
+        return replace(scope, acks=draw(st.sampled_from((0, 1))))
+    return replace(scope, records=draw(st.sampled_from((1, 2))), idempotent=bool(budget.retries))
 
 
 def searched(scope: Scope, most: int) -> Search:
@@ -59,7 +55,7 @@ def unseen(scope: Scope, most: int) -> int:
     """How many states of the told search are none of those that the reduced one has looked at, or had no need to: one
     like it with as much left was looked at, or nothing can be broken from there on. Left out are those in which a
     broker has started and not learned yet, where it does both in one step."""
-    told = searched(replace(scope, reductions=TOLD._replace(ending=scope.reductions.ending)), most)
+    told = searched(replace(scope, reductions=IN_STORIES._replace(ending=scope.reductions.ending)), most)
     fewer = searched(scope, most)
     retelling = fewer.model.retold
     assert told.exhausted and fewer.exhausted and isinstance(retelling, Retelling)
@@ -122,29 +118,52 @@ def ended_for(model: Model, row: Row, wanted: frozenset[str]) -> bool:
     )
 
 
-def difference(scope: Scope, most: int = MOST) -> str | None:
-    """In what the reduced search and the told one disagree: findings, and how many steps each takes; "" for nothing.
+def difference(scope: Scope, most: int, against: Reductions = NO_REDUCTIONS) -> str | None:
+    """Say in what a search differs from the one with other reductions: findings, or the steps to them; "" for nothing.
 
-    None: there are more than `most` states, and nothing was compared.
+    None: there are more than `most` states, and nothing was compared. Where only the other search keeps what has become
+    void, a way in it may be longer: a request that will be refused has to be given up first.
     """
-    told = searched(scope.told, most)
-    if not told.exhausted:
+    same_length = against.void or not (scope.reductions.void or scope.reductions.fusing)
+    plain = searched(replace(scope, reductions=against), most)
+    if not plain.exhausted:
         return None
     fewer = searched(scope, most)
     if not fewer.exhausted:
-        return f"{len(told.seen)} states became more than {most}"
-    shortest = {kind: found.depth for kind, found in told.findings.items()}
+        return f"{len(plain.seen)} states became more than {most}"
+    shortest = {kind: found.depth for kind, found in plain.findings.items()}
     try:
         found = {kind: len(fewer.way_to(one.state)) for kind, one in fewer.findings.items()}
     except AssertionError as error:
         return f"{sorted(shortest)} became {sorted(fewer.findings)}, and {error}"
     counted = {kind: one.depth for kind, one in fewer.findings.items()}
-    if not shortest == found == counted:
+    exact = found == counted or not scope.reductions.void
+    if not exact or not _agree(shortest, counted, same_length=same_length):
         return f"{shortest} became {found}, counted as {counted}"
     asked = Search(world(scope), ASKED)
     asked.run(max_states=most)
     if not (asked.exhausted or asked.satisfied):
-        return f"{len(told.seen)} states became more than {most} for two classes"
+        return f"{len(plain.seen)} states became more than {most} for two classes"
     expected = {kind: depth for kind, depth in shortest.items() if kind in ASKED}
     answered = {kind: one.depth for kind, one in asked.findings.items() if kind in ASKED}
-    return "" if expected == answered else f"asked for alone {expected} became {answered}"
+    agree = _agree(expected, answered, same_length=same_length)
+    return "" if agree else f"asked for alone {expected} became {answered}"
+
+
+def _agree(shortest: Mapping[str, int], found: Mapping[str, int], *, same_length: bool) -> bool:
+    if same_length:
+        return shortest == found
+    return shortest.keys() == found.keys() and all(found[kind] <= steps for kind, steps in shortest.items())
+
+
+def contradiction(scope: Scope, most: int) -> str:
+    """Say in what a reduced search for lost and vanished records contradicts the plain one, within `most` states each.
+
+    What one has found, the other must not call impossible; an exhausted search calls impossible what it has not found.
+    """
+    reduced, plain = (Search(world(one), ASKED) for one in (scope, replace(scope, reductions=NO_REDUCTIONS)))
+    reduced.run(max_states=most)
+    plain.run(max_states=most)
+    missed = plain.findings.keys() & ASKED - reduced.findings.keys() if reduced.exhausted else set()
+    invented = reduced.findings.keys() & ASKED - plain.findings.keys() if plain.exhausted else set()
+    return "; ".join([*(f"missed {kind}" for kind in missed), *(f"invented {kind}" for kind in invented)])

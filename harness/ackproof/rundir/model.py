@@ -235,6 +235,8 @@ class PredictionFile(Document):
     """True if the faults are those observed in a run, False if they are those that a case plans."""
     states: int = 0
     seconds: float = 0.0
+    reductions: tuple[str, ...] | None = None
+    """Reductions of the search on which the answers rest; empty: a plain search; None: not recorded."""
     clamped: tuple[str, ...] = ()
     """Numbers that were reduced to fit the exploration."""
     not_predicted: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.experiment.case import Case
@@ -32,7 +33,7 @@ from ackproof_model.predict.answers import (
 )
 from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
 from ackproof_model.predict.incidents import unpredictable
-from ackproof_reference.explore.scope import Scope
+from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
 FOLLOWS: Final = {
     # Whoever leads without the record gives its offset to the next one.
@@ -47,9 +48,26 @@ _UNACKNOWLEDGED = (
 )
 
 
-def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
-    """What may happen under the settings of a case and the faults that it plans."""
-    return add_settings(case, _explored(case, None, (), max_states, watch))
+@dataclass(frozen=True)
+class SearchOptions:
+    """Distinct states to look at per world, an observer of progress, and what the search takes together."""
+
+    max_states: int = USUAL_STATES
+    watch: Watch | None = None
+    reductions: Reductions = ALL
+
+    def answer(self, scope: Scope) -> Answers:
+        """Search a world, or return what is remembered of it."""
+        return answers(self.reduce(scope), max_states=self.max_states, watch=self.watch)
+
+    def reduce(self, scope: Scope) -> Scope:
+        """Return a world with these reductions."""
+        return replace(scope, reductions=self.reductions)
+
+
+def predict_case(case: Case, options: SearchOptions | None = None) -> PredictionFile:
+    """Predict what may happen under the settings of a case and the faults that it plans."""
+    return add_settings(case, _explored(case, None, (), options or SearchOptions()))
 
 
 def predict_run(
@@ -59,11 +77,10 @@ def predict_run(
     *,
     explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
-    """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
+    """Predict what may happen under the settings of a case and what a run of it showed, from its run directory alone.
 
-    `seen`: classes that the run shows. One of these is not left unknown before several times as many states were looked
-    at. `explore` answers for the classes that replication decides, within so many states. Raises `BadInput` for a
-    metadata log that is broken.
+    `seen`: classes that the run shows; if one is unknown, several times as many states are searched. `explore` answers
+    for the classes that replication decides, within a number of states. Raises `BadInput` for a broken metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
@@ -72,29 +89,28 @@ def predict_run(
     return add_settings(case, file)
 
 
-def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
-    """The worlds that are looked at for these cases and the faults that they plan."""
+def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> Iterator[Scope]:
+    """Yield the worlds that are searched for these cases and the faults that they plan."""
     for case in cases:
         if any(_refusals(case, None, ())):
             continue
         for topic in case.experiment.topic_names():
             with contextlib.suppress(ValueError):
                 if not Promises.from_experiment(case.planned, topic).dropped:
-                    yield scope_for(case, topic)[0]
+                    yield (options or SearchOptions()).reduce(scope_for(case, topic)[0])
 
 
 def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
     events, _ = read_timeline(run.timeline)
     decided = tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
-    return _explored(case, events, decided, max_states, None)
+    return _explored(case, events, decided, SearchOptions(max_states))
 
 
 def _explored(
     case: Case,
     events: Sequence[Event] | None,
     decided: Sequence[MetadataRecord],
-    max_states: int,
-    watch: Watch | None,
+    options: SearchOptions,
 ) -> PredictionFile:
     began = time.perf_counter()
     refused = list(_refusals(case, events, decided))
@@ -112,7 +128,7 @@ def _explored(
         except ValueError as error:
             refused.append(f"{topic}: {error}")
             continue
-        said = answers(scope, max_states=max_states, watch=watch)
+        said = options.answer(scope)
         states += said.states
         scopes[described(scope)] = None
         faults.update(dict.fromkeys(counted.faults))
@@ -122,7 +138,7 @@ def _explored(
         )
         found.setdefault(classes, []).append(topic)
     together = len(found) == 1 and not refused
-    rotten = tuple(_of_rot(case, events, decided, 0 if refused else max_states))
+    rotten = tuple(_of_rot(case, events, decided, None if refused else options))
     refused += dict.fromkeys(
         f"{', '.join(one.partitions)}: {one.why}" for one in rotten if one.chance is Chance.UNKNOWN
     )
@@ -141,6 +157,7 @@ def _explored(
         observed=events is not None,
         states=states,
         seconds=round(time.perf_counter() - began, 3),
+        reductions=options.reductions.names if scopes else None,
         clamped=tuple(clamped),
         not_predicted=tuple(refused),
     )
@@ -160,18 +177,21 @@ def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
 
 
 def _of_rot(
-    case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord], max_states: int
+    case: Case,
+    events: Sequence[Event] | None,
+    decided: Sequence[MetadataRecord],
+    options: SearchOptions | None,
 ) -> Iterator[PredictedClass]:
-    """Of partitions from whose logs a fault took something: possible if a loss of power makes it so, else unknown.
+    """Predict partitions from whose logs a fault took something: possible if a loss of power makes it so, else unknown.
 
-    `max_states` 0: nothing can be predicted, and so nothing is looked at.
+    `options` None: nothing can be predicted, so nothing is searched.
     """
     faults = _faults(case, events)
     for topic, spec in case.experiment.topics.items():
         for place in (TopicPartition(topic, number) for number in range(spec.partitions)):
             rotted = [fault for fault in faults if fault.rots(place)]
             if rotted:
-                yield from _of_rotted(case, place, rotted, events, decided, max_states)
+                yield from _of_rotted(case, place, rotted, events, decided, options)
 
 
 def _of_rotted(
@@ -180,7 +200,7 @@ def _of_rotted(
     rotted: Sequence[FaultSpec],
     events: Sequence[Event] | None,
     decided: Sequence[MetadataRecord],
-    max_states: int,
+    options: SearchOptions | None,
 ) -> Iterator[PredictedClass]:
     why = (
         f"{', '.join(sorted({fault.kind for fault in rotted}))} took from its log what the protocol counts on"
@@ -188,7 +208,7 @@ def _of_rotted(
     said: Answers | None = None
     with contextlib.suppress(ValueError):
         scope, _ = scope_for(case, place.topic, events, decided=decided, rotted=rotted)
-        said = answers(scope, max_states=max_states) if max_states else None
+        said = options.answer(scope) if options else None
     for explored in EXPLORED:
         one = PredictedClass(
             anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)

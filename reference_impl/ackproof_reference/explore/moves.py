@@ -160,7 +160,7 @@ def _session(
                 (budget, fenced, log, process),
             )
             return
-        if _starts_unnoticed(scope, own, metadata):
+        if starts_unnoticed(scope, own, metadata):
             return
         clean = process.epoch if process.clean else -1
         changed, new = controller.register(metadata, own, clean, rules)
@@ -192,7 +192,7 @@ def _session(
         yield action, (budget, gone, stopped.log, stopped.process)
 
 
-def _starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
+def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
     """Return True if no state tells when a fenced broker registers again.
 
     The broker is in neither ISR nor ELR. Before it has learned its role it can do nothing but die again, and might as
@@ -209,7 +209,7 @@ def _starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
 
 def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
     """A broker registers as a new incarnation, and learns whom it follows."""
-    if process.up or not metadata.registration(own).fenced or not _starts_unnoticed(scope, own, metadata):
+    if process.up or not metadata.registration(own).fenced or not starts_unnoticed(scope, own, metadata):
         return
     clean = process.epoch if process.clean else -1
     changed, new = controller.register(metadata, own, clean, scope.rules)

@@ -42,7 +42,10 @@ NOTHING = Budget()
 
 
 class Reductions(NamedTuple):
-    """What a search takes together, for nobody can tell it apart. None changes an answer; here each is switched."""
+    """Switches for what a search takes together because no invariant and no later step tells it apart.
+
+    No reduction changes an answer: `tests/model/test_reductions.py` compares each subset with the plain search.
+    """
 
     void: bool = True
     """What is under way and can do nothing any more is taken out of the way at once (`forgetting.py`)."""
@@ -55,12 +58,17 @@ class Reductions(NamedTuple):
     ending: bool = True
     """Where nothing can be broken any more the search does not go on (`ending.py`)."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The reductions that are switched on."""
+        return tuple(name for name, on in zip(self._fields, self, strict=True) if on)
+
 
 ALL = Reductions()
-WHOLE = Reductions(*(False for _ in Reductions._fields))
-"""Every state and every step for itself."""
-TOLD = WHOLE._replace(void=True)
-"""The steps in which stories are told and forced: each for itself, but for those that do nothing."""
+NO_REDUCTIONS = Reductions(*(False for _ in Reductions._fields))
+"""The plain search: every state and every step for itself."""
+IN_STORIES = NO_REDUCTIONS._replace(void=True)
+"""For stories, told and forced: every step for itself, but for those that do nothing."""
 
 
 class Client(NamedTuple):
@@ -105,7 +113,7 @@ class Scope:
     @property
     def told(self) -> Scope:
         """The same world in the steps in which stories are told."""
-        return replace(self, reductions=TOLD)
+        return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:
         """Whether this broker may lose power or be cut off."""

@@ -23,8 +23,8 @@ from ackproof_reference.explore.moves import moves
 from ackproof_reference.explore.ranking import WorldsEpochs
 from ackproof_reference.explore.scope import (
     BUDGET,
-    TOLD,
-    WHOLE,
+    IN_STORIES,
+    NO_REDUCTIONS,
     Client,
     Scope,
     fetch_cell,
@@ -72,7 +72,7 @@ def world(scope: Scope) -> Model:
         groups,
         counters=(BUDGET,),
         widths=widths,
-        retold=None if scope.reductions in (WHOLE, TOLD) else retold,
+        retold=None if scope.reductions in (NO_REDUCTIONS, IN_STORIES) else retold,
         epochs=WorldsEpochs() if scope.reductions.ranking else None,
         frugal=scope.reductions.ranking,
         ends=ends(scope),

@@ -15,7 +15,7 @@ from ackproof.plan.cases import cases, load
 from ackproof.rundir.model import PredictionFile
 from ackproof_model import oracle
 from ackproof_model.predict.answers import USUAL_STATES
-from ackproof_model.predict.prediction import predict_case
+from ackproof_model.predict.prediction import SearchOptions, predict_case
 
 EXPERIMENT = """\
 name: x
@@ -119,8 +119,8 @@ def test_a_long_look_is_taken_only_where_every_world_is_known(  # type: ignore[n
 ) -> None:
     looks = []
 
-    def look(_case: Case, *, max_states: int) -> PredictionFile:
-        looks.append(max_states)
+    def look(_case: Case, options: SearchOptions) -> PredictionFile:
+        looks.append(options.max_states)
         return PredictionFile()
 
     monkeypatch.setattr(oracle, "scopes_of", lambda _cases: (1, 2))
