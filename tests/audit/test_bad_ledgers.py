@@ -230,7 +230,7 @@ def test_a_missing_end(run, ledger, clients) -> None:
     write_case(ledger, clients, ended=["consumed/r9"])
     reads = [read(7, 7), read(8, 8, producer=3)]
     pq.write_table(consumed_table(reads), part(ledger, "consumed").parent / "part-9.parquet")
-    file = incomplete(run, ledger, "ledger/produced/client=p0: no END")
+    file = incomplete(run, ledger, "ledger/produced/client=p0: no _END")
     assert (file.unledgered, file.counts["phantom"]) == (1, 1)
     write_case(ledger, clients, ended=["produced/p0"])
     (result,) = run(ledger)
@@ -241,7 +241,7 @@ def test_a_missing_end(run, ledger, clients) -> None:
 
 def test_a_missing_end_of_a_client_that_nobody_listed(run, ledger) -> None:
     write_case(ledger, [], ended=["consumed/r9"])
-    file = incomplete(run, ledger, "ledger/produced/client=p0: no END")
+    file = incomplete(run, ledger, "ledger/produced/client=p0: no _END")
     assert file.unledgered == 0
 
 

@@ -155,7 +155,7 @@ def test_a_footer_that_says_a_phase_that_means_nothing(tmp_path, way) -> None:
     path = write_ledger(tmp_path / "case", [sent(n) for n in range(6)], reads)
     (result,) = audited([path], limits=Limits(**WAYS[way]))
     bad = path / "ledger/consumed/client=r9/part-0.parquet"
-    assert (result.code, result.reasons) == (254, (f"{bad}: column phase holds 9, which means nothing",))
+    assert (result.code, result.reasons) == (254, (f"{bad}: column phase holds 9, which is unknown",))
 
 
 def test_why_a_file_was_set_aside_is_one_short_line() -> None:

@@ -229,4 +229,4 @@ def test_an_older_audit_that_cannot_be_removed_is_told_of(case, monkeypatch) -> 
     monkeypatch.setattr("ackproof.audit.results.withdraw", refuse)
     (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
     assert result.code == 254
-    assert result.reasons[-1].endswith("an older audit's results cannot be removed (Permission denied)")
+    assert result.reasons[-1].endswith("the results of an older audit cannot be removed (Permission denied)")

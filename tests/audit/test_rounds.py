@@ -134,7 +134,7 @@ def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     _conclude(ready)
     assert job.result is not None
     expected = (
-        f"{directory}: disappeared while it was read"
+        f"{directory}: disappeared during the audit"
         if gone
         else "the results cannot be written: the disk is full"
     )
@@ -160,7 +160,7 @@ def test_one_bad_value_among_good_ones(run, ledger, kind, column) -> None:
         table.schema.get_field_index(column), column, pa.array(values, table.schema.field(column).type)
     )
     pq.write_table(bad, path, write_statistics=False)
-    refused(run, ledger, f"column {column} holds 9, which means nothing")
+    refused(run, ledger, f"column {column} holds 9, which is unknown")
 
 
 def one_file(directory, kind, table, **options):
@@ -236,7 +236,7 @@ def test_behind_a_broken_file_of_a_client_the_next_is_read(run, tmp_path, broken
 THREE = [sent(n, txn=0) for n in range(3)]
 ALL = [read(n) for n in range(3)]
 AT_THE_END = [committed(n, read_ns=9) for n in range(3)]
-OWED = "ledger/transactions: says nothing of the transactions of 3 produced rows"
+OWED = "ledger/transactions: lacks the transactions of 3 produced rows"
 
 
 def test_a_table_that_is_not_one_is_refused_though_nobody_writes_in_transactions(run, ledger) -> None:

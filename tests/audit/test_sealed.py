@@ -153,16 +153,16 @@ def test_what_is_whole_keeps_its_verdict(run: CaseDir) -> None:
 SPOILED: dict[str, tuple[Spoil, str]] = {
     "a part is gone": (
         lambda run: part_of(run).unlink(),
-        "ledger/produced/client=p0/part-000000.parquet: not there",
+        "ledger/produced/client=p0/part-000000.parquet: missing",
     ),
     "a part is torn": (lambda run: half(part_of(run)), "part-000000.parquet: "),
     "a part is there twice": (
         lambda run: shutil.copy(part_of(run), part_of(run).with_name("part-000009.parquet")),
-        "part-000009.parquet: was not there when the run ended; it is ledger/produced/client=p0/part-000000.parquet",
+        "part-000009.parquet: did not exist when the run ended; it is ledger/produced/client=p0/part-000000.parquet",
     ),
     "a part has another name": (
         lambda run: part_of(run).rename(part_of(run).with_name("part-000001.parquet")),
-        "part-000000.parquet: not there",
+        "part-000000.parquet: missing",
     ),
     "a part is of another client": (
         lambda run: shutil.copy(part_of(run, name="p1"), part_of(run)),
@@ -174,11 +174,11 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a client's folder is gone": (lambda run: shutil.rmtree(client(run, "consumed", "r1")), "client=r1/part"),
     "a folder has another name": (
         lambda run: client(run, "consumed", "r1").rename(client(run, "consumed", "r7")),
-        "client=r7/part-000000.parquet: was not there",
+        "client=r7/part-000000.parquet: did not exist",
     ),
     "an END is gone": (
         lambda run: (client(run, "produced", "p1") / "_END").unlink(),
-        "client=p1/_END: not there",
+        "client=p1/_END: missing",
     ),
     "an END is empty": (
         lambda run: (client(run, "produced", "p1") / "_END").write_text(""),
@@ -191,17 +191,17 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda run: run.timeline.write_bytes(b"\xff\xfe" * 9999),
         "timeline.jsonl: not what",
     ),
-    "the timeline is gone": (lambda run: run.timeline.unlink(), "timeline.jsonl: not there"),
-    "samples are gone": (lambda run: run.samples.unlink(), "observed/partitions.jsonl: not there"),
+    "the timeline is gone": (lambda run: run.timeline.unlink(), "timeline.jsonl: missing"),
+    "samples are gone": (lambda run: run.samples.unlink(), "observed/partitions.jsonl: missing"),
     "samples lack their end": (lambda run: without_last_line(run.samples), "observed/partitions.jsonl: "),
-    "the metadata log is gone": (lambda run: run.metadata_log.unlink(), "observed/metadata.jsonl: not there"),
+    "the metadata log is gone": (lambda run: run.metadata_log.unlink(), "observed/metadata.jsonl: missing"),
     "the final read is torn": (lambda run: half(run.final_read), "observed/final-read.json: "),
-    "replicas are gone": (lambda run: run.replicas.unlink(), "observed/replicas.json: not there"),
+    "replicas are gone": (lambda run: run.replicas.unlink(), "observed/replicas.json: missing"),
     "batches are torn": (lambda run: half(run.replica_batches), "observed/replicas.parquet: "),
     "the case is torn": (lambda run: half(run.case_json), "case.json: "),
     "the case is gone": (lambda run: run.case_json.unlink(), "case.json: "),
     "the case has another seed": (lambda run: edit(run.case_json, seed=99), "case.json: "),
-    "the seal is gone": (lambda run: run.seal.unlink(), "seal.json: not there"),
+    "the seal is gone": (lambda run: run.seal.unlink(), "seal.json: missing"),
     "the seal is torn": (lambda run: half(run.seal), "seal.json: "),
     "audited twice over": (
         lambda run: edit(run.audit_json, counted={"ledger/produced/client=p9/part-000000.parquet": "0"}),
@@ -299,7 +299,7 @@ def test_a_missing_part_makes_nothing_phantom(ledgers: CaseDir) -> None:
     (file,) = counted(ledgers)
     assert file is not None
     assert any(
-        "client=p1/part-000000.parquet: END lists part-000000.parquet (" in one for one in file.reasons
+        "client=p1/part-000000.parquet: _END lists part-000000.parquet (" in one for one in file.reasons
     )
     assert file.counts["phantom"] == 0
 
@@ -312,15 +312,15 @@ TEXT_FOR_ROWS = '{"name": "part-7", "rows": "7", "first": 0, "last": 6, "bytes":
     [
         (
             lambda path: shutil.copy(path, path.with_name("part-000009.parquet")),
-            "it is part-000000.parquet again",
+            "same file as part-000000.parquet",
         ),
         (
             lambda path: path.rename(path.with_name("part-000001.parquet")),
             "part-000001.parquet is the same file",
         ),
-        (lambda path: without_rows(path, 0), "not the file of which END says: part-000000.parquet ("),
-        (lambda path: (path.parent / "_END").write_text("{"), "END: says nothing that can be understood"),
-        (lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'), "END: says nothing"),
+        (lambda path: without_rows(path, 0), "differs from _END (part-000000.parquet ("),
+        (lambda path: (path.parent / "_END").write_text("{"), "_END: cannot be parsed"),
+        (lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'), "END: cannot be parsed"),
         (
             lambda path: (path.parent / "_DELETED").write_text(TEXT_FOR_ROWS),
             "_DELETED says nothing that can be",
@@ -338,7 +338,7 @@ def test_the_audit_holds_parts_against_their_end(
     assert not file.complete
     assert (file.counts["phantom"], file.counts["duplicate"]) == (0, 0)
     assert not any(
-        "client=p1/part" in one and "END lists" in one and words[:4] == "torn" for one in file.reasons
+        "client=p1/part" in one and "_END lists" in one and words[:4] == "torn" for one in file.reasons
     )
 
 
@@ -380,9 +380,9 @@ def test_an_empty_end_vouches_for_nothing(ledgers: CaseDir) -> None:
         ([(-1, -1, 5)], None),
         ([(1, 9, 9)], "its rows 0 to 0 are in no part"),
         ([(0, 9, 10), (11, 12, 2)], "its rows 10 to 10 are in no part"),
-        ([(0, 9, 10), (9, 12, 4)], "its rows from 9 on are there twice"),
+        ([(0, 9, 10), (9, 12, 4)], "its rows from 9 on occur twice"),
         ([(0, 9, 9)], "9 rows are numbered 0 to 9"),
-        ([(0, 9, 10), (0, 9, 10)], "its rows from 0 on are there twice"),
+        ([(0, 9, 10), (0, 9, 10)], "its rows from 0 on occur twice"),
         ([((1 << 40) + 1, (1 << 40) + 1, 1)], "its rows 0 to"),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
     for master in ("local[2]", "yarn", "k8s://https://127.0.0.1:1", "spark://nobody"):
         driver.await_master(master)  # that is Spark's to say
     with pytest.raises(
-        AuditFailed, match=r"no Spark master answers at spark://\S+ \(127\S+ Connection refused"
+        AuditFailed, match=r"no Spark master accepts connections at spark://\S+ \(127\S+ Connection refused"
     ):
         driver.await_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
 

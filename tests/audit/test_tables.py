@@ -13,7 +13,9 @@ COMMITTED, ABORTED = 0, 1
 THREE = [sent(n, txn=0) for n in range(3)]
 ALL = [read(n) for n in range(3)]
 AT_THE_END = [committed(n, read_ns=9) for n in range(3)]
-NO_READ = "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
+NO_READ = (
+    "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected"
+)
 
 
 def file_of(directory):
@@ -26,7 +28,7 @@ def test_no_table_where_only_one_of_two_writes_in_transactions(tmp_path) -> None
     produced = [sent(9, 0, producer=0, partition=1), *(row._replace(producer=1) for row in THREE)]
     reads = [read(9, 0, partition=1), *(row._replace(producer=1) for row in [*ALL, *AT_THE_END])]
     result = file_of(write_ledger(tmp_path / "case", produced, reads))
-    assert result.reasons == ("ledger/transactions: says nothing of the transactions of 3 produced rows",)
+    assert result.reasons == ("ledger/transactions: lacks the transactions of 3 produced rows",)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_behind_a_torn_part_the_others_are_read(tmp_path, spoil) -> None:
     path.write_bytes(spoil(path.read_bytes()))
     result = file_of(directory)
     assert "client=p0/part-0.parquet: torn or unreadable" in result.reasons[0]
-    assert result.reasons[1:] == ("ledger/transactions: says nothing of the transactions of 3 produced rows",)
+    assert result.reasons[1:] == ("ledger/transactions: lacks the transactions of 3 produced rows",)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,7 @@ def test_no_table_for_one_partition_of_a_file_and_none_needed_for_another(tmp_pa
     directory = write_ledger(
         tmp_path / "case", produced, [*reads, *AT_THE_END], write_statistics=write_statistics
     )
-    assert file_of(directory).reasons == (
-        "ledger/transactions: says nothing of the transactions of 3 produced rows",
-    )
+    assert file_of(directory).reasons == ("ledger/transactions: lacks the transactions of 3 produced rows",)
 
 
 def test_a_table_in_any_order_with_a_part_without_rows(tmp_path) -> None:

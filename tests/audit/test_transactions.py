@@ -243,23 +243,19 @@ def test_a_table_that_does_not_know_a_transaction(count) -> None:
     counts = count([*THREE, sent(3, txn=1)], [*ALL, *all_committed()], [transaction(0, COMMITTED)])
     assert counts == {}, "nobody knows that it was committed"
     assert count.result.code == 2
-    assert count.result.reasons == (
-        "ledger/transactions: says nothing of the transactions of 1 produced rows",
-    )
+    assert count.result.reasons == ("ledger/transactions: lacks the transactions of 1 produced rows",)
 
 
 def test_no_table_at_all(count) -> None:
     assert count(THREE, all_committed(), []) == {}
-    assert count.result.reasons == (
-        "ledger/transactions: says nothing of the transactions of 3 produced rows",
-    )
+    assert count.result.reasons == ("ledger/transactions: lacks the transactions of 3 produced rows",)
 
 
 def test_no_read_at_read_committed(count) -> None:
     assert count(THREE, ALL, [transaction(0, COMMITTED)]) == {}
     assert count.result.code == 2
     assert count.result.reasons == (
-        "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told",
+        "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected",
     )
 
 
@@ -287,7 +283,7 @@ def test_a_table_without_times_finds_no_early_read_and_says_so(count) -> None:
     )
     assert counts == {}
     assert count.result.reasons == (
-        "ledger/transactions: no column commit_ns, so early reads cannot be told",
+        "ledger/transactions: no column commit_ns, so early reads cannot be detected",
     )
 
 
@@ -299,7 +295,7 @@ def test_a_table_without_times_finds_no_early_read_and_says_so(count) -> None:
         (lambda t: pa.concat_tables([t, t]), "transaction 0 of producer 0 is there twice"),
         (
             lambda t: t.set_column(2, "outcome", pa.array([4], pa.int8())),
-            "column outcome holds 4, which means nothing",
+            "column outcome holds 4, which is unknown",
         ),
         (lambda t: t.set_column(2, "outcome", pa.array([None], pa.int8())), "column outcome has a null"),
     ],

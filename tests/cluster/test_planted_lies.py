@@ -296,7 +296,7 @@ def test_a_producer_killed_between_send_and_outcome(
     assert set(found(one)) <= {"surfaced"}
     assert one.audit.unledgered == 0
     inconclusive(one, "client p0 ended by itself (-9)", capsys)
-    assert "client=p0: no END" in one.reasons
+    assert "client=p0: no _END" in one.reasons
 
 
 def test_a_producer_without_end_leaves_unledgered_records_and_no_phantom(
@@ -304,7 +304,7 @@ def test_a_producer_without_end_leaves_unledgered_records_and_no_phantom(
 ) -> None:
     one = judged["no-end"]
     assert (one.audit.unledgered, found(one)) == (5, {})
-    inconclusive(one, "client=p0: no END", capsys)
+    inconclusive(one, "client=p0: no _END", capsys)
 
 
 def test_a_broker_that_dies_by_itself(

@@ -30,14 +30,14 @@ def run(
     spark: SparkSession | None = None,
     limits: Limits | None = None,
 ) -> list[AuditResult]:
-    """Audit directories that hold `ledger/produced` and `ledger/consumed`; a result for each, in their order.
+    """Audit directories that hold `ledger/produced` and `ledger/consumed`. Return one result per directory, in order.
 
-    Writes `audit.json`, `findings/` and `series.parquet` into each that could be counted. `spark`: use this session,
-    classic or Connect, and leave it running; so is one that is active in this thread. Else one is started: at a
-    `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over spark-defaults.conf.
-    `progress` is told, in words, what goes on. `limits` is for tests. Raises `MissingTool` without Java; what is
-    wrong with a directory, or a Spark that dies, is in the results. Of a directory that cannot be audited those of an
-    older audit are removed; without Spark they stay.
+    Writes `audit.json`, `findings/` and `series.parquet` into each directory that could be counted. `spark`: a session,
+    classic or Connect, to use and leave running; by default the active session of this thread. Otherwise Spark is
+    started: at a `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over
+    spark-defaults.conf. `progress` gets messages. `limits` is for tests. Raises `MissingTool` without Java. Errors of a
+    directory, and a Spark that dies, are in the results. In a directory that cannot be audited the results of an older
+    audit are removed; without Spark they stay.
     """
     from ackproof.spark import session
 
@@ -59,5 +59,5 @@ def run(
 
 
 def exit_code(results: Iterable[AuditResult]) -> int:
-    """The worst code of all: 254 not a ledger, else 2 incomplete, else 0."""
+    """Return the worst code: 254 not a ledger, else 2 incomplete, else 0."""
     return max((result.code for result in results), default=0)

@@ -97,7 +97,7 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
     """Add the reads at which live readers went back."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
-        findings.add(place, Anomaly.REWOUND, back, detail="not above the read just before")
+        findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:

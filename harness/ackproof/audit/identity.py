@@ -125,9 +125,7 @@ class IdentityAudit:
         produced, copies, present = match.produced, match.copies, match.present
         self._row_classes(copies, match.found)
         extra = match.own[match.at != match.lowest[match.of]]
-        self._add(
-            Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
-        )
+        self._add(Anomaly.DUPLICATE, copies, extra, detail="another intact copy of the same record")
         fates = self._commits.fates(produced)
         removed = RemovedRecords(self._removal, self._keys, produced, copies, reads.live)
         lost = self._record_classes(match, fates, removed)
@@ -156,7 +154,7 @@ class IdentityAudit:
         nobody = _is_unidentified(copies)
         self._add(Anomaly.PHANTOM, copies, np.flatnonzero(nobody), detail="no identity")
         astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
-        self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
+        self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another partition")
 
     def _at_read_committed(self, match: _ProducedMatch, fates: TransactionFates, reads: RangeReads) -> Bools:
         """Return which records the final read at read_committed holds. Adds findings of reads that it should

@@ -114,7 +114,7 @@ class OffsetAudit:
         held = copies.ints("offset")[starts]
         lookup = Lookup(held)
         self._overwritten(lost, copies, starts, lookup)
-        self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader passed over it")
+        self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader skipped it")
         at = lookup.find(reads.ints("offset"))
         other = self._other_than_first(reads, copies, starts, at)
         self._vanished(reads, other[~removed[other]], copies, starts, at)
@@ -131,7 +131,7 @@ class OffsetAudit:
         intact = np.logical_or.reduceat(copies.flags("intact"), starts)
         at = lookup.find(lost.ints("offset"))
         which = np.flatnonzero((at >= 0) & intact[at])
-        detail = "another record holds its offset"
+        detail = "another record is at its offset"
         self.findings.add(self.place, Anomaly.OVERWRITTEN, lost, which, detail=detail)
 
     @staticmethod
@@ -164,7 +164,7 @@ class OffsetAudit:
         rows = reads.take(gone)
         rows = rows.sorted_by("offset", "producer", "seq")
         first = group_starts([rows["offset"]])
-        detail = "read live, not among the final records there"
+        detail = "read live, missing from the final read at its offset"
         self.findings.add(self.place, Anomaly.VANISHED, rows, first, detail=detail)
 
     def _conflict(self, reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> None:
@@ -172,7 +172,7 @@ class OffsetAudit:
         unlike_final = offset[other[at[other] >= 0]]
         among_live = _several_records(reads.take(other[at[other] < 0]))
         several = np.concatenate([unlike_final, _several_records(copies), among_live])
-        self._offsets(Anomaly.CONFLICT, several, "reads gave different records")
+        self._offsets(Anomaly.CONFLICT, several, "reads returned different records")
 
     def _offsets(self, anomaly: Anomaly, offsets: Ints, detail: str) -> None:
         once = distinct_values(offsets)

@@ -148,9 +148,7 @@ def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limi
             try:
                 results.withdraw(job.directory)
             except OSError as error:
-                stays = (
-                    f"{job.directory}: an older audit's results cannot be removed ({error.strerror or error})"
-                )
+                stays = f"{job.directory}: the results of an older audit cannot be removed ({error.strerror or error})"
                 job.result = replace(job.result, reasons=(*job.result.reasons, stays))
 
 
@@ -168,7 +166,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():
-            job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read")
+            job.fail(INCOMPLETE, f"{job.directory}: disappeared during the audit")
         else:
             job.fail(BAD_INPUT, str(error))
         return None
@@ -290,11 +288,11 @@ def _transaction_gaps(told: TransactionFiles, totals: Totals) -> Iterator[str]:
     if not totals.transactional:
         return
     if totals.untold:
-        yield f"ledger/transactions: says nothing of the transactions of {totals.untold} produced rows"
+        yield f"ledger/transactions: lacks the transactions of {totals.untold} produced rows"
     if told.timeless:
-        yield "ledger/transactions: no column commit_ns, so early reads cannot be told"
+        yield "ledger/transactions: no column commit_ns, so early reads cannot be detected"
     if not told.committed_read:
-        yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
+        yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected"
 
 
 def _add_deleted(one: _PlannedDirectory) -> None:
@@ -323,7 +321,7 @@ def _conclude(one: _PlannedDirectory) -> None:
     if errors:
         gone = not job.directory.is_dir()
         broken = f"the results cannot be written: {errors[0]}"
-        job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else broken)
+        job.fail(INCOMPLETE, f"{job.directory}: disappeared during the audit" if gone else broken)
         return
     reasons = (*one.ledger.reasons, *_transaction_gaps(one.target.transactions, one.counted.totals))
     try:

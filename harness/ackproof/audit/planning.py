@@ -183,7 +183,7 @@ class RowSource:
         if self.held.part.kind == "produced":
             return {"produced"}
         phase = self.held.groups[0].phase
-        # A phase that means nothing is found by whoever reads its rows.
+        # An unknown phase is found when its rows are read.
         return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
 
     def cost(self, axis: CutAxis) -> float:

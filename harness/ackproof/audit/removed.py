@@ -86,7 +86,7 @@ class RemovedRecords:
         return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
 
     def among(self, reads: Rows) -> Bools:
-        """Which of these live reads show a record that something has removed since."""
+        """Return which of these live reads show a record that was removed since."""
         removal, offset = self.removal, reads.ints("offset")
         gone = self._superseded.among(reads)
         if not self.possible:

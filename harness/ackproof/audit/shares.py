@@ -234,14 +234,14 @@ def resolve_share(
             findings.add(places[number], anomaly, rows, which[place[which] == number], detail=detail)
 
     add(Anomaly.PHANTOM, np.flatnonzero(~produced & ~open_), "never produced")
-    add(Anomaly.MISROUTED, np.flatnonzero(produced), "produced to another place")
+    add(Anomaly.MISROUTED, np.flatnonzero(produced), "produced to another partition")
     astray = np.flatnonzero(~produced & rows.flags("astray"))
-    add(Anomaly.MISROUTED, astray, "its payload names another origin")
+    add(Anomaly.MISROUTED, astray, "its payload names another partition")
     intact = np.flatnonzero(rows.flags("intact"))
     first = np.zeros(len(intact), dtype=np.bool_)
     first[group_starts([rows["producer"][intact], rows["seq"][intact]])] = True
     copies = intact[~first | present[intact]]
-    add(Anomaly.DUPLICATE, copies, "another intact copy of a record that is there already")
+    add(Anomaly.DUPLICATE, copies, "another intact copy of the same record")
     return int(np.count_nonzero(~produced & open_))
 
 
@@ -278,7 +278,7 @@ class CommitAudit:
             (Anomaly.ABORTED_READ, fates.aborted[of], "of a transaction that was aborted"),
             (Anomaly.EARLY_READ, early, "before the commit of its transaction was asked for"),
         ):
-            detail = f"handed to a {who} reader at read_committed, {what}"
+            detail = f"returned to a {who} reader at read_committed, {what}"
             self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
     def parts(

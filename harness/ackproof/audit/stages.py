@@ -118,7 +118,7 @@ def count_units(
     job = Job("counting", groups, _count_task)
     if parts:
         concerned = {unit.target.number: unit.target for unit in parts}
-        # A share of identities takes a hundredth of what a range of places does: none is a task of its own beside one.
+        # A share of identities takes a hundredth of the time of a range of offsets: it gets no task of its own.
         judges = max(sum(target.shares for target in concerned.values()), len(places))
         judge = partial(_judge_task, targets=concerned, places=places)
         job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, count_tasks(judges, cores)))

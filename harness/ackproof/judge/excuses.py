@@ -296,7 +296,7 @@ def _attempts(
 def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Sequence[int]]:
     """Where the final read has these records, ascending."""
     found: dict[Key, list[int]] = defaultdict(list)
-    rows = facts.final_rows.of(place)
+    rows = facts.final_rows.read_partition(place)
     rows = rows.filter(pc.is_in(rows["seq"], pa.array(sorted({seq for _, seq in keys}), pa.int64())))
     for producer, seq, offset in _rows(rows, ["producer", "seq", "offset"]):
         if (producer, seq) in keys:

@@ -45,7 +45,7 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """What is there and says nothing that can be understood, so that no check has to stumble over it."""
+    """What is there and cannot be parsed, so that no check has to stumble over it."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),

@@ -96,16 +96,16 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
         if part.name not in found:
             moved = next((name for name, sha256 in found.items() if sha256 == part.sha256), None)
             where = f"; {moved} is the same file" if moved else ""
-            yield part.name, f"END lists {part}, which is not there{where}"
+            yield part.name, f"_END lists {part}, which is missing{where}"
     for name, sha256 in found.items():
         if name not in listed:
             same = next((part.name for part in end if part.sha256 == sha256), None)
             yield (
                 name,
-                "not among the parts that END lists, not counted" + (f"; it is {same} again" if same else ""),
+                "not listed in _END, not counted" + (f"; same file as {same}" if same else ""),
             )
         elif sha256 != listed[name].sha256:
-            yield name, f"not the file of which END says: {listed[name]}; not counted"
+            yield name, f"differs from _END ({listed[name]}), not counted"
 
 
 def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
@@ -122,7 +122,7 @@ def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
             return (
                 f"its rows {expected:,} to {first - 1:,} are in no part"
                 if first > expected
-                else f"its rows from {first:,} on are there twice"
+                else f"its rows from {first:,} on occur twice"
             )
         if last - first + 1 != rows:
             return f"{rows:,} rows are numbered {first:,} to {last:,}"

@@ -45,9 +45,9 @@ class Rejected(Exception):
 class ClientClosing(Enum):
     """State of a client's folder."""
 
-    NONE = "no END"
-    BROKEN = "an END, and something else in the folder than it says"
-    WHOLE = "an END that holds"
+    NONE = "no _END"
+    BROKEN = "an _END that differs from the folder"
+    WHOLE = "an _END that matches"
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,13 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     if case.case_json.exists():
         _check_ends(ledger, read_clients(case.case_json), clients)
     if case.journal.is_dir() and any(case.journal.iterdir()):
-        ledger.reasons.append("journal: left by a client that was killed, and not yet turned into Parquet")
+        ledger.reasons.append(
+            "journal: a client was killed and its journal is not converted; run ackproof clean"
+        )
     if ledger.rows("produced") == 0:
         ledger.reasons.append("ledger/produced: no rows")
     if ledger.rows("consumed") == 0 and ClientClosing.WHOLE not in clients["consumed"].values():
-        ledger.reasons.append("ledger/consumed: no rows, and no reader that says it ended")
+        ledger.reasons.append("ledger/consumed: no rows, and no reader that closed (_END)")
     return ledger
 
 
@@ -231,8 +233,7 @@ def _name_stray(entry: Path, ledger: Ledger) -> None:
         [entry] if entry.suffix == ".parquet" else sorted(entry.rglob("*.parquet")) if entry.is_dir() else []
     )
     ledger.reasons.extend(
-        f"{_relative(stray, ledger.directory)}: not where a part of a ledger stands, not counted"
-        for stray in strays
+        f"{_relative(stray, ledger.directory)}: outside the clients' folders, not counted" for stray in strays
     )
 
 
@@ -247,10 +248,10 @@ def _check_ends(
             ledger.reasons += (
                 _find_holes(ledger, kind, folder)
                 if name in killed
-                else [f"{_relative(folder, ledger.directory)}: no END"]
+                else [f"{_relative(folder, ledger.directory)}: no _END"]
             )
     ledger.reasons.extend(
-        f"client {client.id}: listed in case.json, and without a folder in the ledgers"
+        f"client {client.id}: listed in case.json, but has no folder in the ledgers"
         for client in listed.clients
         if all(client.id not in closings for closings in clients.values()) and not client.killed
     )

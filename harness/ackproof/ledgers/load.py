@@ -98,7 +98,7 @@ def read_piece(
     part = piece.part
     columns = _columns_of(part, groups, needed)
     try:
-        # Opening again is cheap beside decoding, and the file may have changed or gone since its footer was read.
+        # Opening again is cheaper than decoding, and the file may have changed or gone since its footer was read.
         with storage.open_parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
             for batch in file.iter_batches(
                 batch_size=batch_rows,
@@ -204,7 +204,7 @@ def _distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
 def _check_range(part: Part, column: Array, name: str, most: int) -> None:
     wrong = (column < 0) | (column > most)
     if wrong.any():
-        raise Rejected(f"{part.path}: column {name} holds {int(column[wrong][0])}, which means nothing")
+        raise Rejected(f"{part.path}: column {name} holds {int(column[wrong][0])}, which is unknown")
 
 
 def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:

@@ -200,5 +200,5 @@ def _load(path: str) -> Rows:
     outcome = columns["outcome"]
     wrong = (outcome < 0) | (outcome > max(TxnOutcome))
     if wrong.any():
-        raise Rejected(f"{path}: column outcome holds {int(outcome[wrong][0])}, which means nothing")
+        raise Rejected(f"{path}: column outcome holds {int(outcome[wrong][0])}, which is unknown")
     return Rows(columns, table.num_rows)

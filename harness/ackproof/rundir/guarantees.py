@@ -24,7 +24,7 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """How a library sends a record again after an error."""
+    """Resend behaviour of a library after an error."""
 
     NEVER = "no"
     AS_RETRY = "as a retry"

@@ -140,7 +140,7 @@ class CaseDir:
         try:
             return json.loads(self.audit_json.read_bytes()).get(name)
         except (OSError, ValueError, AttributeError):
-            return None  # there is no audit, or none that can be read, which whoever reads it says
+            return None  # no audit, or an unreadable one, which its reader reports
 
 
 @dataclass(frozen=True)

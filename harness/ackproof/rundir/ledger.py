@@ -197,7 +197,7 @@ class FinalRows:
         self._block: tuple[str, int, ReadPhase] | None = None
         self._tables: dict[tuple[object, ...], pa.Table] = {}
 
-    def of(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
+    def read_partition(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
         """Return `_FINAL_COLUMNS` of a partition's final read: by default at read_uncommitted.
 
         Raises OSError or ArrowException for a part that cannot be read.

@@ -36,7 +36,7 @@ class Shape(StrEnum):
 
 
 class Combination(StrEnum):
-    """How the values of several nodes combine."""
+    """Combination of the values of several nodes."""
 
     SUM = "sum"
     """Each node counts its own part."""
@@ -217,7 +217,7 @@ def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
             values[scrape][row["metric"]] = row["value"]
     if strangers := values.keys() - times.keys():
         node, t_ns = min(strangers)
-        raise BadInput(f"{path}: values of node {node} at {t_ns / 1e9:.3f} s, and no row '{UP}' beside them")
+        raise BadInput(f"{path}: values of node {node} at {t_ns / 1e9:.3f} s, and no row '{UP}' for them")
     for (node, t_ns), (done_ns, up) in sorted(times.items()):
         found[node].append(Scrape(t_ns, done_ns, values[node, t_ns] if up else None))
     return found

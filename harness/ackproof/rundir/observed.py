@@ -238,7 +238,7 @@ def read_pulses(path: Path) -> list[Pulse]:
         try:
             found.append(Pulse.model_validate_json(line))
         except ValidationError:
-            continue  # torn; the seal tells of it
+            continue  # torn, which the seal shows
     return found
 
 

@@ -99,7 +99,7 @@ def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
         lines = path.read_text(encoding="ascii").splitlines()
         return tuple(PartEnd.parse(json.loads(line)) for line in lines)
     except (OSError, ValueError, TypeError) as error:
-        raise NotAnEnd(f"{DELETED} says nothing that can be understood") from error
+        raise NotAnEnd(f"{DELETED} cannot be parsed") from error
 
 
 class NotAnEnd(Exception):
@@ -162,7 +162,7 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     try:
         return tuple(PartEnd.parse(part) for part in json.loads(text)["parts"])
     except (ValueError, TypeError, KeyError) as error:
-        raise NotAnEnd("says nothing that can be understood") from error
+        raise NotAnEnd("cannot be parsed") from error
 
 
 Span: TypeAlias = tuple[float, float]

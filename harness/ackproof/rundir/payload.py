@@ -1,15 +1,16 @@
-"""The value of every record that ackproof writes: who wrote it, what it is, where it was meant to go, a checksum.
+"""The value of every record that ackproof writes: its producer, seq, destination and a checksum; its key; and sums over
+such identities, by which a log is compared with a read of it.
 
 Layout, big-endian::
 
     magic      4 B   b"AKP1"
-    run        8 B   the run's id, so that records of another run are told apart
+    run        8 B   the run's id, to distinguish records of another run
     producer   i32
     seq        i64
     partition  i32   where the record was meant to go
     topic_len  u16
     topic      topic_len bytes, UTF-8
-    padding    zero bytes up to the wished size
+    padding    zero bytes up to the requested size
     crc        u32   little-endian CRC-32 (IEEE) of all before it
 
 A CRC-32 appended little-endian to its own message gives a constant CRC over the whole, which makes the check of a
@@ -87,7 +88,7 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
 
 
 def decode(run_id: str, value: bytes | None) -> Identity:
-    """What one value says. Never raises: what cannot be decoded is `NOBODY`, another run's intact one `FOREIGN`.
+    """Decode one value. Never raises: a value that cannot be decoded is `NOBODY`, another run's intact one `FOREIGN`.
 
     A value that still has this run's header but a broken checksum keeps the identity that it claims, with
     `intact` False, if that identity can be read at all.

@@ -21,8 +21,8 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What may have removed records of one partition. Each `…_why` names the setting or the request; '' if
-    there is none."""
+    """Possible causes of removed records of one partition. Each `…_why` names the setting or the request; ''
+    if there is none."""
 
     topic: str
     partition: int

@@ -48,7 +48,7 @@ def find_changes(run: CaseDir) -> tuple[str, ...]:
     if not run.seal.exists():
         unsealed = case is not None and case.sealed
         return (
-            "seal.json: not there: the harness stopped before the run was through, or it was removed",
+            "seal.json: missing: the harness stopped before the run ended, or the file was removed",
         ) * unsealed
     try:
         sealed = SealFile.load(run.seal)
@@ -75,7 +75,7 @@ def _compare_files(run: CaseDir, sealed: SealFile) -> Iterator[str]:
     by_digest = {written.sha256: name for name, written in sealed.files.items()}
     for name, written in sealed.files.items():
         if name not in here:
-            yield f"{name}: not there; {written} were written"
+            yield f"{name}: missing; the run wrote {written}"
     for name, path in here.items():
         try:
             yield from _changes_of(name, path, sealed.files.get(name), by_digest)
@@ -90,7 +90,7 @@ def _changes_of(name: str, path: Path, then: SealedFile | None, by_digest: dict[
     same = by_digest.get(sha256)
     is_same = "" if same is None else f"; it is {same}"
     if then is None:
-        yield f"{name}: was not there when the run ended{is_same}"
+        yield f"{name}: did not exist when the run ended{is_same}"
     elif size < then.bytes:
         yield f"{name}: {size:,} bytes of {then.bytes:,} that were written ({then})"
     else:

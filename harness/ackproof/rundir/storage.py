@@ -49,15 +49,15 @@ def locate(where: str | os.PathLike[str]) -> Path:
     if scheme[1] == "file":
         return Path(unquote(urlsplit(text).path))
     if scheme[1] not in SCHEMES:
-        raise BadInput(f"{scheme[1]}:// is no store that can be read; these can: file, {', '.join(SCHEMES)}")
+        raise BadInput(f"{scheme[1]}:// is not a supported store; use file, {', '.join(SCHEMES)}")
     address, _, query = text[scheme.end() :].partition("?")
     root, _, key = address.partition("/")
     if ":" in root.rpartition("@")[0]:
         raise BadInput(
-            f"{scheme[1]}://…@{root.rpartition('@')[2]}: a URI is printed and kept: give credentials by the environment"
+            f"{scheme[1]}://…@{root.rpartition('@')[2]}: give credentials in the environment; URIs are printed"
         )
     if not root and scheme[1] not in ("hdfs", "viewfs"):
-        raise BadInput(f"{text}: names no {'container' if scheme[1].startswith('abfs') else 'bucket'}")
+        raise BadInput(f"{text}: has no {'container' if scheme[1].startswith('abfs') else 'bucket'}")
     return Stored(f"{scheme[1]}:", f"{root}?{query.replace('/', '%2F')}", key)
 
 
@@ -144,7 +144,7 @@ class Stored(PosixPath):
         elif set(mode) <= set("wbt"):
             raw = io.BufferedWriter(filesystem.open_output_stream(key), 1 << 20)
         else:
-            raise io.UnsupportedOperation(f"{self}: cannot be opened as {mode!r} in a store")
+            raise io.UnsupportedOperation(f"{self}: a store has no mode {mode!r}")
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
     def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:

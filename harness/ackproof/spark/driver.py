@@ -134,7 +134,7 @@ def await_master(master: str) -> None:
         else:
             return
     if reasons:
-        raise AuditFailed(f"no Spark master answers at {master} ({'; '.join(reasons)})", code=2)
+        raise AuditFailed(f"no Spark master accepts connections at {master} ({'; '.join(reasons)})", code=2)
 
 
 def default_master() -> str:
@@ -212,7 +212,7 @@ def discard_archive(told: Mapping[str, str], progress: Progress) -> bool:
     if found is None or not found[1].startswith(str(cache_root())):
         return False
     progress(
-        "Spark did not start from its class-data archive: it is removed, and the next audit makes it anew"
+        "Spark did not start from its class-data archive: the archive is removed, and the next audit makes a new one"
     )
     Path(found[1]).unlink(missing_ok=True)
     return True

@@ -110,7 +110,7 @@ def await_job(
         while not wait_for([future], _LOOK_S).done:
             if time.monotonic() - told < _TELL_EVERY_S:
                 continue
-            # Not by this thread: py4j tells of an interrupt within a call by a traceback, and may raise something else.
+            # Not by this thread: py4j prints a traceback for an interrupt within a call, and may raise something else.
             if (now := run_in_background(done, "spark-progress").result()) != said:
                 told, said = time.monotonic(), now
                 tell(f"{what}: {now[0]} of {now[1]} tasks done")

@@ -135,7 +135,7 @@ def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[n
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
     """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
-    table = final_rows.of(place)
+    table = final_rows.read_partition(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
     return offset[order], table["timestamp_ms"].to_numpy().astype(np.int64)[order]

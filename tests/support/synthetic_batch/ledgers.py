@@ -13,7 +13,7 @@ from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from synthetic_batch.recipes import Recipe, ns
 
 FIRST_LOST, FIRST_COPY, FIRST_OTHER = 1000, 5000, 2000
-COPY = "another intact copy of a record that is there already"
+COPY = "another intact copy of the same record"
 
 
 def write_ledgers(run: CaseDir, recipe: Recipe) -> None:

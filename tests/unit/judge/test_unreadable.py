@@ -1,4 +1,4 @@
-"""A file of ours that says nothing that can be understood: INCONCLUSIVE with its name, whatever kind of file it is."""
+"""A file of ours that cannot be parsed: INCONCLUSIVE with its name, whatever kind of file it is."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ def compare(
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     phase = ReadPhase.FINAL_COMMITTED if committed else ReadPhase.FINAL
     try:
-        rows = read.of(place, phase).select(["offset", "producer", "seq", "intact"])
+        rows = read.read_partition(place, phase).select(["offset", "producer", "seq", "intact"])
     except (OSError, pa.ArrowException):
         return ComparedBatches(0, 0, -1, len(first))  # the audit names a part that cannot be read
     if rows.num_rows:
