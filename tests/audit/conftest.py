@@ -10,8 +10,7 @@ from ackproof.spark.session import SparkTarget, spark_context
 
 from ..support.s3 import CREDENTIALS
 from .ledgers import write_ledger
-from .local import LocalEdge
-from .local_run import BUCKETS, READ, SENT
+from .local import BUCKETS, READ, SENT, LocalEdge
 
 # Spark's workers have the environment of the test that starts Spark, whichever that is.
 os.environ.update(CREDENTIALS)

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from ackproof.audit.results import AuditResult
 from ackproof.audit.units import Limits
 
-from .agreement import WAYS, agree, write
+from .agreement import WAYS, Drawn, agree, directories, write
 from .local import audited
-from .strategies import Drawn, directories
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
 """So many ledgers without Spark, and of each way three times as many at night; raise it for a long look."""

@@ -12,8 +12,7 @@ import pytest
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 from .ledgers import consumed_table, findings_of, produced_table, write_case, write_ledger
-from .local import LocalEdge, audited
-from .local_run import READ, SENT, incomplete, part, refused
+from .local import READ, SENT, LocalEdge, audited, incomplete, part, refused
 from .rows import read, sent
 
 

@@ -25,12 +25,10 @@ from ackproof.ledgers.rows import Rows, constant_column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.workers import extract_cause
 
-from .agreement import WAYS, agree, write
+from .agreement import WAYS, Drawn, agree, write
 from .ledgers import write_case, write_ledger
-from .local import LocalEdge, audited
-from .local_run import READ, SENT, part, refused
+from .local import READ, SENT, LocalEdge, audited, part, refused
 from .rows import live, read, sent
-from .strategies import Drawn
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ackproof import audit as room
 from ackproof.base.processes import here
 
 from .ledgers import consumed_table, findings_of, write_ledger
-from .local_run import READ, SENT, part, refused
+from .local import READ, SENT, part, refused
 from .rows import live, read, sent
 
 

@@ -20,8 +20,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS, SERIES
 
 from .ledgers import write_ledger
-from .local import audited
-from .local_run import READ, SENT, part
+from .local import READ, SENT, audited, part
 
 GONE = "4194305-1"
 """Mark of a process that there is not."""

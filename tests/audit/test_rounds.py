@@ -21,12 +21,10 @@ from ackproof.ledgers.directory import Ledger
 from ackproof.rundir.schema import FINDINGS
 from ackproof.spark.workers import extract_cause
 
-from .agreement import agree
+from .agreement import Drawn, agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger
-from .local import LocalEdge, audited
-from .local_run import BUCKETS, READ, SENT, part, refused
+from .local import BUCKETS, READ, SENT, LocalEdge, audited, part, refused
 from .rows import committed, live, read, sent, transaction
-from .strategies import Drawn
 
 COMMITTED, ABORTED = 0, 1
 

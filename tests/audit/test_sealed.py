@@ -323,7 +323,7 @@ TEXT_FOR_ROWS = '{"name": "part-7", "rows": "7", "first": 0, "last": 6, "bytes":
         (lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'), "END: cannot be parsed"),
         (
             lambda path: (path.parent / "_DELETED").write_text(TEXT_FOR_ROWS),
-            "_DELETED says nothing that can be",
+            "_DELETED: cannot be parsed",
         ),
         (half, "torn or unreadable"),
     ],

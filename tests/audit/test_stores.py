@@ -20,8 +20,7 @@ from ackproof.rundir.storage import locate
 
 from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
-from .local import audited
-from .local_run import BUCKETS
+from .local import BUCKETS, audited
 from .rows import read, sent
 
 SENT = [sent(n, n // 2, partition=n % 2) for n in range(16)]

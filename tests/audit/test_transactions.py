@@ -88,8 +88,8 @@ def test_a_record_of_an_aborted_transaction_is_read(count) -> None:
     assert ("aborted-read", "t", 0, 0, 1, 1) in count.units
     details = {row["detail"] for row in count.findings if row["class"] == "aborted-read"}
     assert details == {
-        "handed to a final reader at read_committed, of a transaction that was aborted",
-        "handed to a live reader at read_committed, of a transaction that was aborted",
+        "returned to a final reader at read_committed, of a transaction that was aborted",
+        "returned to a live reader at read_committed, of a transaction that was aborted",
     }
 
 
@@ -318,7 +318,7 @@ def test_a_torn_part_of_the_table_is_set_aside(count, keep) -> None:
     assert count(THREE, [*ALL, *all_committed()], [transaction(0, COMMITTED)], change=change) == {}
     assert count.result.code == 2
     assert "torn or unreadable, not counted" in count.result.reasons[0]
-    assert "says nothing of the transactions of 3 produced rows" in count.result.reasons[-1]
+    assert "lacks the transactions of 3 produced rows" in count.result.reasons[-1]
 
 
 def _removed(start: int, **more: int):

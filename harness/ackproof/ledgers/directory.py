@@ -23,7 +23,6 @@ from ackproof.rundir.parts import (
     PartEnd,
     deleted_parts,
     digest,
-    end_file,
     has_end,
     numbers_of_part,
     read_end,
@@ -155,6 +154,7 @@ def _read_client(
     ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
 ) -> ClientClosing:
     """Add the parts of one client, except those that its `_END` does not list."""
+    client = folder.name.removeprefix("client=")
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()
@@ -162,7 +162,7 @@ def _read_client(
         try:
             digests[path.name] = digest(path)
             if str(path) not in set_aside:
-                parts[path.name] = _footer(path, kind, folder.name.removeprefix("client="), ledger.directory)
+                parts[path.name] = _footer(path, kind, client, ledger.directory)
         except (OSError, pa.ArrowException) as error:
             torn.add(path.name)
             ledger.reasons.append(f"{_relative(path, ledger.directory)}: {describe_unreadable(error)}")
@@ -173,9 +173,8 @@ def _read_client(
         end = read_end(folder)
     except NotAnEnd as error:
         end = None
-        flaws.append(f"{_relative(end_file(folder), ledger.directory)}: {error}")
-    name_of = folder.name.removeprefix("client=")
-    ledger.deleted[kind, name_of] = [(part.first, part.last, part.rows) for part in gone]
+        flaws.append(f"{_relative(folder, ledger.directory)}/{error}")
+    ledger.deleted[kind, client] = [(part.first, part.last, part.rows) for part in gone]
     listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
     for name, flaw in [] if end is None else compare_with_end(listed, digests):
         parts.pop(name, None)

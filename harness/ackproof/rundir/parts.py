@@ -99,11 +99,11 @@ def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
         lines = path.read_text(encoding="ascii").splitlines()
         return tuple(PartEnd.parse(json.loads(line)) for line in lines)
     except (OSError, ValueError, TypeError) as error:
-        raise NotAnEnd(f"{DELETED} cannot be parsed") from error
+        raise NotAnEnd(f"{DELETED}: cannot be parsed") from error
 
 
 class NotAnEnd(Exception):
-    """An END that cannot be read. The text says why."""
+    """`_END` or `_DELETED` that cannot be read. The text names the file and the reason."""
 
 
 def digest(path: Path) -> str:
@@ -156,13 +156,13 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise NotAnEnd(f"cannot be read ({error})") from error
+        raise NotAnEnd(f"{end_file(folder).name}: cannot be read ({error})") from error
     if not text.strip():
         return None
     try:
         return tuple(PartEnd.parse(part) for part in json.loads(text)["parts"])
     except (ValueError, TypeError, KeyError) as error:
-        raise NotAnEnd("cannot be parsed") from error
+        raise NotAnEnd(f"{end_file(folder).name}: cannot be parsed") from error
 
 
 Span: TypeAlias = tuple[float, float]

@@ -11,15 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit.units import Limits
+from ackproof.rundir.anomalies import LIVENESS
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.parts import DELETED, deleted_parts, mark_deleted, mark_end
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.windows import WindowFile, WindowRead, window_findings, window_json
 
 from .ledgers import findings_of, produced_table, write_case, write_ledger
-from .local import audited
-from .local_run import BUCKETS
+from .local import BUCKETS, audited
 from .rows import live, read, sent
 
 ENDS = (10, 18, 45)
@@ -144,3 +145,48 @@ def test_a_part_that_no_soak_deleted_is_missed(tmp_path: Path, kind: str, rows: 
     said = f"ledger/{kind}/client={clients[kind]}: _DELETED lists parts, and no window of a soak was deleted"
     assert result.code == 2
     assert said in result.reasons
+
+
+def _found(anomaly: str, **more: object) -> Unrecovered:
+    return Unrecovered.model_validate(
+        {"anomaly": anomaly, "topic": "t", "partition": 0, "seen": "as planted", "for_s": 9, **more}
+    )
+
+
+def _ledger(tmp_path, file: RecoveryFile | None):
+    directory = write_ledger(tmp_path / "case", [sent(0, 0)], [read(0, 0)])
+    if file is not None:
+        file.save(CaseDir(directory).recovery)
+    (result,) = audited([directory])
+    assert result.file is not None, result.reasons
+    return result.file.counts, findings_of(directory)
+
+
+def test_a_run_that_nobody_watched_counts_none_of_these_classes(tmp_path) -> None:
+    counts, _ = _ledger(tmp_path, None)
+    assert not set(LIVENESS) & counts.keys()
+
+
+def test_a_run_in_which_all_recovered_counts_nought(tmp_path) -> None:
+    counts, findings = _ledger(tmp_path, RecoveryFile(bounds={}, waited_s=0))
+    assert {name: counts[name] for name in LIVENESS} == dict.fromkeys(LIVENESS, 0)
+    assert list(findings) == []
+
+
+def test_each_that_did_not_recover_is_a_finding(tmp_path) -> None:
+    found = (
+        _found("stuck-replica", node=2),
+        _found("stuck-replica", node=3),
+        _found("stuck-producer", client="p4", number=4),
+        _found("hanging-transaction", last_stable=50),
+        _found("no-controller", topic="", partition=-1),
+    )
+    counts, findings = _ledger(tmp_path, RecoveryFile(bounds={}, waited_s=9, unrecovered=found))
+    assert counts["stuck-replica"] == 2
+    rows = {(row["class"], row["topic"], row["producer"], row["offset"]) for row in findings}
+    assert rows == {
+        ("stuck-replica", "t", -1, -1),
+        ("stuck-producer", "t", 4, -1),
+        ("hanging-transaction", "t", -1, 50),
+        ("no-controller", "", -1, -1),
+    }
