@@ -266,7 +266,7 @@ def test_what_no_class_speaks_of_is_awaited_as_long_as_the_cluster_may_take_to_s
     ground.end = None
     watch = ground.watch()
     assert [watch.look(at) for at in (0.0, SETTLE_S - 1, SETTLE_S)] == [False, False, True]
-    assert list(watch._open(SETTLE_S)) == ["orders/0: leader 1 is silent"]
+    assert list(watch._open(SETTLE_S)) == ["orders/0: leader 1 does not answer"]
 
 
 def test_a_quorum_without_a_majority_is_not_asked_for_a_controller(ground: Ground) -> None:

@@ -73,7 +73,9 @@ def test_too_little_room_is_said_before_anything_starts(
     free(monkeypatch, wanted)
     require_room(tmp_path / "runs" / "of" / "mine", [one])
     free(monkeypatch, wanted - 1)
-    with pytest.raises(BadInput, match=r"runs: about 399 MB are needed, and 399 MB are free: --out names"):
+    with pytest.raises(
+        BadInput, match=r"runs: about 399 MB are needed and 399 MB are free. Name another place with --out"
+    ):
         require_room(tmp_path / "runs", [one])
 
 

@@ -22,7 +22,7 @@ class AckproofError(Exception):
 
 
 class BadInput(AckproofError):
-    """What the caller gave cannot be used; nothing was started. Exit code 254."""
+    """The input cannot be used, and nothing was started. Exit code 254."""
 
 
 class MissingTool(BadInput):

@@ -1,4 +1,4 @@
-"""Children, and how they are found again.
+"""Child processes of runs, and how they are found again.
 
 Every child carries these variables in its environment, which its own children inherit::
 
@@ -42,14 +42,14 @@ _END_ROUNDS = 5
 
 @dataclass(frozen=True)
 class RunTag:
-    """What marks the children of one run. The folders are absolute."""
+    """Mark of the children of one run. The folders are absolute."""
 
     run_id: str
     batch_dir: Path
     case_dir: Path
 
     def environment(self, role: str) -> dict[str, str]:
-        """The variables for a child with this role that the present process starts."""
+        """Return the environment variables of a child with this role."""
         return {
             _RUN: self.run_id,
             _BATCH: str(self.batch_dir.absolute()),
@@ -60,7 +60,7 @@ class RunTag:
 
 
 class Child:
-    """A process that we started: the leader of its own session. Safe to use from several threads.
+    """A process that this process started, leader of its own session. Thread-safe.
 
     A child that ended stays a zombie, and its pid its own, until `poll`, `wait` or `kill` reaps it.
     """
@@ -73,7 +73,7 @@ class Child:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """The exit status (negative: the signal that ended it), or None while it lives. Reaps."""
+        """Return the exit status (negative: the signal that ended it), or None while it lives. Reaps the process."""
         with self._lock:
             return self._process.poll()
 
@@ -86,12 +86,12 @@ class Child:
             return True
 
     def kill(self, timeout_s: float = 10.0) -> int:
-        """SIGKILL, stopped or not, and wait until it is gone. The exit status. Raises `WaitTimeout`."""
+        """Send SIGKILL, wait until the process is gone, and return its exit status. Raises `WaitTimeout`."""
         self.signal(signal.SIGKILL)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it has ended, reap it, give its exit status. Raises `WaitTimeout` after `timeout_s`."""
+        """Wait until the process has ended, reap it, return its exit status. Raises `WaitTimeout` after `timeout_s`."""
         with _pidfd(self.pid, self.started) as descriptor:
             if descriptor is not None:
                 _await_exit(descriptor, timeout_s)
@@ -103,13 +103,13 @@ class Child:
         return status
 
     def state(self) -> ProcessState:
-        """What the kernel says now. Does not reap: a child that ended is a zombie until `poll`."""
+        """Return the kernel's state of the process. Does not reap: a child that ended is a zombie until `poll`."""
         return process_state(self.pid, self.started)
 
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """One client that runs: its id in the ledgers, and the process (start time in clock ticks since boot)."""
+    """A running client: its id in the ledgers, its pid and start time (clock ticks since boot)."""
 
     id: str
     pid: int
@@ -118,7 +118,7 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class Found:
-    """A process that carries the marks of a run, whoever started it. `started` in clock ticks since boot."""
+    """A process that carries the marks of a run, of this or another harness. `started`: clock ticks since boot."""
 
     pid: int
     started: int
@@ -131,7 +131,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Ended:
-    """What `end_all` did: `gone` run no more; `left` could not be ended, each with the reason."""
+    """Result of `end_all`: processes that are `gone`, and those that are `left`, each with the reason."""
 
     gone: tuple[Found, ...]
     left: tuple[tuple[Found, str], ...]
@@ -169,7 +169,7 @@ def spawn(
 
 
 def find_children(run_id: str | None = None) -> list[Found]:
-    """Every living process of this machine that carries the marks (of one run, if given), by pid.
+    """Return every living process that carries the marks (of one run, if given), by pid.
 
     Only those whose environment this user may read. Not the caller and its ancestors; not zombies.
     """
@@ -260,31 +260,31 @@ def context_switches(pid: int) -> int:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Whether the process with this pid and start time still runs (a zombie does not)."""
+    """Return True if the process with this pid and start time still runs (a zombie does not)."""
     return process_state(pid, start) in ("running", "stopped")
 
 
 def mark() -> str:
-    """This process in the name of what it works on, so that `left_behind` finds that once it is gone."""
+    """Return the mark of this process for names of files, by which `left_behind` finds them once it is gone."""
     return f"{os.getpid()}-{started(os.getpid())}"
 
 
 @lru_cache
 def here() -> str:
-    """This machine's boot and this process's view of its processes: only there a mark tells of anything."""
+    """Return an id of this boot and pid namespace: marks of processes are comparable only within them."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 
 
 def left_behind(folder: Path, prefix: str) -> list[Path]:
-    """What stands in a folder under a name of this prefix and the mark of a process that is gone."""
+    """Return the entries of a folder whose name has this prefix and the mark of a process that is gone."""
     marked = re.compile(re.escape(prefix) + r"([0-9]+)-([0-9]+)(?![0-9])")
     found = [(path, marked.match(path.name)) for path in folder.glob(f"{prefix}*")]
     return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]
 
 
 def _stat(path: Path) -> list[str] | None:
-    """The fields of a `stat` file from the third (state) on. The second may hold blanks and parentheses."""
+    """Return the fields of a `stat` file from the third (state) on. The second may hold blanks and parentheses."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -316,7 +316,7 @@ def _ancestors(pid: int) -> set[int]:
 
 
 def _marked(pid: int) -> Found | None:
-    """The process, if it carries the marks and lives."""
+    """Return the process if it carries the marks and lives."""
     try:
         start = started(pid)
         raw = (_PROC / str(pid) / "environ").read_bytes()
@@ -354,7 +354,7 @@ def _pidfd(pid: int, start: int) -> Iterator[int | None]:
         yield None
         return
     try:
-        # the descriptor holds on to whoever has the pid now: is it still the same?
+        # The descriptor belongs to the process that has the pid now: is it still the same one?
         yield descriptor if started(pid) == start else None
     finally:
         os.close(descriptor)

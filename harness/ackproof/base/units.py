@@ -1,7 +1,7 @@
 """Durations, sizes and rates: text in a file, plain numbers (seconds, bytes, records per second) in Python.
 
 A file must name the unit (`5s`, `100B`, `5000/s`); Python code may give the number. `FROM_FILE` is the validation
-context by which the two are told apart.
+context of a file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
-"""Error type of a refusal of this room; its message is shown as it is."""
+"""Error type of a refusal whose message is shown as it is."""
 UNKNOWN: Final = "unknown"
-"""Likewise, of a name that nobody knows."""
+"""Error type of a refusal of an unknown name."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -49,17 +49,17 @@ RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """A refusal whose message is shown to the user as it is."""
+    """Return a refusal whose message is shown to the user as it is."""
     return PydanticCustomError(WRONG, "{text}", {"text": message})
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
-    """A refusal of a name that is none of these; `said`: which part of the whole text that name is."""
+    """Return a refusal of a name that is none of `valid`. `said`: the part of the text that is the name."""
     return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. Raises ValueError."""
+    """Return seconds. Raises ValueError."""
     match = _DURATION.match(text)
     if match is None:
         raise ValueError("a duration with its unit, such as 200ms, 5s, 1m or 2h")
@@ -70,7 +70,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads back as the same number."""
+    """Return the shortest text that `parse_duration` reads back as the same number."""
     for unit in ("s", "ms", "us"):
         number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
@@ -79,14 +79,14 @@ def duration_text(seconds: float) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """A duration in words, to two or three digits: `40 s`, `3 min`, `2.5 h`."""
+    """Return a rounded duration: `40 s`, `3 min`, `2.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def parse_shift(text: str) -> float:
-    """Seconds, below zero for the past. Raises ValueError."""
+    """Return seconds, negative for the past. Raises ValueError."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
     try:
         return -parse_duration(length) if sign == "-" else parse_duration(length)
@@ -95,12 +95,12 @@ def parse_shift(text: str) -> float:
 
 
 def shift_text(seconds: float) -> str:
-    """The text that `parse_shift` reads back as the same number, with its sign."""
+    """Return the text that `parse_shift` reads back as the same number, with its sign."""
     return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
 def parse_size(text: str) -> int:
-    """Bytes; kB, MB, GB are powers of 1024, as Kafka's own settings count. Raises ValueError."""
+    """Return bytes; kB, MB, GB are powers of 1024, as in Kafka's own settings. Raises ValueError."""
     match = _SIZE.match(text)
     if match is None or int(match[1][:20]) * _BYTES[match[2]] > LARGEST:
         raise ValueError("a size with its unit, such as 100B, 16kB or 1MB")
@@ -108,7 +108,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """The shortest text that `parse_size` reads back as the same number."""
+    """Return the shortest text that `parse_size` reads back as the same number."""
     for unit in ("GB", "MB", "kB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
@@ -116,7 +116,7 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Records per second; None is full speed. Raises ValueError."""
+    """Return records per second; None is full speed. Raises ValueError."""
     if text == "full":
         return None
     match = _RATE.match(text)
@@ -127,14 +127,14 @@ def parse_rate(text: str) -> float | None:
 
 
 def rate_text(rate: float | None) -> str:
-    """The text that `parse_rate` reads back as the same number."""
+    """Return the text that `parse_rate` reads back as the same number."""
     if rate is None:
         return "full"
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
 
 
 def parse_byte_rate(text: str) -> int:
-    """Bytes per second. Raises ValueError."""
+    """Return bytes per second. Raises ValueError."""
     size, slash, unit = text.rpartition("/")
     try:
         if not slash or unit.strip() != "s":
@@ -145,12 +145,12 @@ def parse_byte_rate(text: str) -> int:
 
 
 def byte_rate_text(rate: int) -> str:
-    """The text that `parse_byte_rate` reads back as the same number."""
+    """Return the text that `parse_byte_rate` reads back as the same number."""
     return f"{size_text(rate)}/s"
 
 
 def parse_share(text: str) -> float:
-    """A share from 0 to 1. Raises ValueError."""
+    """Return a share from 0 to 1. Raises ValueError."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")
@@ -158,7 +158,7 @@ def parse_share(text: str) -> float:
 
 
 def share_text(share: float) -> str:
-    """The text that `parse_share` reads back as the same number."""
+    """Return the text that `parse_share` reads back as the same number."""
     return f"{share * 100:.10g}%"
 
 
@@ -171,9 +171,9 @@ def _measured(
     *,
     may_be_none: bool = False,
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """How pydantic reads a measured number (text in a file, in Python also the number), writes it, and says its schema.
+    """Return pydantic's validator, serializer and schema of a number with a unit (in Python also without).
 
-    `unit` is what a number in a file is advised to have.
+    `unit` is suggested for a number without one.
     """
 
     def read(value: object, info: ValidationInfo) -> object:

@@ -1,4 +1,4 @@
-"""One case through its phases, on a real cluster. It writes facts into a run directory; it neither judges nor prints.
+"""Run one case on a real cluster. It writes facts into a run directory; it neither judges nor prints.
 
 Phases, in order; a hook may be called before each (tests plant lies there)::
 
@@ -70,11 +70,11 @@ def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -
 
 
 class CaseRun:
-    """One case on its way through its phases: `prepare`, then `go`, inside a `with`.
+    """A run of one case: `prepare`, then `go`, inside a `with`.
 
     `prepare` may be called on another thread while the case before this one comes to its end. Both raise
-    `AckproofError` when the run cannot be brought through. However the `with` is left, all that was started is
-    ended; the timeline then ends with `end` if the case went through, else it has the event `error`.
+    `AckproofError` if the run cannot be completed. Leaving the `with` ends all that was started; the timeline then ends
+    with `end` if the run was complete, else it has the event `error`.
     """
 
     def __init__(self, case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
@@ -96,7 +96,7 @@ class CaseRun:
         self.pulse: PulseRecorder | None = None
         self.scraper: Scraper | None = None
         self.askers: list[Observer] = []
-        """Of what the experiment asks for beside samples."""
+        """Observers that the experiment asks for in addition to samples."""
         self.driver: FaultDriver | None = None
         self.soak = find_soak(self.case)
         self.environment: dict[str, str] = {}
@@ -124,7 +124,7 @@ class CaseRun:
             self._entry.unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """The phase `start`: a cluster with its topics."""
+        """Run the phase `start`: a cluster with its topics."""
         self._save_case(())
         self._phase(Phase.START)
         cluster = make_cluster(
@@ -143,10 +143,10 @@ class CaseRun:
         self.environment = cluster.environment()
 
     def go(self) -> None:
-        """All other phases. Call `prepare` first."""
+        """Run all other phases. Call `prepare` first."""
         cluster = self.cluster
         if cluster is None:
-            raise AckproofError("this case was not prepared")
+            raise AckproofError("the case was not prepared: call prepare() first")
         if self.spec.observe.metrics:
             self.scraper = Scraper(cluster, self.run.metrics, self.timeline)
             self.askers.append(self.scraper)
@@ -230,7 +230,7 @@ class CaseRun:
         return pulse
 
     def _first_acks(self, workload: Workload) -> None:
-        """The load has begun, and `at: 0s` is, when every partition has acknowledged something.
+        """Wait until every partition has acknowledged something: that is `at: 0s` of the load.
 
         On a busy machine clients take seconds to their first record; a fault before it would prove nothing.
         """
@@ -246,16 +246,16 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Load goes on until every targeted partition has acknowledged something after the last healing.
+        """Let the load go on until every partition has acknowledged something after the last healing.
 
-        It is evidence, not a demand: when nothing comes within the bound the judge says so.
+        This is evidence, not a demand: the judge says so if nothing comes within the bound.
         """
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
         began = time.monotonic()
 
-        def seen() -> bool:
+        def has_acked() -> bool:
             since = time.monotonic() - began
             if not before and since >= COUNTERS_LAG_S:
                 before.update((place, workload.acked(*place)) for place in workload.written)
@@ -265,7 +265,7 @@ class CaseRun:
             )
 
         try:
-            self._watch(seen, AFTER_HEALING_BOUND_S, "acknowledgements on every partition")
+            self._watch(has_acked, AFTER_HEALING_BOUND_S, "acknowledgements on every partition")
         except WaitTimeout as error:
             self.timeline.add(Note(note=f"after the last healing: {error}"))
 
@@ -279,7 +279,7 @@ class CaseRun:
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
-        """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
+        """Let the load go on until `done` returns True or a client or node dies; show it meanwhile."""
         cluster, workload, sampler, clients = self.cluster, self.workload, self.sampler, self.clients
         if cluster is None or workload is None or sampler is None or clients is None:
             raise AckproofError("there is no load to watch")
@@ -292,7 +292,7 @@ class CaseRun:
                 if not self.spec.evidence.node_deaths:
                     cluster.check()
             except (ClientDied, NodeDied):
-                # In the timeline already. The judge says what it means; the rest of the run goes on.
+                # It is in the timeline. The judge says what it means; the rest of the run goes on.
                 return True
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
@@ -305,7 +305,7 @@ class CaseRun:
         wait_until(look, what=what, timeout_s=bound_s)
 
     def _read(self, cluster: RunningCluster, workload: Workload) -> None:
-        """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
+        """Wait for recovery and read everything back. An obstacle makes the read incomplete; the run does not fail."""
         order = FinalReadOrder(
             places=workload.places,
             isr_sizes={
@@ -325,7 +325,7 @@ class CaseRun:
             self.soak.finish(found)
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
-        """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
+        """Copy facts of the logs on the nodes' disks before these are removed; not on somebody else's cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
@@ -335,7 +335,7 @@ class CaseRun:
             self.timeline.add(Note(note=failed))
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
-        """Who holds a role now, as the protocol says."""
+        """Return the nodes that hold a role now, by the protocol."""
         cluster = self.cluster
         return () if cluster is None else find_holders(cluster, role, self.case.order(fault), self.stop)
 
@@ -364,14 +364,14 @@ class CaseRun:
         ).save(self.run.case_json)
 
     def _remove_data(self, cluster: RunningCluster) -> None:
-        """What cannot be removed stays, and is told of: the run is as good as it was."""
+        """Remove the brokers' data; note in the timeline what cannot be removed."""
         try:
             cluster.remove_data()
         except AckproofError as error:
             self.timeline.add(Note(note=f"not removed: {error}"))
 
     def end_everything(self) -> None:
-        """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
+        """End all that was started, and remove the brokers' data. Ledgers and logs stay."""
         self.stop.set()
         if self.driver is not None:
             self.driver.heal_all()
@@ -389,6 +389,6 @@ class CaseRun:
             self.cluster.stop()
             if not self.options.keep_data:
                 self._remove_data(self.cluster)
-        # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
+        # An interrupt between a fork and its bookkeeping leaves a child that only its marks show.
         for child, why in end_children(lambda child: child.run_id == self.run_id).left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

@@ -1,7 +1,7 @@
-"""Whether producers and readers come back once all has healed, while the load still goes on.
+"""Watch of producers and readers after the last healing, while the load still goes on: do they make progress again?
 
-One that gets nothing where the cluster is in health is suspected. A probe, another client of the same kind, is started
-beside it; it is stuck if the probe gets what it does not. In health this takes one look.
+A client that gets nothing on a healthy partition is suspected. A probe, another client of the same kind, is then
+started; the client is stuck if the probe makes progress and it does not. In a healthy run this takes one look.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Snapshot:
 
 @dataclass
 class _Suspect:
-    """A client that gets nothing on a partition. `since_s`: from when on the partition was in health."""
+    """A client that gets nothing on a partition. `since_s`: since when the partition is healthy."""
 
     since_s: float
     stuck: bool = False
@@ -54,18 +54,18 @@ class _Suspect:
 
 
 Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
-"""Lets the load go on until something is true, for so many seconds at most. Raises `WaitTimeout`."""
+"""Called with a condition and a bound in seconds: lets the load go on meanwhile. Raises `WaitTimeout`."""
 
 
 def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
-    """Let the load go on until each client got something after the healing, or is seen to be stuck: those that are."""
+    """Let the load go on until each client made progress after the healing or is stuck; return the stuck ones."""
     with suppress(WaitTimeout):
         wait(lambda: clients.done(time.monotonic()), clients.patience_s)
     return clients.stuck(time.monotonic())
 
 
 class ClientWatch:
-    """Watches the clients of one run. `mark` is called while the load goes on, `heal` once, `done` until it is true."""
+    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is True."""
 
     def __init__(
         self, workload: Workload, cluster: Cluster, spec: ExperimentSpec, bounds: Mapping[str, float]
@@ -75,7 +75,7 @@ class ClientWatch:
         self._spec = spec
         self._bounds = bounds
         self._off = spec.soak is not None or any(fault.SENDS for fault in spec.faults)
-        """A soak has windows of its own; where steps send records nobody else does."""
+        """No watch in a soak, which audits windows, and where steps of a script send all records."""
         self._older = self._newest = _Snapshot(time.monotonic())
         self._suspects: dict[tuple[str, TopicPartition], _Suspect] = {}
         self._probes: dict[str, str] = {}
@@ -84,22 +84,22 @@ class ClientWatch:
 
     @property
     def patience_s(self) -> float:
-        """How long `done` may take at most."""
+        """Seconds within which `done` returns True at the latest."""
         return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
 
     def mark(self, now_s: float) -> None:
-        """Remember what clients had by now; every 2 s is enough."""
+        """Remember the counters of the clients, every 2 s."""
         if not (self._off or self._healed) and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 
     def heal(self, now_s: float) -> None:
-        """From now on everything is whole. Without faults it was so for some seconds already."""
+        """Note that all faults have healed. Without faults the cluster was healthy for some seconds already."""
         self._healed = True
         if self._spec.faults and not self._off:
             self._older = self._snapshot(now_s)
 
     def done(self, now_s: float) -> bool:
-        """Whether each client got something since, or is known to be stuck, or can be no further looked at."""
+        """Return True once each client made progress since, is stuck, or cannot be decided."""
         if self._off:
             return True
         lagging = self._lagging(now_s)
@@ -112,17 +112,17 @@ class ClientWatch:
         return all(one.stuck or one.given_up for one in self._suspects.values())
 
     def stuck(self, now_s: float) -> list[Unrecovered]:
-        """One for each client that is stuck on any partition."""
+        """Return an entry for each client that is stuck on any partition."""
         places: dict[str, list[TopicPartition]] = defaultdict(list)
         for (client, place), suspect in self._suspects.items():
             if suspect.stuck:
                 places[client].append(place)
-        return [self._told(client, sorted(each), now_s) for client, each in sorted(places.items())]
+        return [self._report_stuck(client, sorted(each), now_s) for client, each in sorted(places.items())]
 
     # -- looks ------------------------------------------------------------------------------------------------------
 
     def _clients(self) -> dict[str, str]:
-        """The clients that run and that no other has taken the place of, probes aside: their kinds by id."""
+        """Return the kinds of the running clients by id, without probes and clients that were replaced."""
         running, workload = self._workload.running(), self._workload
         return {
             client.id: client.kind
@@ -147,7 +147,7 @@ class ClientWatch:
         return _Snapshot(now_s, sent, counts, acked)
 
     def _lagging(self, now_s: float) -> list[tuple[str, TopicPartition]]:
-        """Each client that should have got something on a partition since, and did not."""
+        """Return each client and partition that should have made progress since, and did not."""
         then, now = self._older, self._snapshot(now_s)
         return [
             (client, place)
@@ -161,7 +161,7 @@ class ClientWatch:
         ]
 
     def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
-        """Whether a producer sent on every partition since, or should have. It goes round all of them."""
+        """Return True if a producer sent on every partition since, or should have: it sends to them round-robin."""
         sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
         producers = self._spec.workload.producers
         if producers.rate is None or sent >= 2 * each:
@@ -188,7 +188,7 @@ class ClientWatch:
                 suspect.given_up = waited >= bound + _PROBE_S
 
     def _ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
-        """Whether the probe got what the client does not: a reader begins at the beginning, as each does."""
+        """Return True if the probe got more than the client: a probe reader starts at offset 0 as each reader does."""
         return self._count(self._probes[kind], kind, place) > (
             self._count(client, kind, place) if kind == "reader" else 0
         )
@@ -196,12 +196,12 @@ class ClientWatch:
     def _count(self, client: str, kind: str, place: TopicPartition) -> int:
         return int(self._workload.counters(client).counts[self._places(kind).index(place)])
 
-    def _told(self, client: str, places: list[TopicPartition], now_s: float) -> Unrecovered:
+    def _report_stuck(self, client: str, places: list[TopicPartition], now_s: float) -> Unrecovered:
         kind, probe = self._kind(client), self._probes[self._kind(client)]
         process = self._workload.running().get(client)
         stopped = process is not None and process_state(process.pid, process.started) == "stopped"
         for_s = now_s - min(self._suspects[client, place].since_s for place in places)
-        got = "got nothing acknowledged" if kind == "producer" else "was handed nothing"
+        got = "got nothing acknowledged" if kind == "producer" else "read nothing"
         seen = (
             f"{kind} {client} {got} on {', '.join(map(str, places))} for {for_s:.1f} s, and the probe {probe} "
             f"meanwhile {self._count(probe, kind, places[0])} records on {places[0]}"

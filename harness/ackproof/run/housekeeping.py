@@ -1,7 +1,7 @@
-"""What is running, what was left behind, and the broom (`ackproof list`, `ackproof clean`).
+"""Batches on disk, running runs, and the removal of what dead runs left behind (`ackproof list`, `ackproof clean`).
 
-A run is left behind when the harness that started it is dead. Its processes are ended by id, what its clients had
-written is turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
+A run is left behind if the harness that started it is dead. Its processes are ended by id, its clients' journals are
+turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run with living processes. It is left behind if the harness of one of them is dead."""
+    """A run with living processes. `left_behind`: the harness of one of them is dead."""
 
     directory: str
     processes: int
@@ -46,7 +46,7 @@ class RunLine:
 
 
 def batches(out: Path) -> list[BatchLine]:
-    """The batches of a runs folder, oldest first. A folder without a readable batch.json is shown as such."""
+    """Return the batches of a runs folder, oldest first, and folders without a readable batch.json as such."""
     if not out.is_dir():
         return []
     return [
@@ -67,7 +67,7 @@ def _batch_line(path: Path) -> BatchLine:
 
 
 def running() -> list[RunLine]:
-    """The runs that have living processes."""
+    """Return the runs that have living processes."""
     by_directory: dict[str, list[Found]] = {}
     for child in find_children():
         by_directory.setdefault(str(child.directory), []).append(child)
@@ -82,7 +82,7 @@ _IN_WORDS: Final = {
     "containers": "removed {}",
     "stuck": "could not end {}",
     "mounts": "unmounted {}",
-    "ledgers": "kept what clients had written: {}",
+    "ledgers": "saved the clients' journals: {}",
     "data": "removed broker data: {}",
     "failed": "could not remove {}",
     "rules": "removed packet rules: nft table {}",
@@ -92,23 +92,23 @@ _IN_WORDS: Final = {
 
 @dataclass
 class Swept:
-    """What a sweep did."""
+    """Result of a sweep."""
 
     ended: list[Found] = field(default_factory=list)
     stuck: list[tuple[Found, str]] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """What could not be removed, and why; the sweep went on with the rest."""
+    """Things that could not be removed, each with the reason."""
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
-    """Topics on clusters that someone else runs: only told of, for nobody here can delete them."""
+    """Topics on clusters that someone else runs. They are listed only: the credentials were not kept."""
     containers: list[str] = field(default_factory=list)
-    """Containers, networks and volumes, by sort and name."""
+    """Containers, networks and volumes, by kind and name."""
 
     def lines(self) -> Iterator[str]:
-        """In words."""
+        """Yield the result as lines of text."""
         done = self.as_json()
         for name, words in _IN_WORDS.items():
             yield from (words.format(one) for one in done[name])
@@ -116,7 +116,7 @@ class Swept:
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str]]:
-        """For `--json`."""
+        """Return the result for `--json`."""
         return {
             **vars(self),
             "ended": [_who(child) for child in self.ended],
@@ -129,12 +129,12 @@ def _who(child: Found) -> str:
 
 
 def sweep() -> Swept:
-    """End and remove what dead runs left behind. What cannot be removed is reported and stays in the registry."""
+    """End and remove what dead runs left behind. What cannot be removed stays in the registry."""
     swept = Swept()
     for folder in orphans():
-        # Who waits for a frozen file system cannot be ended.
+        # A process that waits for a frozen file system cannot be ended.
         thaw_below(folder)
-    # Before their processes: the engine ends frozen ones too, which no signal reaches.
+    # Before processes: the engine also ends paused containers, which no signal reaches.
     directories = _remove_containers(swept)
     ended = end_children(lambda child: not child.owner_alive)
     swept.ended += ended.gone
@@ -158,7 +158,7 @@ def sweep() -> Swept:
 
 
 def _remove_containers(swept: Swept) -> set[str]:
-    """Containers, networks and volumes whose labels name a dead harness; the folders of their runs."""
+    """Remove containers, networks and volumes whose labels name a dead harness; return the folders of their runs."""
     if not presence.listening():
         return set()
     # The libraries that speak to an engine are loaded only where there is one.
@@ -171,7 +171,7 @@ def _remove_containers(swept: Swept) -> set[str]:
         finally:
             engine.close()
     except BadInput:
-        return set()  # somebody listens who is no engine, or not ours to use
+        return set()  # not a container engine, or not accessible
     except EngineFailed as error:
         swept.failed.append(f"containers: {error}")
         return set()
@@ -187,7 +187,7 @@ def _remove_rules(swept: Swept) -> None:
 
 
 def _unmount(folder: Path, swept: Swept) -> bool:
-    """File systems of nodes, whose loop devices go with them; whether none is left."""
+    """Unmount file systems of nodes, with their loop devices; return True if none is left."""
     done, stuck = unmount_below(folder)
     swept.mounts += done
     swept.failed += stuck
@@ -197,7 +197,7 @@ def _unmount(folder: Path, swept: Swept) -> bool:
 
 
 def _tidy(run: CaseDir, swept: Swept) -> bool:
-    """Whether nothing is left of a run but what is to be kept."""
+    """Clean a run directory; return True if nothing is left but what is kept."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):
             attached = AttachedFile.load(run.attached_json)
@@ -211,7 +211,7 @@ def _tidy(run: CaseDir, swept: Swept) -> bool:
         for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):
             if not _unmount(node, swept):
                 clean = False
-                continue  # said already; what is in it goes when it can be unmounted
+                continue  # reported already; its data goes once it can be unmounted
             for data in (node / "data", node / COPY):
                 if data.is_dir():
                     make_writable(data)

@@ -119,17 +119,17 @@ def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
 
 
 RESERVE: Final = 256 << 20
-"""With less a run ends while there is room for its last words."""
+"""With less free space a run is ended, so that its last events can still be written."""
 _NODE: Final = 24 << 20
-"""Of a node before its first record: logs, metadata, what it unpacks."""
+"""Bytes of a node before its first record: logs, metadata, unpacked libraries."""
 _RECORD: Final = 70
-"""What Kafka adds to a record's value in a batch of few: headers of ours, timestamps, its share of the batch."""
+"""Bytes that Kafka adds to a record's value in a small batch: headers, timestamps, its share of the batch header."""
 _ROW: Final = 20
-"""Of a record in the ledgers: once sent, once read, in columns."""
+"""Bytes of a record in the ledgers: once sent, once read, in columns."""
 
 
 def needed(cases: Sequence[Case]) -> int:
-    """Bytes that these cases take about, one after the other. At full speed nobody knows: what is sure then."""
+    """Return about how many bytes these cases take, one after the other. At full speed only the minimum is known."""
     own = [case for case in cases if not (case.experiment.ground.simulated or case.experiment.ground.foreign)]
     logs = max((_logs(case) for case in own), default=0)
     return logs + sum(round(_records(case) * _ROW) for case in own) + (RESERVE if own else 0)
@@ -150,13 +150,13 @@ def _logs(case: Case) -> int:
 
 
 def require_room(out: Path, cases: Sequence[Case]) -> None:
-    """Raises `BadInput` where the disk of the runs has too little room for them."""
+    """Raise `BadInput` if the disk of the runs has too little space for them."""
     at = next(folder for folder in (out, *out.resolve().parents) if folder.exists())
     free, wanted = shutil.disk_usage(at).free, needed(cases)
     if free < wanted:
         raise BadInput(
-            f"{out}: about {_mb(wanted)} are needed, and {_mb(free)} are free: --out names another "
-            "place, a lower rate or a shorter duration takes less"
+            f"{out}: about {_mb(wanted)} are needed and {_mb(free)} are free. Name another place with --out, or lower "
+            "the rate or the duration"
         )
 
 
@@ -165,7 +165,7 @@ def _mb(size: int) -> str:
 
 
 def check_room(folder: Path) -> None:
-    """Raises `AckproofError` when the disk that a run is written to is nearly full."""
+    """Raise `AckproofError` if the disk that a run is written to is nearly full."""
     free = shutil.disk_usage(folder).free
     if free < RESERVE:
         raise AckproofError(

@@ -1,8 +1,9 @@
-"""Whether a cluster recovers once all has healed and the load is over, before its logs are read back.
+"""Watch of the cluster's recovery, after the load and before its logs are read back.
 
-Looks until every partition has a leader, a full ISR and nothing that is open, or until what lacks it has not moved for
-as long as its class may take (`experiment.recovery`). A healthy cluster takes one look. What is left is written to
-`observed/recovery.json`, with what the cluster says of it; whether it is forbidden is the judge's question.
+Looks until every partition has a leader, a full ISR and no open transaction, or until the rest has not moved for the
+time that its class may take (`experiment.timing.recovery_bounds`). A healthy cluster takes one look. What has not
+recovered is written to `observed/recovery.json`, with what the cluster says of it; the judge decides if that is
+forbidden.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that lacks what it should have, over several looks; without a class none speaks of it. `best`: the
-    furthest that it ever came."""
+    """Something that has not recovered, over several looks. `best`: its best progress so far."""
 
     found: Unrecovered
     since_s: float
@@ -57,8 +57,10 @@ def recover(
     stop: Event | None = None,
     clients: Sequence[Unrecovered] = (),
 ) -> FinalReadOrder:
-    """Watch the cluster recover and write down what did not, with `clients` that were found stuck under load. The order
-    comes back with what it shall not wait for."""
+    """Watch the cluster recover, and write `recovery.json`, with the clients that were found stuck under load.
+
+    Returns the order of the final read with what it shall not wait for.
+    """
     watch = RecoveryWatch(
         cluster,
         ends_of(cluster),
@@ -77,7 +79,7 @@ def recover(
 
 
 class RecoveryWatch:
-    """Watches one cluster at rest. `bounds`: seconds by class, `settle_s` for what no class speaks of."""
+    """Watches a cluster without load. `bounds`: seconds by class; `settle_s` for what belongs to no class."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class RecoveryWatch:
         """Partitions whose ISR is not full, with its size, at the last look."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until all has recovered or is stuck; what is left, with `clients` that were found stuck under load."""
+        """Look until all has recovered or is stuck. Returns what is left, with the clients found stuck under load."""
         began = time.monotonic()
         with suppress(WaitTimeout):
             wait_until(
@@ -121,10 +123,10 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Take a look. True once nothing is left that may still recover."""
+        """Take a look. Returns True once nothing is left that may still recover."""
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
-            for found, mark in self._found()
+            for found, mark in self._find_troubles()
         }
         for key in self._troubles.keys() - current.keys():
             del self._troubles[key]
@@ -151,8 +153,8 @@ class RecoveryWatch:
 
     # -- what a look finds ------------------------------------------------------------------------------------------
 
-    def _found(self) -> Iterator[tuple[Unrecovered, int]]:
-        """All that lacks something, each with how far it has come."""
+    def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
+        """Yield all that has not recovered, each with its progress."""
         ends = self._ends(self._places)
         restless = [place for place in self._places if not _at_rest(ends.get(place))]
         self.short = {
@@ -164,11 +166,13 @@ class RecoveryWatch:
         states = self._cluster.topic_state(self._topics) if restless else {}
         unfenced = self._unfenced() if restless else frozenset()
         for place in restless:
-            yield from self._of_one(place, states.get(place), ends.get(place), unfenced, without_controller)
+            yield from self._check_partition(
+                place, states.get(place), ends.get(place), unfenced, without_controller
+            )
         if without_controller is None:
             yield from self._reassignments()
 
-    def _of_one(
+    def _check_partition(
         self,
         place: TopicPartition,
         state: PartitionState | None,
@@ -178,16 +182,16 @@ class RecoveryWatch:
     ) -> Iterator[tuple[Unrecovered, int]]:
         if state is not None and state.leader < 0:
             seen = f"{place} has no leader; its ISR is {list(state.isr)}, its replicas {list(state.replicas)}"
-            yield _found(Anomaly.LEADERLESS, place, seen, isr=state.isr, replicas=state.replicas), 0
+            yield _unrecovered(Anomaly.LEADERLESS, place, seen, isr=state.isr, replicas=state.replicas), 0
         elif state is None or end is None or not end.known:
             why = f"{place}: " + (
-                "no broker tells of it" if state is None else f"leader {state.leader} is silent"
+                "no broker describes it" if state is None else f"leader {state.leader} does not answer"
             )
-            yield _found("", place, why), 0
+            yield _unrecovered("", place, why), 0
         else:
             if without_controller is None:
                 yield from self._behind(place, end, unfenced)
-            yield from _held(place, end)
+            yield from _check_offsets(place, end)
 
     def _behind(
         self, place: TopicPartition, end: End, unfenced: frozenset[int]
@@ -195,11 +199,11 @@ class RecoveryWatch:
         links = self._cluster.running_links()
         for node in sorted(set(end.replicas) - set(end.isr)):
             if node not in links:
-                self.short.pop(place, None)  # whose broker does not run is awaited as ever: all were to be up
+                self.short.pop(place, None)  # its broker does not run, and the final read waits for it
                 continue
             if node not in unfenced:
                 why = f"{place}: broker {node} runs and is fenced"
-                yield _found("", place, why), 0
+                yield _unrecovered("", place, why), 0
                 continue
             own = _log_end(links[node], place)
             seen = (
@@ -207,7 +211,7 @@ class RecoveryWatch:
                 f"{own if own >= 0 else 'an unknown offset'}, the leader's at {end.log_end}"
             )
             fields = {"node": node, "log_end": own, "leader_end": end.log_end}
-            yield _found(Anomaly.STUCK_REPLICA, place, seen, end.isr, end.replicas, **fields), own
+            yield _unrecovered(Anomaly.STUCK_REPLICA, place, seen, end.isr, end.replicas, **fields), own
 
     def _reassignments(self) -> Iterator[tuple[Unrecovered, int]]:
         listed: Mapping[TopicPartition, admin.Reassignment] = {}
@@ -222,9 +226,9 @@ class RecoveryWatch:
                     f"the reassignment of {place} goes on: adding {list(one.adding)} (log ends "
                     f"{ends or 'unknown: none of them runs'}), removing {list(one.removing)}"
                 )
-                found = _found(Anomaly.STUCK_REASSIGNMENT, place, seen, (), one.replicas)
+                found = _unrecovered(Anomaly.STUCK_REASSIGNMENT, place, seen, (), one.replicas)
                 found = found.model_copy(update={"adding": one.adding})
-                # the fewer it still has to add or remove, the further it has come
+                # Progress: the fewer replicas are left to add or remove, the better.
                 yield found, sum(ends.values()) - (1 << 50) * len((*one.adding, *one.removing))
 
     def _without_controller(self) -> Unrecovered | None:
@@ -259,7 +263,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Further fields; None: it is not what it looked like."""
+        """Return further fields of `Unrecovered`; None if it has recovered or is something else."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -286,7 +290,7 @@ class RecoveryWatch:
         return tuple(sorted(offline))
 
     def _throttled(self, found: Unrecovered) -> bool:
-        """Whether a rate is in force on any replica, and the topic names replicas that it holds for."""
+        """Return True if the topic names throttled replicas and a broker of a replica has a throttle rate."""
         links = self._cluster.running_links()
         link = next(iter(links.values()))
         named = admin.describe_config(link, admin.Owner(admin.Whose.TOPIC, found.topic), _THROTTLED)
@@ -299,7 +303,7 @@ class RecoveryWatch:
         return False
 
     def _own_words(self, node: int, place: TopicPartition) -> str:
-        """The last line of a broker's log that says that it gave a partition up; '' where none does."""
+        """Return the last line of a broker's log that says that it marked the partition as failed; '' without one."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
         for path in sorted(
@@ -310,21 +314,21 @@ class RecoveryWatch:
         return said.strip()[:_LINE]
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
-        """The producer that holds the last stable offset, as the leader says, and its transaction's state."""
+        """Return the producer that holds back the last stable offset, by the leader, and its transaction's state."""
         links = self._cluster.running_links()
         leader = self._cluster.topic_state([found.topic])[found.place].leader
         opened = admin.open_transactions(links[leader], found.place)
         if not opened:
             return {}
         since, producer_id, epoch = opened[0]
-        # Each must answer: who is silent, or still loads, may have it open.
+        # Every broker must answer: one that does not, or still loads, may have the transaction open.
         states = [one for link in links.values() for one in admin.transactions_of(link, producer_id)]
         if "Ongoing" in states:
             return None
         state = next((one for one in states if one in _PREPARES), next(iter(states), ""))
         seen = (
             f"{found.seen}; the leader remembers an open transaction of producer id {producer_id} (epoch {epoch}) from "
-            f"offset {since}; the coordinator says {state or 'that it knows none'}"
+            f"offset {since}; the coordinator says {state or 'that it knows no such transaction'}"
         )
         return {"producer_id": producer_id, "coordinator": state, "seen": seen}
 
@@ -333,20 +337,20 @@ def _at_rest(end: End | None) -> bool:
     return end is not None and end.known and not end.unrest(len(set(end.replicas)))
 
 
-def _held(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered, int]]:
+def _check_offsets(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered, int]]:
     if end.last_stable < end.high_watermark:
         seen = f"{place}: the last stable offset {end.last_stable} is behind the high watermark {end.high_watermark}"
         marks = {"last_stable": end.last_stable, "high_watermark": end.high_watermark}
         yield (
-            _found(Anomaly.HANGING_TRANSACTION, place, seen, end.isr, end.replicas, **marks),
+            _unrecovered(Anomaly.HANGING_TRANSACTION, place, seen, end.isr, end.replicas, **marks),
             end.last_stable,
         )
     elif end.high_watermark < end.log_end:
         why = f"{place}: the high watermark {end.high_watermark} is behind the leader's log end {end.log_end}"
-        yield _found("", place, why), end.high_watermark
+        yield _unrecovered("", place, why), end.high_watermark
 
 
-def _found(
+def _unrecovered(
     anomaly: str,
     place: TopicPartition,
     seen: str,
@@ -367,7 +371,7 @@ def _found(
 
 
 def _log_end(link: Connection, place: TopicPartition) -> int:
-    """A replica's own log end, -1 where its broker does not tell."""
+    """Return a replica's own log end offset, -1 if its broker does not answer."""
     with suppress(WireError):
         return queries.read_offsets(link.ask(queries.ask_log_ends([place]))).get(place, -1)
     return -1

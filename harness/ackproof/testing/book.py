@@ -33,15 +33,15 @@ NOT_TAKEN: Final = "BufferError: the client's queue was full"
 
 
 class Content(NamedTuple):
-    """What a record says, whoever wrote it."""
+    """Topic, key and value of a record."""
 
     topic: str
     key: bytes | None
     value: bytes | None
 
 
-def known(number: int | None) -> int:
-    """What a message says of itself; -1 for nothing."""
+def or_unknown(number: int | None) -> int:
+    """Return the number, -1 for None."""
     return -1 if number is None else number
 
 
@@ -49,8 +49,7 @@ def known(number: int | None) -> int:
 class Attempt:
     """One produce call. Times are nanoseconds since the run's start; -1 unknown.
 
-    `known` is whether a report (or a refusal) came; `error` what it said, in words; `taken` whether the client
-    library accepted the call at all.
+    `known`: a report or a refusal came. `error`: its text. `taken`: the client library accepted the call.
     """
 
     producer: int
@@ -70,7 +69,7 @@ class Attempt:
 
 
 class Read(NamedTuple):
-    """One record that a reader was handed."""
+    """One record that a reader received."""
 
     assignment: int
     topic: str
@@ -84,25 +83,25 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """The attempts of one producer, in order of seq. `not_taken` are calls that the full queue turned away."""
+    """Attempts of one producer, in order of seq. `not_taken`: calls that the full queue refused."""
 
     number: int
     attempts: list[Attempt] = field(default_factory=list)
     not_taken: list[Attempt] = field(default_factory=list)
     offsets_lie: bool = False
-    """acks=0: the client library makes offsets up, but for the first of a partition, which has none."""
+    """True with acks=0: librdkafka invents offsets, except for the first record of a partition, which has none."""
 
 
 @dataclass
 class ReaderBook:
-    """The reads of one consumer, in their order."""
+    """Reads of one consumer, in their order."""
 
     number: int
     reads: list[Read] = field(default_factory=list)
 
 
 class Book:
-    """All of it. `changes` goes up with everything that an audit would see."""
+    """Attempts and reads of all clients of a test. `changes` counts everything that an audit would see."""
 
     def __init__(self, run_id: str, origin_ns: int) -> None:
         self.run_id = run_id
@@ -113,50 +112,50 @@ class Book:
         self.lock = threading.RLock()
 
     def now(self) -> int:
-        """Nanoseconds since the run's start."""
+        """Return nanoseconds since the run's start."""
         return time.monotonic_ns() - self.origin_ns
 
     def read(self, message: Message, assignment: int) -> Read:
-        """What a reader was handed, now."""
+        """Return the entry of a record that a reader receives now."""
         identity = identity_of(self.run_id, message.headers(), message.key(), message.value())  # type: ignore[arg-type]
         return Read(
             assignment,
             message.topic() or "",
-            known(message.partition()),
-            known(message.offset()),
-            known(message.leader_epoch()),
+            or_unknown(message.partition()),
+            or_unknown(message.offset()),
+            or_unknown(message.leader_epoch()),
             identity,
             self.now(),
             message.timestamp()[1],
         )
 
     def new_producer(self) -> ProducerBook:
-        """A producer more."""
+        """Add a producer."""
         with self.lock:
             self.producers.append(ProducerBook(len(self.producers)))
             return self.producers[-1]
 
     def new_reader(self) -> ReaderBook:
-        """A consumer more."""
+        """Add a consumer."""
         with self.lock:
             self.readers.append(ReaderBook(len(self.readers)))
             return self.readers[-1]
 
     def attempts(self) -> list[Attempt]:
-        """Every accepted attempt."""
+        """Return every accepted attempt."""
         return [attempt for producer in self.producers for attempt in producer.attempts]
 
     @property
     def empty(self) -> bool:
-        """Whether nothing went through any client."""
+        """True if no record went through any client."""
         return not (self.attempts() or self.not_taken() or any(reader.reads for reader in self.readers))
 
     def not_taken(self) -> list[Attempt]:
-        """Every call that a full queue turned away."""
+        """Return every call that a full queue refused."""
         return [attempt for producer in self.producers for attempt in producer.not_taken]
 
     def refused(self, attempt: Attempt, code: int, error: str) -> None:
-        """The client library did not take it, and never sent it."""
+        """Note that the client library refused the attempt and never sent it."""
         self._settle(attempt, REFUSED, code, error)
 
     def report(
@@ -169,7 +168,7 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Take a delivery report. `resend_after_s`: see the adapter of librdkafka; 0: resends at any age."""
+        """Note a delivery report. `resend_after_s`: see the adapter of librdkafka; 0: resends at any age."""
         young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
         outcome = classify_report(code, may_resend=not young)
         if partition >= 0:
@@ -199,14 +198,14 @@ Headers: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValu
 def encode(
     run_id: str, producer: int, seq: int, topic: str, partition: int, key: bytes | None, value: bytes | None
 ) -> bytes:
-    """The header's value for one record."""
+    """Return the header's value for one record."""
     name = topic.encode()
     front = _FRONT.pack(_MAGIC, run_bytes(run_id), producer, seq, partition, len(name)) + name
     return front + _CRC.pack(_checksum(front, key, value))
 
 
 def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -> Identity:
-    """Who wrote a record with this header. A header that cannot be read is `NOBODY`, another run's `FOREIGN`."""
+    """Return the identity in a header: `NOBODY` if it cannot be read, `FOREIGN` if it is another run's."""
     if len(header) < _FRONT.size + _CRC.size:
         return NOBODY
     magic, run, producer, seq, partition, length = _FRONT.unpack_from(header)
@@ -228,7 +227,7 @@ def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -
 def identity_of(
     run_id: str, headers: list[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
-    """Who wrote a record with these headers. A record without ours is somebody else's: `FOREIGN`."""
+    """Return the identity of a record with these headers: `FOREIGN` without a header `ackproof`."""
     for name, header in headers or ():
         if name == HEADER:
             return decode(run_id, header, key, value) if isinstance(header, bytes) else NOBODY
@@ -236,7 +235,7 @@ def identity_of(
 
 
 def others(headers: Headers) -> list[tuple[str, HeaderValue]]:
-    """Headers but for ours: a record that is passed on has an identity of its own."""
+    """Return the headers without `ackproof`: a record that is passed on gets an identity of its own."""
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

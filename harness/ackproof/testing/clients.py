@@ -1,7 +1,7 @@
 """Audited clients: confluent-kafka's producer and consumer, with every attempt and every read written down.
 
-After its test an audited client is nothing. The client itself is let go, or its threads would go on trying to reach a
-cluster that is gone, and say so on standard error, for as long as a failed test's traceback holds the proxy.
+After its test an audited client drops the real client. Otherwise the real client's threads would go on trying to reach
+a cluster that is gone, and log to standard error, for as long as a failed test's traceback holds the proxy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from ackproof.clients.librdkafka.adapter import resend_after_s
 from ackproof.rundir.outcome import Outcome
-from ackproof.testing.book import HEADER, NOT_TAKEN, Attempt, Book, Content, Headers, encode, known, others
+from ackproof.testing.book import (
+    HEADER,
+    NOT_TAKEN,
+    Attempt,
+    Book,
+    Content,
+    Headers,
+    encode,
+    or_unknown,
+    others,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -27,27 +37,27 @@ Client = TypeVar("Client", Producer, Consumer)
 
 
 class EndedClient:
-    """Takes the place of a client: threads that the code under test left running find nothing, and no error."""
+    """Replaces a client after its test: threads that the code under test left running get nothing, and no error."""
 
     def poll(self, timeout: float = -1) -> None:
-        """Nothing comes; it takes as long as it may."""
+        """Return None after the time-out."""
         threading.Event().wait(timeout if timeout >= 0 else None)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:
-        """Nothing comes."""
+        """Return nothing after the time-out."""
         self.poll(timeout)
         return []
 
     def flush(self, timeout: float = -1) -> int:
-        """Nothing waits."""
+        """Return 0: nothing is queued."""
         return 0
 
     def close(self) -> None:
-        """It is closed."""
+        """Do nothing."""
 
     def produce(self, topic: str, **options: object) -> NoReturn:
-        """Raises RuntimeError."""
-        raise RuntimeError("the test is over, and its cluster gone")
+        """Raise RuntimeError."""
+        raise RuntimeError("the test is over, and its cluster is gone")
 
     def __len__(self) -> int:
         return 0
@@ -59,8 +69,8 @@ class EndedClient:
         return
 
 
-class Audited(Generic[Client]):
-    """Everything but what a subclass defines goes to the client as it is."""
+class AuditedClient(Generic[Client]):
+    """Proxy of a client: everything that a subclass does not define goes to the client unchanged."""
 
     _real: Client
     _kind: type
@@ -71,22 +81,22 @@ class Audited(Generic[Client]):
 
     @property  # type: ignore[misc]  # typeshed has a setter
     def __class__(self) -> type:
-        """It passes for the client where somebody asks."""
+        """Class of the real client, so that `isinstance` holds."""
         return self._kind
 
     @property
     def audited(self) -> Client:
-        """The client itself."""
+        """The real client."""
         return self._real
 
     def end(self) -> None:
-        """The test is over: let the client go."""
+        """Drop the real client at the end of the test."""
         self._real = cast("Client", EndedClient())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
         return getattr(self._real, name)
 
-    def __enter__(self) -> Any:  # noqa: ANN401 — it passes for the client
+    def __enter__(self) -> Any:  # noqa: ANN401 — what the client returns
         self._real.__enter__()
         return self
 
@@ -97,8 +107,7 @@ class Audited(Generic[Client]):
 
 
 def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """Return what was handed over, if it is a plain client. Raises TypeError for any other: a `coding` client, one for
-    asyncio."""
+    """Return the given client if it is a plain one. Raises TypeError for a `coding` client and one for asyncio."""
     __tracebackhide__ = True
     ancestors = type(given).__mro__
     if inspect.isawaitable(given) or any(one.__name__.startswith("AIO") for one in ancestors):
@@ -119,15 +128,15 @@ _UNASSIGNED = -1
 
 
 class HiddenCallback(TypeError):
-    """It cannot be told whether a producer has a delivery callback of its own."""
+    """A producer may have a delivery callback of its own: nothing decides it."""
 
 
 def configured_callback(producer: Producer) -> OnDelivery | None:
-    """The `on_delivery` of the configuration that `producer` was made with, None if it has none.
+    """Return the `on_delivery` of the configuration that the producer was made with, None if it has none.
 
-    The client library does not tell. But the garbage collector knows what a producer holds: its delivery callback,
-    then those for errors, throttling and statistics. Of all these only the first is called with two arguments.
-    Raises `HiddenCallback` where that does not decide.
+    The client library has no way to ask. But the garbage collector knows what a producer refers to: its delivery
+    callback, then those for errors, throttling and statistics. Only the first is called with two arguments. Raises
+    `HiddenCallback` if that does not decide.
     """
     held = [one for one in gc.get_referents(producer) if _is_callback(one)]
     sure = [one for one in held if _takes(one, 2) and not _takes(one, 1)]
@@ -157,8 +166,8 @@ def _takes(callback: Callable[..., object], arguments: int) -> bool:
     return True
 
 
-class AuditedProducer(Audited[Producer]):
-    """A producer. Its delivery callback is ours, which calls theirs."""
+class AuditedProducer(AuditedClient[Producer]):
+    """Producer that writes every attempt into the book. Its delivery callback calls the user's."""
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -169,7 +178,7 @@ class AuditedProducer(Audited[Producer]):
         self._resend_after_s = 0.0
         if isinstance(given, Mapping):
             config = dict(given)
-            # Ours must be told of successes; theirs is not, as they wished.
+            # The book needs reports of success; the user's callback does not get them, as configured.
             self._only_errors = str(config.pop(ONLY_ERRORS, False)).lower() == "true"
             self._default: OnDelivery | None = config.get("on_delivery")
             self._resend_after_s = resend_after_s({"enable.idempotence": False, **_plain(config)})
@@ -190,7 +199,7 @@ class AuditedProducer(Audited[Producer]):
         timestamp: int = 0,
         headers: Headers = None,
     ) -> None:
-        """As `Producer.produce`. Raises what that raises."""
+        """Produce a record: see `Producer.produce`, also for what is raised."""
         theirs = callback or on_delivery or self._default
         content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
@@ -232,7 +241,7 @@ class AuditedProducer(Audited[Producer]):
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """As `Producer.produce_batch`, one record after another: a batch of it has no room for headers."""
+        """Produce records one by one: `Producer.produce_batch` takes no headers."""
         count = 0
         for message in messages:
             try:
@@ -254,19 +263,19 @@ class AuditedProducer(Audited[Producer]):
         return count
 
     def begin_transaction(self) -> None:
-        """As `Producer.begin_transaction`."""
+        """Begin a transaction: see `Producer.begin_transaction`."""
         self._real.begin_transaction()
         self._transaction += 1
 
     def abort_transaction(self, *timeout: float) -> None:
-        """As `Producer.abort_transaction`. What was in the transaction is given up on purpose."""
+        """Abort the transaction: see `Producer.abort_transaction`. Its records are given up on purpose."""
         for attempt in self._own.attempts:
             if attempt.transaction == self._transaction >= 0:
                 attempt.given_up = True
         self._real.abort_transaction(*timeout)
 
     def unreported(self) -> int:
-        """How many accepted attempts have no report."""
+        """Return the number of accepted attempts without a report."""
         return sum(not attempt.known for attempt in self._own.attempts)
 
     def _reporter(self, attempt: Attempt, theirs: OnDelivery | None) -> OnDelivery:
@@ -275,7 +284,7 @@ class AuditedProducer(Audited[Producer]):
                 attempt,
                 0 if error is None else error.code(),
                 "" if error is None else f"{error.name()}: {error.str()}",
-                partition=known(message.partition()),
+                partition=or_unknown(message.partition()),
                 offset=message.offset(),
                 resend_after_s=self._resend_after_s,
             )
@@ -285,7 +294,7 @@ class AuditedProducer(Audited[Producer]):
         return report
 
     def end(self) -> None:
-        """The test is over: let the client go."""
+        """Drop the real client at the end of the test."""
         with contextlib.suppress(RuntimeError, KafkaException):  # it is closed
             self._real.purge()
         super().end()
@@ -298,7 +307,7 @@ class AuditedProducer(Audited[Producer]):
 
 
 def as_bytes(part: str | bytes | None) -> bytes | None:
-    """A key or value as it is sent."""
+    """Return a key or value as bytes."""
     if isinstance(part, str):
         return part.encode()
     return None if part is None else bytes(part)
@@ -311,8 +320,8 @@ def _plain(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
-class AuditedConsumer(Audited[Consumer]):
-    """A consumer. The header `ackproof` is taken off what it reads."""
+class AuditedConsumer(AuditedClient[Consumer]):
+    """Consumer that writes every read into the book. The header `ackproof` is removed from its messages."""
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -327,14 +336,14 @@ class AuditedConsumer(Audited[Consumer]):
         )
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
-        """As `Consumer.poll`."""
+        """Return a message: see `Consumer.poll`."""
         message = self._real.poll(*args, **options)
         if message is not None:
             self._take(message)
         return message
 
     def consume(self, *args: Any, **options: Any) -> list[Message]:  # noqa: ANN401 — as the consumer takes it
-        """As `Consumer.consume`."""
+        """Return messages: see `Consumer.consume`."""
         messages = self._real.consume(*args, **options)
         for message in messages:
             self._take(message)
@@ -347,7 +356,7 @@ class AuditedConsumer(Audited[Consumer]):
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """As `Consumer.subscribe`; each assignment that follows is a new one in the ledger."""
+        """Subscribe: see `Consumer.subscribe`. Each assignment that follows is a new one in the ledger."""
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._assignment += 1
@@ -364,17 +373,17 @@ class AuditedConsumer(Audited[Consumer]):
         return lambda _, partitions: theirs(self, partitions)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """As `Consumer.assign`."""
+        """Assign partitions: see `Consumer.assign`."""
         self._assignment += 1
         self._real.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """As `Consumer.incremental_assign`."""
+        """Assign further partitions: see `Consumer.incremental_assign`."""
         self._assignment += 1
         self._real.incremental_assign(partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """As `Consumer.seek`."""
+        """Seek: see `Consumer.seek`."""
         self._assignment += 1
         self._real.seek(partition)
 

@@ -89,7 +89,7 @@ def test_what_is_left_out_is_said(file: Path) -> None:
     assert [one.cells for _, one in planned.over_repeats] == [("acks=all,linger=5ms", "acks=1,linger=5ms")]
     assert [text.partition(": ")[2] for text in told] == [
         "latency(p99) mean of acks=all over acks=1 < 2, acks=all,linger=20ms and acks=1,linger=20ms: "
-        "acks=all,linger=20ms#1 is left out"
+        "it needs the case acks=all,linger=20ms#1, which is not selected"
     ]
 
 
