@@ -194,7 +194,7 @@ def state_of(one: OverRepeats) -> State:
 
 def row_of(cell: str, values: Sequence[Value], unit: Unit) -> Row:
     """Return what the repeats of one case came to, in words."""
-    known, spread = f"{sum(one.known for one in values)} of {len(values)}", spread_of(values)
+    known, spread = f"{sum(one.is_known for one in values)} of {len(values)}", spread_of(values)
     if spread is None:
         return Row(cell, known)
     return Row(
@@ -240,7 +240,7 @@ def picture(
 ) -> DistributionChart | None:
     """Return the distribution of what the repeats of each case came to, with the interval that lies `between` two
     numbers; None where no number is known, or what was watched for never came."""
-    known = {cell: [one for one in group if one.known] for cell, group in groups.items()}
+    known = {cell: [one for one in group if one.is_known] for cell, group in groups.items()}
     numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
     finite = [end for end in (*numbers, *(between or ())) if math.isfinite(end)]
     if not finite or all(one.never for group in known.values() for one in group):

@@ -102,7 +102,7 @@ def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[Phase]:
     this one's sake."""
     for quantity in PHASES:
         value = measured(evidence, Ask(quantity, fault=fault), WHOLE)
-        if quantity.needs is not Witness.QUORUM or (value.known and value.high < next_s):
+        if quantity.needs is not Witness.QUORUM or (value.is_known and value.high < next_s):
             yield Phase(quantity.variant, value)
 
 
@@ -145,7 +145,7 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
             values = {
                 cell: [_value(*run, quantity, number) for run in group] for cell, group in cells.items()
             }
-            if any(value.known for group in values.values() for value in group):
+            if any(value.is_known for group in values.values() for value in group):
                 yield _spread(f"After fault {fault.name}, {fault.title}: {quantity.variant}", values)
 
 
@@ -154,7 +154,7 @@ def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, numbe
     for after in recovery.after if recovery else ():
         for phase in after.phases:
             if (after.fault.number, phase.name) == (number, quantity.variant):
-                starved = phase.value.known and fact.case.starved
+                starved = phase.value.is_known and fact.case.starved
                 return Value(0.0, phase.value.high, phase.value.why) if starved else phase.value
     return Value.unknown("the fault was not confirmed")
 
@@ -274,7 +274,7 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
 
 def _late(shown: Value, real: Value) -> str:
     """How much later the metric showed it than it was so."""
-    if not (shown.known and real.known) or real.high == math.inf:
+    if not (shown.is_known and real.is_known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:
         return "never" if shown.never else "unknown"

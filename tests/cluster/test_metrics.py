@@ -70,7 +70,7 @@ def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
     assert paused.what.trigger == f"metric({URP}, node 2) > 0: metric is 1.0"
     assert shown.low <= (paused.t_ns - killed.t_ns) / 1e9 < shown.high + 1, "it looks at what is scraped"
     anywhere = value(f"time_to(metric {URP} > 0, fault 1)")
-    assert not anywhere.known
+    assert not anywhere.is_known
     assert f"{SILENT} lived and did not tell" in anywhere.why
     never = answered(
         evidence,

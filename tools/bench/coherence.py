@@ -54,7 +54,7 @@ def prepared(folder: Path, records: int) -> CaseDir:
     shutil.rmtree(run.produced.parent)
     audit_ledger.write(run.path, records, "own")
     # Names of clients as the small run has them.
-    final = next(client.id for client in Facts.of(run).clients if client.kind == "final")
+    final = next(client.id for client in Facts.read(run).clients if client.kind == "final")
     (run.consumed / f"client=r{audit_ledger.FINAL_READER}").rename(run.consumed / f"client={final}")
     batches = pq.read_table(run.replica_batches)
     rows = batches.group_by(["topic", "partition", "node"], use_threads=False).aggregate(
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> None:
             begin = time.monotonic()
             subprocess.run([ACKPROOF, "audit", run.path], check=False, capture_output=True)
             took["audit"].append((0.0, time.monotonic() - begin))
-            facts = Facts.of(run)
+            facts = Facts.read(run)
             # The planted ledger is of a longer run.
             *before, end = facts.events
             facts = replace(facts, events=(*before, end.model_copy(update={"t_ns": 1 << 60})))

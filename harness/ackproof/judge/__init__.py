@@ -29,7 +29,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     from ackproof.judge.facts import Facts
     from ackproof.judge.verdict import judge
 
-    verdict = judge(Facts.of(run))
+    verdict = judge(Facts.read(run))
     verdict.save(run.verdict_json)
     return verdict
 

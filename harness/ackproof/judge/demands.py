@@ -20,14 +20,14 @@ WITHIN_S: Final = 3.0
 
 @dataclass
 class Demands:
-    """What was found: sentences, and how many cases with demands were left out for lack of time."""
+    """Impossible demands, and the number of cases that were left out for lack of time."""
 
     impossible: list[str] = field(default_factory=list)
     left_out: int = 0
 
     @property
     def rest(self) -> str:
-        """What was not looked at, to be added to a line; empty when nothing was left out."""
+        """Sentence on the cases that were left out; empty if none was."""
         if not self.left_out:
             return ""
         return f" (what {self.left_out} of them expect was not held against the prediction: ackproof predict does)"

@@ -55,12 +55,12 @@ class Attempt(NamedTuple):
     done_ns: int
 
     def lasted_s(self) -> float:
-        """How long it took; one that was never reported ever."""
+        """Return the time to its report; infinite without one."""
         return np.inf if self.done_ns < 0 else (self.done_ns - self.sent_ns) / 1e9
 
 
 class Batch(NamedTuple):
-    """What a batch header says."""
+    """Columns of a batch header."""
 
     last_offset: int
     leader_epoch: int
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
 
 def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
-    """Of each class, how many of its findings are excused, and why."""
+    """Count the excused findings of each class, by excuse."""
     producers, counts = facts.case.experiment.workload.producers, facts.audit.counts
     if producers.idempotence:
         if not counts.get(Anomaly.DUPLICATE):
@@ -105,7 +105,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
         log = _Log(facts, place)
         for key, offsets in _offsets(facts, place, copies).items():
             epochs: set[tuple[int, int]] = set()
-            for batch in map(log.at, offsets):
+            for batch in map(log.batch_at, offsets):
                 session = _NO_SESSION if batch is None else (batch.producer_id, batch.producer_epoch)
                 one_id = all(session[0] == producer_id for producer_id, _ in epochs)
                 if session != _NO_SESSION and (one_id or key in given_up):
@@ -138,21 +138,21 @@ def _any_between(times: Sequence[int], begin: int, end: float) -> bool:
 
 
 def _by_a_new_leader(facts: Facts) -> int:
-    """Copies of one record in leader epochs of their own; it was on its way long enough to be sent again."""
+    """Count copies of one record in different leader epochs, if it was in flight long enough to be sent again."""
     least_s, count = _resend_after_s(facts.case), 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
     for place, copies in every.items():
         attempts, log = attempts_of[place], _Log(facts, place)
         for key, offsets in _offsets(facts, place, copies).items():
-            epochs = {batch.leader_epoch for batch in map(log.at, offsets) if batch is not None}
+            epochs = {batch.leader_epoch for batch in map(log.batch_at, offsets) if batch is not None}
             if key in attempts and attempts[key].lasted_s() >= least_s:
                 count += min(copies[key], max(0, len(epochs) - 1))
     return count
 
 
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
-    """Those that were on their way long enough, if the leader changed, or the request can have waited in the client."""
+    """Count records in flight long enough, if the leader changed, or the request can have waited in the client."""
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
     adapter = client_adapter(producers.library)
@@ -173,14 +173,14 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _answered_by_a_fault(facts: Facts) -> bool:
-    """Whether a fault of the case gave an error after which the client looks for another leader."""
+    """Return True if a fault of the case answered with an error after which the client looks for another leader."""
     errors = LIBRARIES[facts.case.experiment.workload.producers.library].errors
     uncounted = {row.name for row in errors if row.code > 0 and row.resend is Resend.UNCOUNTED}
     return any(getattr(fault, "error", None) in uncounted for fault in facts.case.faults)
 
 
 def _forgotten(facts: Facts) -> int:
-    """Copies that came when their producer id had appended nothing for as long as leaders remember it."""
+    """Count copies that came when their producer id had appended nothing for as long as leaders remember it."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -193,10 +193,10 @@ def _forgotten(facts: Facts) -> int:
         for key, offsets in _offsets(facts, place, copies).items():
             if key not in attempts:
                 continue
-            attempt, first = attempts[key], log.at(offsets[0])
+            attempt, first = attempts[key], log.batch_at(offsets[0])
             ended_ns = attempt.done_ns if attempt.done_ns >= 0 else facts.events[-1].t_ns
             for offset in offsets[1:]:
-                batch, before = log.at(offset), log.before(offset)
+                batch, before = log.batch_at(offset), log.batch_before(offset)
                 if batch is None or before is None or first is None:
                     continue
                 checked = check_ms <= ended_ns / 1e6 + _SLACK_MS or batch.leader_epoch != first.leader_epoch
@@ -209,7 +209,7 @@ def _forgotten(facts: Facts) -> int:
 
 
 def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
-    """How far the clock of the leader of an epoch was set ahead at some time in between; jumps add up."""
+    """Return how far the clock of the leader of an epoch was set ahead at some time in between; jumps add up."""
     leaders = {
         sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
     } - {-1}
@@ -245,13 +245,13 @@ class _Log:
         index = int(np.searchsorted(self._first, offset, side="right")) - 1
         return index if index >= 0 and offset <= self._batches[index].last_offset else -1
 
-    def at(self, offset: int) -> Batch | None:
-        """The batch that holds an offset; None where nobody knows."""
+    def batch_at(self, offset: int) -> Batch | None:
+        """Return the batch that holds an offset; None if unknown."""
         index = self._index(offset)
         return self._batches[index] if index >= 0 else None
 
-    def before(self, offset: int) -> Batch | None:
-        """The batch that the same producer id and epoch appended last before that one."""
+    def batch_before(self, offset: int) -> Batch | None:
+        """Return the last batch before that one of the same producer id and epoch."""
         index = self._index(offset)
         mine = self._batches[index] if index >= 0 else None
         return next(
@@ -267,7 +267,7 @@ class _Log:
 
 
 def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:
-    """How many findings of a class each record has, by partition; of inversions those of two acked records."""
+    """Count the findings of a class for each record, by partition; of inversions those of two acked records."""
     names = ["topic", "partition", "producer", "seq", "detail"]
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
@@ -294,7 +294,7 @@ def _attempts(
 
 
 def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Sequence[int]]:
-    """Where the final read has these records, ascending."""
+    """Return the offsets at which the final read has these records, ascending."""
     found: dict[Key, list[int]] = defaultdict(list)
     rows = facts.final_rows.read_partition(place)
     rows = rows.filter(pc.is_in(rows["seq"], pa.array(sorted({seq for _, seq in keys}), pa.int64())))

@@ -39,7 +39,7 @@ from ackproof.rundir.windows import WindowFile, read_windows
 
 @dataclass(frozen=True)
 class Facts(Evidence):
-    """A run directory for the judge. Tables stay on disk until a check asks for them."""
+    """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them."""
 
     audit: AuditFile
     case: Case
@@ -52,7 +52,7 @@ class Facts(Evidence):
     """What had not recovered; None where nobody watched (older versions, the model)."""
 
     @classmethod
-    def of(cls, run: CaseDir) -> Facts:
+    def read(cls, run: CaseDir) -> Facts:
         """Read them. Raises `BadInput` for what is missing and must be there, and for what cannot be read."""
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
@@ -79,7 +79,7 @@ class Facts(Evidence):
 
     @property
     def sealed(self) -> bool:
-        """Whether the run says what it wrote: those of older versions lack facts, and are judged as they lie."""
+        """True for a run with `seal.json`. Runs of older versions lack facts, and are judged as they are."""
         return self.run.seal.exists()
 
     @cached_property
@@ -89,7 +89,7 @@ class Facts(Evidence):
 
     @cached_property
     def log_starts(self) -> Mapping[TopicPartition, int]:
-        """Where logs begin of which the harness deleted records, once these were audited."""
+        """First offsets of logs of which the harness deleted records, once these were audited."""
         deleted = [one for one in self.windows if one.deleted]
         return {one.place: one.end for one in deleted[-1].read} if deleted else {}
 
@@ -136,7 +136,7 @@ class Facts(Evidence):
         return frozenset(node for _, node in self.aimed_at(at_disks))
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
-        """How many findings of a class are such."""
+        """Count the findings of a class that match."""
         findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
         if self.expired_as_lost is not None and anomaly in GONE:
             wanted &= ~self.expired_as_lost
@@ -144,19 +144,19 @@ class Facts(Evidence):
 
     @cached_property
     def removals(self) -> Mapping[TopicPartition, Removal]:
-        """What may have removed records of each partition."""
+        """Causes that may have removed records of each partition."""
         return removals(self, self.case, self.final_read)
 
     def may_expire(self, place: TopicPartition) -> bool:
-        """Whether retention could delete anything of a partition in this run."""
+        """Return True if retention could delete records of a partition in this run."""
         return place in self.removals and self.removals[place].may_expire
 
     def may_compact(self, topic: str) -> bool:
-        """Whether a topic was, or was to be, compacted at any time."""
+        """Return True if a topic was, or was to be, compacted at any time."""
         return may_compact(self.case.planned, topic)
 
     def why_removed(self, anomaly: str) -> str:
-        """Which settings or requests explain the records of a class, each said once."""
+        """Name the settings or requests that explain the removed records of a class, each once."""
         whys = {
             Anomaly.EXPIRED: [one.expired_why for one in self.removals.values()],
             Anomaly.COMPACTED: [one.compacted_why for one in self.removals.values()],
@@ -171,7 +171,7 @@ class Facts(Evidence):
 
     @cached_property
     def excused(self) -> Mapping[str, Mapping[Excuse, int]]:
-        """How many findings of each class a client or a setting explains."""
+        """Number of findings of each class that a client or a setting explains."""
         return excused(self)
 
 

@@ -31,7 +31,7 @@ _PROMISES: Final = {
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """What is said of one class. Nothing is called stuck on a starved machine."""
+    """Judge one class. Nothing is called stuck on a starved machine."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:

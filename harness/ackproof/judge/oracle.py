@@ -1,6 +1,6 @@
 """The oracle: which anomalies Kafka's protocol allows in a run, and which observed steps explain its losses.
 
-The reference implementation answers, in a package beside the core (entry points `ackproof.oracle`). Where it is not
+The reference implementation answers, in a package of its own (entry points `ackproof.oracle`). Where it is not
 installed, and for a cluster that somebody else runs, the settings alone decide.
 """
 
@@ -27,7 +27,7 @@ FOREIGN: Final = "a cluster that someone else runs: what its controllers decided
 
 
 class Oracle(Protocol):
-    """What a model of Kafka answers. Both are functions of the case and of what the run left on disk."""
+    """Answers of a model of Kafka. Both are functions of the case and of the files of the run."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
         """Predict each anomaly class by the faults that an audited run showed.

@@ -50,7 +50,7 @@ class _Period(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """How far a broker's clock was ahead, in ns, and from when to when."""
+    """Offset of a broker's clock in ns, ahead is positive, with its begin and end."""
 
     broker: int
     begin_ns: float
@@ -72,7 +72,7 @@ def work_out_removals(run: CaseDir) -> None:
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
-    """What may have removed records, of each partition of the case."""
+    """Return the causes that may have removed records, of each partition of the case."""
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = (
@@ -108,7 +108,7 @@ class _Topic:
             *place,
             log_start=start,
             committed_start=committed,
-            expired_until_ns=_whole(until),
+            expired_until_ns=_clamp(until),
             expired_why=f"{place} begins at offset {start:,}: {why}" if start else "",
             may_expire=self._may_expire,
         )
@@ -200,7 +200,7 @@ class _Topic:
         bases = [one.active_base for one in mine]
         return replace(
             removal,
-            compacted_until_ns=EVER if last.end_ns >= self._last else _whole(last.end_ns),
+            compacted_until_ns=EVER if last.end_ns >= self._last else _clamp(last.end_ns),
             compacted_below=max(bases) if bases and min(bases) >= 0 else EVER,
             compacted_why=f"cleanup.policy is compact{_set_by(last.settings)}, and a later record has its key",
         )
@@ -213,7 +213,7 @@ class _Topic:
                 removal = replace(
                     removal,
                     deleted_ns=max(removal.deleted_ns, life.asked),
-                    deleted_until_ns=max(removal.deleted_until_ns, _whole(over)),
+                    deleted_until_ns=max(removal.deleted_until_ns, _clamp(over)),
                     deleted_why=f"fault {fault_name(fault.number)} deleted the topic {self._topic}",
                 )
         return removal
@@ -232,7 +232,7 @@ def _set_by(settings: InForce) -> str:
     return "" if settings.fault is None else f", as fault {fault_name(settings.fault)} set it"
 
 
-def _whole(time_ns: float) -> int:
+def _clamp(time_ns: float) -> int:
     return int(max(NEVER, min(time_ns, EVER)))
 
 

@@ -52,7 +52,7 @@ class _Runs:
     evidence: Evidence | None = None
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
-        """What one repeat came to."""
+        """Return the number of one repeat."""
         run = CaseDir(self.directory.path / entry.run)
         try:
             if self.evidence is None or self.read is not entry:
@@ -62,14 +62,14 @@ class _Runs:
             value = measured(self.evidence, in_its_words(ask, run), demand.window)
         except BadInput as error:
             return Value.unknown(str(error))
-        return of_kafka(entry, ask.quantity, value)
+        return discount_starved(entry, ask.quantity, value)
 
 
 def no_number(entry: BatchCase, run: CaseDir) -> str | None:
     """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict, or its folder holds
     another run. None: it counts. Raises `BadInput`."""
     if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
-        why = entry.error or next(iter(entry.reasons), "no reason is told")
+        why = entry.error or next(iter(entry.reasons), "no reason recorded")
         return f"{entry.verdict or 'it came to no verdict'}: {why}"
     there = CaseFile.load(run.case_json).case
     return None if there == entry.case else f"{entry.run} holds the run of {there}"
@@ -88,8 +88,8 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
     return replace(ask, place=ask.place._replace(topic=attached_topic(ask.place.topic, file.run_id)))
 
 
-def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """What a number of a repeat shows of Kafka."""
+def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
+    """Widen a number of a repeat if its machine was starved."""
     return of_starved(quantity, value) if entry.starved else value
 
 
@@ -99,7 +99,7 @@ def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> O
     of_cell = [list(_repeats(expected, cell, cases)) for cell in expected.cells]
     groups = [[runs.value(entry, ask, demand) for entry in entries] for entries in of_cell]
     values = tuple(
-        tuple(_told(entry, value) for entry, value in zip(entries, group, strict=True))
+        tuple(_repeat_value(entry, value) for entry, value in zip(entries, group, strict=True))
         for entries, group in zip(of_cell, groups, strict=True)
     )
     timings = dict.fromkeys(entry.timing for entries in of_cell for entry in entries if entry.timing)
@@ -119,10 +119,10 @@ def _repeats(expected: OverRepeats, cell: str, cases: Sequence[BatchCase]) -> It
             yield entry
 
 
-def _told(entry: BatchCase, value: Value) -> RepeatValue:
+def _repeat_value(entry: BatchCase, value: Value) -> RepeatValue:
     return RepeatValue(
         case=entry.case,
-        low=value.low if value.known else None,
+        low=value.low if value.is_known else None,
         high=value.high if math.isfinite(value.high) else None,
         why=value.why,
         never=value.never,
@@ -132,8 +132,10 @@ def _told(entry: BatchCase, value: Value) -> RepeatValue:
 def _lacking(
     expected: OverRepeats, values: Sequence[Sequence[RepeatValue]], *, measure: bool
 ) -> Iterator[str]:
-    """What makes it unknown, whatever the other repeats show. `measure`: nothing is demanded that a number of a starved
-    machine could keep, and it says nothing of how much it would have been."""
+    """Yield reasons that make the result unknown, whatever the other repeats show.
+
+    `measure`: nothing is demanded that a number of a starved machine could keep; then it is no number.
+    """
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:
             yield f"of {expected.repeats} repeats of {cell} {len(group)} are there"

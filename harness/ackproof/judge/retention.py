@@ -22,14 +22,14 @@ _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 
 class Retention(NamedTuple):
-    """What a topic keeps; infinity where nothing is deleted by it."""
+    """Limits of a topic; infinite if nothing is deleted by them."""
 
     ms: float
     bytes: float
 
 
 def retention(settings: InForce) -> Retention:
-    """Of a topic on a broker."""
+    """Return the limits of a topic on a broker."""
     config = settings.config
     if "delete" not in settings.policies:
         return Retention(math.inf, math.inf)
@@ -39,8 +39,10 @@ def retention(settings: InForce) -> Retention:
 
 
 def may_remove(case: Case) -> bool:
-    """Whether a case plans what may remove acknowledged records: compaction, a deletion of a topic, or retention that
-    the load, or a clock that jumps ahead, can outlast."""
+    """Return True if a case plans something that may remove acknowledged records.
+
+    That is compaction, the deletion of a topic, or retention that the load, or a clock that jumps ahead, can outlast.
+    """
     spec = case.planned
     ahead = max((fault.clock_shift for fault in spec.faults), default=0.0)
     longest_ms = (spec.workload.duration + max(ahead, 0.0)) * 1000

@@ -45,9 +45,8 @@ STARVED: Final = "the machine was starved"
 
 
 def of_starved(quantity: Quantity, value: Value) -> Value:
-    """What a number of a starved machine shows of Kafka: without that a time would have been no longer, a rate no
-    lower."""
-    if not (value.known and quantity.takes_time):
+    """Widen a number that a starved machine bears on: else a time would have been no longer, a rate no lower."""
+    if not (value.is_known and quantity.takes_time):
         return value
     if quantity.falls:
         return replace(value, high=math.inf, why=STARVED)
@@ -55,7 +54,7 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """How the machine was doing under load; None where nobody watched."""
+    """Measure the machine under load; None where nobody watched. Use `Facts.calm`, which does it once."""
     spans = facts.quiet
     pulses = [
         (before, after)

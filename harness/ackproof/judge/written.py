@@ -28,14 +28,14 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """What is missing, doubled, torn or of another run, by name; nothing for a run of a version that did not seal."""
+    """Name files that are missing, doubled, torn or of another run; none for a run of a version without seals."""
     flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():
         return flaws
     try:
         audit = AuditFile.load(run.audit_json)
     except BadInput as error:
-        return (str(error).removeprefix(f"{run.path}/") + "; ackproof audit makes it anew",)
+        return (str(error).removeprefix(f"{run.path}/") + "; write it again: ackproof audit",)
     return (
         *_beside_the_seal(audit, SealFile.load(run.seal), _compacted(run)),
         *_out_of_range(audit),
@@ -45,15 +45,15 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """What is there and cannot be parsed, so that no check has to stumble over it."""
+    """Name files that exist and cannot be parsed, so that no check has to handle them."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),
         (run.metadata_log, lambda path: list(read_metadata(path))),
-        (run.samples, lambda path: _whole(path, len(read_samples(path)))),
-        (run.pulse, lambda path: _whole(path, len(read_pulses(path)))),
+        (run.samples, lambda path: _check_lines(path, len(read_samples(path)))),
+        (run.pulse, lambda path: _check_lines(path, len(read_pulses(path)))),
         (run.metrics, read_scrapes),
-        (run.brokers, lambda path: _whole(path, len(read_rounds(path)))),
+        (run.brokers, lambda path: _check_lines(path, len(read_rounds(path)))),
         *((path, read_commits) for path in sorted(run.clients.glob("*/commits.jsonl"))),
         *((path, read_fetching) for path in sorted(run.clients.glob("*/served.jsonl"))),
         (run.replicas, ReplicasFile.load),
@@ -66,10 +66,10 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
                 read(path)
         except (BadInput, OSError, pa.ArrowException, KeyError) as error:
             name = path.relative_to(run.path)
-            anew = "; ackproof audit makes it anew" if path == run.series else ""
-            yield f"{name}: cannot be read: {str(error).removeprefix(f'{path}: ').splitlines()[0]}{anew}"
+            remedy = "; write it again: ackproof audit" if path == run.series else ""
+            yield f"{name}: cannot be read: {str(error).removeprefix(f'{path}: ').splitlines()[0]}{remedy}"
     if run.replicas.exists() and not run.replica_batches.exists():
-        yield f"{run.replica_batches.relative_to(run.path)}: not there, and {run.replicas.name} tells of logs"
+        yield f"{run.replica_batches.relative_to(run.path)}: not there, and {run.replicas.name} lists logs"
 
 
 def _read_case(path: Path) -> None:
@@ -88,14 +88,14 @@ def _read_case(path: Path) -> None:
         raise BadInput(f"there is no backend {file.backend}")
 
 
-def _whole(path: Path, understood: int) -> None:
+def _check_lines(path: Path, understood: int) -> None:
     lines = sum(1 for line in path.read_bytes().splitlines() if line.strip())
     if lines != understood:
         raise BadInput(f"{lines - understood} of {lines} lines say nothing that can be understood")
 
 
 def _compacted(run: CaseDir) -> bool:
-    """Whether records have keys, so that a later one may have taken the place of one that was acknowledged."""
+    """Return True if records have keys, so that a later one may have replaced one that was acknowledged."""
     return any(client.keys for client in CaseFile.load(run.case_json).clients)
 
 
@@ -113,7 +113,7 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile, compacted: bool) -> Itera
     elif audit.complete and uncounted:
         yield f"audit.json calls itself complete and did not count {', '.join(uncounted[:3])}"
     elif audit.complete and (rows := sum(written.rows for written in ledgers.values())) != _rows_of(audit):
-        yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
+        yield f"audit.json has {_rows_of(audit):,} rows, and {rows:,} were written"
     # What was acknowledged and is not lost is there; but a transaction may be aborted, and a key have a later record.
     spared = audit.deleted.spared if audit.deleted is not None else 0
     gone = sum(audit.counts.get(anomaly, 0) for anomaly in (Anomaly.LOST, *REMOVED))
@@ -164,7 +164,7 @@ def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
 
 
 def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
-    """Every attempt, and every record that a live reader was handed, is in one bin."""
+    """Compare the series with the audit: every attempt and every live read is in one bin."""
     if not run.series.exists():
         return
     table = storage.read_table(run.series, columns=["acked", "failed", "indeterminate", "read"])

@@ -106,11 +106,11 @@ class Spanning:
         return f"write repeat: {count}, or: {run} --repeat {count}, or until it is decided: {run} {until}"
 
     def _pairs(self, where: Path, demand: Demand, hits: Sequence[int]) -> Sequence[tuple[int, ...]]:
-        sides = [self._chosen(where, items, hits) for items in (demand.of, demand.beside)]
+        sides = [self._chosen(where, items, hits) for items in (demand.of, demand.baseline)]
         left, right = sides
         if left is None or right is None:
             return []
-        touched = {*self._slots(demand.of), *self._slots(demand.beside)}
+        touched = {*self._slots(demand.of), *self._slots(demand.baseline)}
         pairs: list[tuple[int, ...]] = []
         for cell in left:
             fitting = [other for other in right if self._alike(cell, other, touched)]
@@ -121,7 +121,7 @@ class Spanning:
         return pairs
 
     def _no_pair(self, demand: Demand, cell: int, fitting: Sequence[int]) -> str:
-        name, side = self._names[cell], ",".join(demand.beside)
+        name, side = self._names[cell], ",".join(demand.baseline)
         if not fitting:
             return f"no case has {side} and is else like {name}"
         if fitting[0] == cell:

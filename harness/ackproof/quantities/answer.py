@@ -18,9 +18,11 @@ from ackproof.rundir.parts import DELETED
 
 @dataclass(frozen=True)
 class Answer:
-    """`holds` None: it cannot be told, and `why` says what is cut or missing. `broken`: it was demanded that there be
-    no more, or a state be so, and it is not; else what does not hold is merely not shown. `value`: the number; None of
-    a state."""
+    """Answer to an expectation. `holds` None: unknown, and `why` says what is cut or missing.
+
+    `broken`: an upper bound was exceeded, or a state was wrong; else an expectation that does not hold is merely not
+    shown. `value`: the number; None of a state.
+    """
 
     seen: str
     holds: bool | None
@@ -30,7 +32,7 @@ class Answer:
 
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """The number of a quantity that is no state. What cannot be read makes it unknown."""
+    """Measure a quantity that is no state. Files that cannot be read make it unknown."""
     import pyarrow as pa
 
     assert ask.quantity.measure is not None
@@ -45,7 +47,7 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
 def answered(
     evidence: Evidence, ask: Ask, bound: Bound, known: Callable[[Value], Value] = lambda value: value
 ) -> Answer:
-    """What became of it. `known`: what a number that was measured shows."""
+    """Answer a question with its bound. `known`: adjusts a number that was measured."""
     if ask.quantity.state is not None:
         state = over_time(evidence, ask, bound)
         return Answer(state.text, state.holds, state.holds is False, state.why)
@@ -56,14 +58,16 @@ def answered(
 
 
 ABOVE_S = 1.0
-"""Gaps are told above this, where nobody says another."""
+"""Rows count gaps above this length."""
 _ANY = Bound(">", 0, Unit.NUMBER)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One number. `low` and `high`: between which it lies; of a state the least and the greatest that was seen.
-    `partition` '': of all together; `window` '': of the whole run."""
+    """One number. `low` and `high` are its bounds; of a state the least and the greatest that was seen.
+
+    `partition` empty: all together; `window` empty: the whole run.
+    """
 
     quantity: str
     partition: str
@@ -77,8 +81,11 @@ class Row:
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
-    faults; of metrics where they were scraped, of all nodes together, and what an alert above 0 would have shown."""
+    """Yield every quantity of a run as rows.
+
+    Of all partitions and (with `partitions`) of each, after each fault, within and without faults; of metrics where
+    they were scraped, of all nodes together, and what an alert above 0 would have shown.
+    """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
     viewers = sorted({told.viewer for one in evidence.rounds for told in one.told})
@@ -91,7 +98,7 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
 
 
 def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
-    """Whether the run had what only some experiments ask for, if it is made of that."""
+    """Return True if the run has the evidence of a quantity that only some experiments ask for."""
     made_of: dict[Witness | None, Sized] = {
         Witness.METRICS: evidence.scrapes,
         Witness.BROKERS: evidence.rounds,
@@ -147,7 +154,7 @@ def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
         found = state.among(evidence, ask)
     else:
         assert ask.place is not None
-        found = {"": Looks.of(evidence, state, ask.place)}
+        found = {"": Looks.read(evidence, state, ask.place)}
     if isinstance(found, str):
         return Value.unknown(found)
     numbers = [

@@ -16,23 +16,23 @@ from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit, ViewerAn
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from ackproof.quantities.ledgers import Asked
+    from ackproof.quantities.ledgers import PartitionOperations
 
 
 _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
 
 def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]] | str:
-    """The gaps that count, each with why it is not one number."""
+    """Return the gaps that count, each with the reason why it is not one number."""
     spans = evidence.spans(window)
     if isinstance(spans, str):
         return spans
     found = GAPS[ask.quantity.variant](evidence, ask.place)
     if isinstance(found, str):
         return found
-    if not any(one.met(*span) for one in found.values() for span in spans):
+    if not any(one.overlaps(*span) for one in found.values() for span in spans):
         return "nothing was there to be seen within that time"
-    counted = partial(_between_faults, evidence) if window.span is Span.OUTSIDE else _whole
+    counted = partial(_between_faults, evidence) if window.span is Span.OUTSIDE else _whole_gap
     return [
         (part, part.why.format(where=where))
         for where, one in found.items()
@@ -41,17 +41,20 @@ def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]
     ]
 
 
-def _whole(gap: Gap, spans: Spans) -> list[Gap]:
-    return [gap] if any(gap.met(*span) for span in spans) else []
+def _whole_gap(gap: Gap, spans: Spans) -> list[Gap]:
+    return [gap] if any(gap.overlaps(*span) for span in spans) else []
 
 
 def _between_faults(evidence: Evidence, gap: Gap, spans: Spans) -> list[Gap]:
-    """Its parts that no fault was at work in: what a fault began lasts since a moment before it, the last success, and
-    would else be outside of it. The end of the load ends no gap: how it went on then is known, or open."""
+    """Return its parts without a fault at work.
+
+    A gap that a fault began lasts since the last success, a moment before it, and would else be outside. The end of the
+    load ends no gap: how it went on then is known, or open.
+    """
     return [
         gap.part(begin, math.inf if end == evidence.load_ends else end)
         for begin, end in spans
-        if gap.met(begin, end)
+        if gap.overlaps(begin, end)
     ]
 
 
@@ -164,8 +167,11 @@ QUANTITIES: Final = _family()
 
 
 class Gap(NamedTuple):
-    """From one success to the next, in ns; `end` infinite: it was cut, the load ended first, and somebody was still
-    waiting. `sure`: from when to when it was seen to be one, where that is not all of it; None: all."""
+    """The time from one success to the next, in ns.
+
+    `end` infinite: the load ended first, while a client was still waiting. `sure`: the part that was seen to be a gap;
+    None: all of it.
+    """
 
     begin: float
     end: float
@@ -174,15 +180,15 @@ class Gap(NamedTuple):
 
     @property
     def cut(self) -> bool:
-        """Whether nobody saw its end."""
+        """True if nobody saw its end."""
         return self.end == math.inf
 
-    def met(self, begin: float, end: float) -> bool:
-        """Whether it has a moment in common with these: one that was cut may go on."""
+    def overlaps(self, begin: float, end: float) -> bool:
+        """Return True if it has a moment in common with these; one that was cut may go on."""
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
-        """What of it lies between these, which it meets."""
+        """Return the part between these."""
         sure = None
         if self.sure is not None:
             since = max(self.sure[0], begin)
@@ -191,18 +197,18 @@ class Gap(NamedTuple):
 
     @property
     def low_s(self) -> float:
-        """How long it is at least."""
+        """Its length at least."""
         begin, end = (self.begin, self.end) if self.sure is None else self.sure
         return (end - begin) / 1e9
 
     @property
     def high_s(self) -> float:
-        """How long it is at most."""
+        """Its length at most."""
         return (self.end - self.begin) / 1e9
 
     @property
     def why(self) -> str:
-        """Why it is not one number; '' it is."""
+        """The reason why its length is not one number; empty if it is."""
         if self.sure is None or self.low_s == self.high_s:
             return ""
         if self.because:
@@ -224,8 +230,8 @@ class Watched(NamedTuple):
     until: float
     gaps: Sequence[Gap]
 
-    def met(self, begin: float, end: float) -> bool:
-        """Whether it tells anything of the time between these: what was over before, or came later, does not."""
+    def overlaps(self, begin: float, end: float) -> bool:
+        """Return True if it bears on the time between these; not if it was over before, or came later."""
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 
 
@@ -253,14 +259,17 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between records of a partition that live readers, all together, were handed."""
-    from ackproof.quantities.ledgers import Asked
+    from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers
     if not ledgers.read and not any(client.kind == "reader" for client in evidence.clients):
         return "there was no live reader"
     found = {}
     for one in sorted({**ledgers.produced, **ledgers.read}):
-        sent, handed = ledgers.produced.get(one, Asked()), ledgers.read.get(one, Asked())
+        sent, handed = (
+            ledgers.produced.get(one, PartitionOperations()),
+            ledgers.read.get(one, PartitionOperations()),
+        )
         ends = [each.done.bins for each in (sent, handed) if each.done.last is not None]
         if ends and place in (None, one):
             since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
@@ -269,7 +278,7 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
     return found or _nothing("nothing was acknowledged or read on", place)
 
 
-def _between(one: Asked) -> list[Gap]:
+def _between(one: PartitionOperations) -> list[Gap]:
     """Those longer than `LEAST_GAP_S`."""
     first, last = one.done.bins
     return [
@@ -279,7 +288,7 @@ def _between(one: Asked) -> list[Gap]:
     ]
 
 
-def _unanswered(evidence: Evidence, one: Asked) -> list[Gap]:
+def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
     """The gap behind the last acknowledgement, if something was sent or given up in it."""
     last = one.done.last
     if last is not None and one.waiting_ns <= last:
@@ -288,7 +297,9 @@ def _unanswered(evidence: Evidence, one: Asked) -> list[Gap]:
     return [_cut(begin, max(evidence.load_ends, one.waiting_ns))]
 
 
-def _not_handed(evidence: Evidence, place: TopicPartition, sent: Asked, handed: Asked) -> list[Gap]:
+def _not_handed(
+    evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
+) -> list[Gap]:
     """The gap behind the last read, if a record that live readers were not handed was acknowledged, or lay below the
     high watermark where acknowledgements name no offset; if nobody saw that, there may be one."""
     if sent.done.last is None:
@@ -365,7 +376,7 @@ def _describes(told: ViewerAnswer, place: TopicPartition | None) -> bool:
 
 
 def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
-    """From when to when nobody answered; `before`: the round before these, with which nothing is sure without them."""
+    """Return the time in which nobody answered. `before`: the round before; without failed rounds nothing is sure."""
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 
 

@@ -1,5 +1,4 @@
-"""What a run left that numbers are made of, read from its directory once; what the judge knows beside stands in its
-own `Facts`, which are evidence too."""
+"""Evidence: the files of one run from which quantities are measured, each read once. `judge.Facts` adds to it."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ class Evidence:
 
     @cached_property
     def timing(self) -> str:
-        """Whose time-outs its brokers had; '' in runs of older versions."""
+        """Name of the time-outs of its brokers; empty in runs of older versions."""
         timing = CaseFile.load(self.run.case_json).timing
         return "" if timing is None else timing.name
 
@@ -106,13 +105,12 @@ class Evidence:
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """What was seen of each partition through the protocol, in the order in which it was."""
+        """Samples of each partition through the protocol, in order."""
         return read_samples(self.run.samples)
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation;
-        none of one of the case's that nobody ever looked at."""
+        """The samples of each partition, in order, without those of an earlier incarnation."""
         found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
             mine = found[TopicPartition(sample.topic, sample.partition)]
@@ -123,13 +121,15 @@ class Evidence:
 
     @cached_property
     def metadata(self) -> list[MetadataRecord]:
-        """What the controllers decided; nothing where their log could not be looked at."""
+        """Records of the metadata log; none where it could not be read."""
         return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """The same, by partition, and whether all of it is there."""
-        return MetadataLog.of(self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper)
+        """The metadata log by partition, and whether all of it is there."""
+        return MetadataLog.from_records(
+            self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
+        )
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
@@ -178,23 +178,23 @@ class Evidence:
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
-        """What each node that was asked told of its metrics; nothing where nobody asked. Raises as `read_scrapes`."""
+        """Scrapes of each node's metrics; none where nobody asked. Raises as `read_scrapes`."""
         return read_scrapes(self.run.metrics)
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """What each broker said when it was asked by itself; nothing where nobody asked. Raises as `read_rounds`."""
+        """Rounds of questions to each broker; none where nobody asked. Raises as `read_rounds`."""
         return read_rounds(self.run.brokers)
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
-        """Of each live reader that told it, from which brokers it fetched. Raises as `read_fetching`."""
+        """Brokers from which each live reader fetched, for those that reported it. Raises as `read_fetching`."""
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
     def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
-        """What each live reader that commits to a group tried to. Raises as `read_commits`."""
+        """Commits of offsets that each live reader tried. Raises as `read_commits`."""
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
@@ -233,7 +233,7 @@ class Evidence:
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans | str:
-        """When a window was; why not, where it never was."""
+        """Return the times of a window; a reason, if it never came."""
         if window == WHOLE:
             return ALWAYS
         if window.fault is not None:
@@ -264,7 +264,7 @@ class Evidence:
 
 
 def by_zookeeper(file: CaseFile) -> bool:
-    """Whether ZooKeeper keeps the metadata of a case."""
+    """Return True if ZooKeeper keeps the metadata of a case."""
     return _resolved(file, "experiment", "cluster", "mode") == "zookeeper"
 
 
@@ -288,7 +288,7 @@ def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
 
 
 def _resolved(file: CaseFile, *path: str) -> object:
-    """What stands there in the resolved case; None where nothing does."""
+    """Return a value of the resolved case; None if it is not there."""
     data: object = file.resolved
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None
@@ -307,17 +307,19 @@ def _united(spans: Sequence[tuple[float, float]]) -> Spans:
 
 @dataclass(frozen=True)
 class MetadataLog:
-    """`states`: what was decided of each partition, in order, those of an earlier incarnation too, each incarnation
-    beginning with its creation; without eligible replicas that were forgotten before the next. `hole`: what is missing,
-    in words; '' nothing."""
+    """Records of the metadata log, and the states of each partition.
+
+    `states`: the decisions on each partition, in order, each incarnation beginning with its creation, without eligible
+    replicas that were forgotten before the next record. `hole`: what is missing, in words; empty if nothing.
+    """
 
     records: Sequence[MetadataRecord]
     states: Mapping[TopicPartition, Sequence[Sequence[PartitionChanged]]]
     hole: str
 
     @classmethod
-    def of(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Of the records of `observed/metadata.jsonl`."""
+    def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
+        """Index the records of `observed/metadata.jsonl`."""
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:

@@ -83,8 +83,8 @@ class Stamps:
 
 
 @dataclass
-class Asked:
-    """What became of an operation on one partition: of produce calls, or of what live readers were handed."""
+class PartitionOperations:
+    """Operations on one partition: produce calls, or reads by live readers."""
 
     done: Stamps = field(default_factory=Stamps)
     """When one was acknowledged, or handed over."""
@@ -102,8 +102,8 @@ class Asked:
 
 
 @dataclass
-class Since:
-    """What came first, of the records of one partition that were sent at or after a time, in ns; None: never."""
+class FirstOutcomes:
+    """First outcomes of the records of one partition that were sent at or after a time, in ns; None: never."""
 
     refused: int | None = None
     """When the first was told that it is not acknowledged."""
@@ -115,7 +115,7 @@ class Since:
 
 @dataclass
 class Tally:
-    """What became of the produce attempts of one partition within some time, and how long acknowledgements took."""
+    """Outcomes and latencies of the produce attempts of one partition within some time."""
 
     outcomes: Counter[int] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
@@ -152,12 +152,12 @@ class Ledgers:
     def __init__(self, run: CaseDir) -> None:
         self._run = run
         self._tallies: dict[Spans, dict[TopicPartition, Tally]] = {}
-        self._since: dict[int, dict[TopicPartition, Since]] = {}
+        self._since: dict[int, dict[TopicPartition, FirstOutcomes]] = {}
 
     @cached_property
-    def produced(self) -> dict[TopicPartition, Asked]:
+    def produced(self) -> dict[TopicPartition, PartitionOperations]:
         """Every partition that something was sent to."""
-        found: dict[TopicPartition, Asked] = defaultdict(Asked)
+        found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         columns = [
             "topic",
             "partition",
@@ -183,7 +183,7 @@ class Ledgers:
         return dict(found)
 
     def _committed(self, rows: dict[str, Ints]) -> Bools:
-        """Whether each row is of no transaction, or of one that was committed."""
+        """Return for each row whether it is of no transaction, or of one that was committed."""
         own: Bools = rows["txn"] < 0
         if not own.all():
             own |= np.isin(_transaction(rows["producer"], rows["txn"]), self._commits)
@@ -196,9 +196,9 @@ class Ledgers:
         return _transaction(*(told[name].to_numpy().astype(np.int64) for name in ("producer", "txn")))
 
     @cached_property
-    def read(self) -> dict[TopicPartition, Asked]:
+    def read(self) -> dict[TopicPartition, PartitionOperations]:
         """Every partition that live readers were handed something of."""
-        found: dict[TopicPartition, Asked] = defaultdict(Asked)
+        found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         for place, rows in _by_place(
             self._run.consumed, ["topic", "partition", "phase", "offset", "leader_epoch", "read_ns"]
         ):
@@ -211,10 +211,10 @@ class Ledgers:
                 one.last_epoch, one.last_offset = max((one.last_epoch, one.last_offset), (epoch, newest))
         return dict(found)
 
-    def since(self, t_ns: int) -> dict[TopicPartition, Since]:
-        """What came first after a time."""
+    def since(self, t_ns: int) -> dict[TopicPartition, FirstOutcomes]:
+        """Return the first outcomes after a time."""
         if t_ns not in self._since:
-            found: dict[TopicPartition, Since] = defaultdict(Since)
+            found: dict[TopicPartition, FirstOutcomes] = defaultdict(FirstOutcomes)
             for place, rows in _by_place(
                 self._run.produced, ["topic", "partition", "outcome", "sent_ns", "done_ns"]
             ):
@@ -228,8 +228,7 @@ class Ledgers:
         return self._since[t_ns]
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
-        """Attempts that were told what became of them within these spans; those that never were, by when they were
-        sent."""
+        """Tally the attempts of these spans by when they were reported; without a report by when they were sent."""
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
             columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]
@@ -244,7 +243,7 @@ class Ledgers:
         return self._tallies[spans]
 
     def reads(self, spans: Spans) -> Counter[TopicPartition]:
-        """How many records live readers were handed within these spans."""
+        """Count the records that live readers read within these spans."""
         found: Counter[TopicPartition] = Counter()
         for place, rows in _by_place(self._run.consumed, ["topic", "partition", "phase", "read_ns"]):
             found[place] += int((np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)).sum())
@@ -252,8 +251,10 @@ class Ledgers:
 
 
 def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
-    """When a live reader was handed records of a partition within these spans, in ns; `folder` is its part of the
-    ledger. A partition comes many times."""
+    """Yield the times in ns at which a live reader read records of a partition within these spans.
+
+    `folder` is its part of the ledger. A partition comes many times.
+    """
     for place, rows in _by_place(folder, ["topic", "partition", "phase", "read_ns"]):
         yield place, rows["read_ns"][np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)]
 
@@ -276,13 +277,13 @@ def _count(tally: Tally, rows: dict[str, Ints]) -> None:
 
 
 def _bucket(latency: Ints) -> Ints:
-    """By the exponent and the first bits behind the point of the number as IEEE 754 writes it."""
+    """Return buckets by the exponent and the first bits of the fraction of an IEEE 754 number."""
     numbers: Ints = latency.astype(np.float64).view(np.int64) >> (52 - _MANTISSA)
     return numbers
 
 
 def _edges(bucket: int) -> tuple[float, float]:
-    """The least whole number that it holds, and the greatest."""
+    """Return the least whole number in a bucket, and the greatest."""
     low, above = np.array([bucket, bucket + 1], np.int64) << (52 - _MANTISSA)
     first, behind = (math.ceil(float(np.int64(one).view(np.float64))) for one in (low, above))
     return float(first), float(max(first, behind - 1))

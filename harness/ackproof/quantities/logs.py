@@ -24,7 +24,7 @@ _COPY: Final = ("first_offset", "last_offset", "leader_epoch", "crc")
 _UNSEEN: Final = "nobody looked at the logs on disk"
 
 
-def _asked(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
+def _replicas(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
     """The replicas that are asked about; none where nobody looked."""
     every = () if evidence.replicas is None else evidence.replicas.replicas
     return [
@@ -35,7 +35,7 @@ def _asked(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
 
 
 def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
-    """What was not seen of them, in words; '' nothing."""
+    """Name what was not seen of these logs; empty if nothing."""
     reasons = [*(evidence.replicas.reasons if evidence.replicas else (_UNSEEN,))]
     reasons += [
         f"the log of {one.topic}/{one.partition} on node {one.node}: {one.reason}"
@@ -46,10 +46,10 @@ def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
 
 
 def _added(of: Callable[[Evidence, Replica], float], evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """A number of each replica, over all that are asked about."""
+    """Sum a number of each replica of the question."""
     if evidence.replicas is None:
         return Value.unknown(_UNSEEN)
-    replicas = _asked(evidence, ask)
+    replicas = _replicas(evidence, ask)
     hole = _hole(evidence, replicas)
     values = [Value.exactly(of(evidence, one)) for one in replicas]
     return total([*values, Value(0, math.inf if hole else 0, hole)])
@@ -64,11 +64,11 @@ def _batches(evidence: Evidence, replica: Replica) -> pa.Table:
 
 
 def _in_log_dirs(pick: Callable[[Iterable[int]], int], evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Of the log dirs that were looked at, empty ones too."""
+    """Count replicas over the log dirs that were looked at, empty ones too."""
     hole = _hole(evidence)
     if evidence.replicas is None or hole:
         return Value.unknown(hole)
-    held = Counter((one.node, one.folder.rpartition("/")[0]) for one in _asked(evidence, ask))
+    held = Counter((one.node, one.folder.rpartition("/")[0]) for one in _replicas(evidence, ask))
     dirs = [
         (node, path)
         for node, paths in evidence.replicas.log_dirs.items()
@@ -79,18 +79,18 @@ def _in_log_dirs(pick: Callable[[Iterable[int]], int], evidence: Evidence, ask: 
 
 
 def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    replicas = _asked(evidence, ask)
+    replicas = _replicas(evidence, ask)
     hole = _hole(evidence, replicas)
     if evidence.replicas is None or not replicas:
         return Value.unknown(hole or f"there is no log of {ask.place or 'any partition'}")
     alike: dict[TopicPartition, list[Replica]] = defaultdict(list)
     for one in replicas:
         alike[TopicPartition(one.topic, one.partition)].append(one)
-    count = sum(len(set(_apart(evidence, each))) for each in alike.values())
+    count = sum(len(set(_differing_batches(evidence, each))) for each in alike.values())
     return Value(count, math.inf, hole) if hole else Value.exactly(count)
 
 
-def _apart(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
+def _differing_batches(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
     """Batches, as `_COPY` names them, that one log has and another has not, though both were there: of any two, so
     that a log that is short hides nothing of the others."""
     logs = []
@@ -106,7 +106,7 @@ _FOLDERS: Final = "observed/replicas.json"
 _BATCHES: Final = "observed/replicas.parquet, observed/replicas.json"
 
 
-def _of(
+def _logs_quantity(
     variant: str,
     definition: str,
     source: str,
@@ -131,7 +131,7 @@ def _of(
 _BOTH: Final = (Argument.PLACE, Argument.NODE)
 _WITHOUT: Final = "Without t/p, node N: of all partitions and brokers together."
 QUANTITIES: Final = (
-    _of(
+    _logs_quantity(
         "folders",
         f"How many replicas have a folder in a log dir. {_WITHOUT}",
         _FOLDERS,
@@ -139,7 +139,7 @@ QUANTITIES: Final = (
         partial(_added, lambda _, __: 1.0),
     ),
     *(
-        _of(
+        _logs_quantity(
             f"{word} in a log dir",
             f"How many replicas have a folder in the log dir that has the {word}. Without node N: of all brokers.",
             _FOLDERS,
@@ -149,21 +149,21 @@ QUANTITIES: Final = (
         )
         for word, pick in (("most", max), ("fewest", min))
     ),
-    _of(
+    _logs_quantity(
         "records",
         f"How many records the logs hold. {_WITHOUT}",
         _FOLDERS,
         _BOTH,
         partial(_added, lambda _, replica: replica.records),
     ),
-    _of(
+    _logs_quantity(
         "bytes",
         f"How many bytes the logs hold, indexes aside. {_WITHOUT}",
         _BATCHES,
         _BOTH,
         partial(_added, _bytes),
     ),
-    _of(
+    _logs_quantity(
         "differing",
         "How many batches (offsets, leader epoch, checksum) one replica has and another has not, where both were not "
         "deleted yet and not yet at their end. Without t/p: of all partitions. Compaction and a log that is truncated "

@@ -35,11 +35,11 @@ def _first(metric: Metric, found: Scraped, life: FaultLife, shows: Bound) -> Val
         hidden = found.hole(-math.inf, life.asked)
         return Value.unknown(f"{metric.name} was not told before the fault{f': {hidden}' if hidden else ''}")
     base = (before[-1].number or 0.0) if metric.shape is Shape.COUNTER else 0.0
-    if metric.shape is not Shape.COUNTER and _shown(before[-1], shows, base):
+    if metric.shape is not Shape.COUNTER and _is_shown(before[-1], shows, base):
         return Value.unknown(f"{metric.name} was {shows} before the fault, at {before[-1].t_ns / 1e9:.3f} s")
     last = before[-1]
     for one in found.rounds[len(before) :]:
-        if _shown(one, shows, base):
+        if _is_shown(one, shows, base):
             since, why = max(last.t_ns, life.asked), ""
             if hole is not None and hole.begin < one.t_ns:
                 since, why = max(int(hole.begin), life.asked), str(hole)
@@ -53,7 +53,7 @@ def _first(metric: Metric, found: Scraped, life: FaultLife, shows: Bound) -> Val
     return Value(between(life, since, since).low, math.inf, f"{never} in any scrape; {hole}")
 
 
-def _shown(one: Round, shows: Bound, base: float) -> bool:
+def _is_shown(one: Round, shows: Bound, base: float) -> bool:
     return one.number is not None and shows.holds(one.number - base)
 
 
@@ -98,7 +98,7 @@ def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """What was added lies between what rounds inside a window show, and those just around it."""
+    """Measure an increase: between what rounds inside a window show, and those just around it."""
     found = _spans(metric, evidence, ask, window)
     if isinstance(found, str):
         return Value.unknown(found)
@@ -135,7 +135,7 @@ _GAUGES: Final = (Shape.GAUGE,)
 _SHOWN: Final = (Shape.GAUGE, Shape.LATENCY)
 
 
-def _of(
+def _each_metric(
     name: str,
     shapes: Iterable[Shape],
     measure: Measure | None,
@@ -173,7 +173,7 @@ def _of(
 
 
 QUANTITIES: Final = (
-    *_of(
+    *_each_metric(
         "time_to",
         Shape,
         _time_to,
@@ -186,7 +186,7 @@ QUANTITIES: Final = (
         unit=Unit.SECONDS,
         windows=False,
     ),
-    *_of(
+    *_each_metric(
         "metric",
         _GAUGES,
         None,
@@ -194,19 +194,21 @@ QUANTITIES: Final = (
         "An absence holds only where there is no hole: unknown",
         unit=Unit.NUMBER,
     ),
-    *_of("metric_max", _SHOWN, _max, "The greatest M that a scrape showed under load.", "Open above"),
-    *_of(
+    *_each_metric(
+        "metric_max", _SHOWN, _max, "The greatest M that a scrape showed under load.", "Open above"
+    ),
+    *_each_metric(
         "metric_last",
         _SHOWN,
         _last,
         "M as the last scrape under load showed it, or of the window.",
         "Unknown",
     ),
-    *_of(
+    *_each_metric(
         "metric_increase",
         (Shape.COUNTER,),
         _increase,
-        "By how much M rose under load, or in the window; a node that starts anew counts from 0.",
+        "By how much M rose under load, or in the window; a node that starts again counts from 0.",
         "Between what scrapes within the window and those around it show; open above where there is none there, where "
         "a node ended, whose last counts are gone with it, and",
     ),

@@ -25,8 +25,8 @@ _UNTOLD: Final = "no look tells it within that time"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What became of a demand on a state. `holds` None: it cannot be told, and `why` says why."""
+class StateAnswer:
+    """Answer to a demand on a state. `holds` None: unknown, and `why` says why."""
 
     holds: bool | None
     text: str
@@ -35,13 +35,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Looks:
-    """What was known of a state of one partition: when (ns, ascending), and its number then."""
+    """Looks at a state of one partition: their times (ns, ascending) and numbers."""
 
     times: Sequence[int]
     numbers: Sequence[float]
 
     @classmethod
-    def of(cls, evidence: Evidence, state: State, place: TopicPartition) -> Looks:
+    def read(cls, evidence: Evidence, state: State, place: TopicPartition) -> Looks:
         """Those looks that tell it."""
         known = [
             (sample.t_ns, number)
@@ -56,7 +56,7 @@ class Looks:
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 
     def hole(self, begin: float, end: float, *, first_ns: int = HOLE_NS) -> str:
-        """Where nobody told it for too long between these, in words; '' nowhere."""
+        """Name the time between these in which there was no look for too long; empty if there is none."""
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin
         most: float = self.times[behind] if behind < len(self.times) else end
@@ -66,30 +66,30 @@ class Looks:
         return ""
 
 
-def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Seen:
-    """What is demanded of a state, held against what was seen of it."""
+def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> StateAnswer:
+    """Compare the demand on a state with the looks at it."""
     state = ask.quantity.state
     assert state is not None
     if state.among is not None:
         found = state.among(evidence, ask)
         if isinstance(found, str):
-            return Seen(None, "nothing", found)
+            return StateAnswer(None, "nothing", found)
         return _together([_of_looks(evidence, bound, looks, name, ()) for name, looks in found.items()], "")
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     if not places:
-        return Seen(None, "nothing", f"nobody looked at {ask.place or 'any partition'}")
+        return StateAnswer(None, "nothing", f"nobody looked at {ask.place or 'any partition'}")
     return _together([_of_one(evidence, ask, bound, place) for place in places], " partitions")
 
 
-def _together(each: Sequence[Seen], what: str) -> Seen:
+def _together(each: Sequence[StateAnswer], what: str) -> StateAnswer:
     for holds in (False, None):
         found = next((one for one in each if one.holds is holds), None)
         if found is not None:
             return found
-    return each[0] if len(each) == 1 else Seen(True, f"so on all {len(each)}{what}")
+    return each[0] if len(each) == 1 else StateAnswer(True, f"so on all {len(each)}{what}")
 
 
-def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> Seen:
+def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> StateAnswer:
     state = ask.quantity.state
     assert state is not None
     name = f"{ask.quantity.name}({place})"
@@ -100,15 +100,17 @@ def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -
         ]
         wrong = next((number for number in every if _is_wrong(bound, number)), None)
         if wrong is not None:
-            return Seen(False, f"{name} was {wrong:.0f}, as the metadata log says")
+            return StateAnswer(False, f"{name} was {wrong:.0f}, as the metadata log says")
         decided = () if evidence.metadata_log.hole else tuple(every)
-    return _of_looks(evidence, bound, Looks.of(evidence, state, place), name, decided)
+    return _of_looks(evidence, bound, Looks.read(evidence, state, place), name, decided)
 
 
-def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]) -> Seen:
+def _of_looks(
+    evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]
+) -> StateAnswer:
     spans = evidence.spans(bound.window)
     if isinstance(spans, str):
-        return Seen(None, "nothing", spans)
+        return StateAnswer(None, "nothing", spans)
     if bound.mode is Mode.EVENTUALLY:
         return _eventually(evidence, bound, looks, name, spans)
     if bound.mode is Mode.SETTLES:
@@ -127,61 +129,67 @@ def _without_holes(
     name: str,
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
-) -> Seen:
-    """Of `always` and `never`. `decided`: all numbers that it ever had, where that is known beside the looks."""
+) -> StateAnswer:
+    """Answer `always` and `never`. `decided`: all numbers that it ever had, where the metadata log has them."""
     numbers = list(decided)
     for begin, end in spans:
         for at, number in looks.inside(begin, end):
             if _is_wrong(bound, number):
-                return Seen(False, f"{name} was {number:.0f} at {at / 1e9:.3f} s")
+                return StateAnswer(False, f"{name} was {number:.0f} at {at / 1e9:.3f} s")
             numbers.append(number)
     whole = bound.window == WHOLE
     if not decided:
         for begin, end in spans:
             if hole := looks.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
-                return Seen(None, "not otherwise", f"{name}: {hole}")
+                return StateAnswer(None, "not otherwise", f"{name}: {hole}")
     if not numbers:
-        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
-    return Seen(
+        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
+    return StateAnswer(
         True,
         f"{min(numbers):.0f} to {max(numbers):.0f}" if min(numbers) < max(numbers) else f"{numbers[0]:.0f}",
     )
 
 
-def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Seen:
-    """In some span of the window; what is so between two of them is so outside of it."""
+def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> StateAnswer:
+    """Answer `eventually` in some span of the window; what holds between two of them holds outside of it."""
     each = [
-        _within(evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end)
+        _eventually_between(
+            evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end
+        )
         for begin, end in spans
     ]
     return next((one for holds in (True, None) for one in each if one.holds is holds), each[-1])
 
 
-def _within(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float) -> Seen:
+def _eventually_between(
+    evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float
+) -> StateAnswer:
     last = max(looks.times[-1] if looks.times else 0, evidence.load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
     inside = list(looks.inside(begin, min(end, until + 1)))
     if first := next(((at, number) for at, number in inside if bound.holds(number)), None):
         held = f"{first[1]:.0f} at {first[0] / 1e9:.3f} s"
         if first != inside[0] or bound.holds(inside[-1][1]) or _came_about(evidence, bound, looks):
-            return Seen(True, held)
+            return StateAnswer(True, held)
         at, number = inside[-1]
         gone = f"{name} was {held}, when its time began, and {number:.0f} at {at / 1e9:.3f} s"
         if until > last:
-            return Seen(None, "not", f"{gone}; the run ended before it was so again")
-        return Seen(False, f"{gone}, when its time was over")
+            return StateAnswer(None, "not", f"{gone}; the run ended before it was so again")
+        return StateAnswer(False, f"{gone}, when its time was over")
     if until > last:
-        return Seen(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
+        return StateAnswer(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
     if hole := looks.hole(begin, until, first_ns=_first_ns(bound)):
-        return Seen(None, "not", f"{name}: {hole}")
+        return StateAnswer(None, "not", f"{name}: {hole}")
     if not inside:
-        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
-    return Seen(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
+        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
+    return StateAnswer(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
 
 
 def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
-    """Whether what holds at the first look of a window is news: it was not so when its fault was asked for. One moment
-    is enough where nothing says by when, but `after fault N`."""
+    """Return True if what holds at the first look of a window is news: it did not hold when its fault was asked for.
+
+    One moment is enough where nothing says by when, but `after fault N`.
+    """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True
     if bound.window.fault is None:
@@ -190,8 +198,8 @@ def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
     return before > 0 and not bound.holds(looks.numbers[before - 1])
 
 
-def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> Seen:
-    """From some moment, which is no later than the bound, until the load ends."""
+def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> StateAnswer:
+    """Answer `settles`: from some moment, no later than the bound, until the load ends."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(looks.inside(begin, end))
@@ -199,24 +207,24 @@ def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: f
         (number for number in reversed(range(len(inside))) if not bound.holds(inside[number][1])), -1
     )
     if not inside:
-        return Seen(None, "nothing", f"{name}: {_UNTOLD}")
+        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
     held = next((at for at, number in inside if bound.holds(number)), None)
     told = f", and so at {held / 1e9:.3f} s" if held is not None else ", and never so"
     at, number = inside[wrong]
     if wrong == len(inside) - 1:
         told = f"{name} was {number:.0f} at {at / 1e9:.3f} s, when the load ended{told}"
         if by > end:
-            return Seen(None, "not", f"{told}; its time was not over")
-        return Seen(False, told)
+            return StateAnswer(None, "not", f"{told}; its time was not over")
+        return StateAnswer(False, told)
     since = begin if wrong < 0 else at
     if hole := looks.hole(since, end, first_ns=_first_ns(bound)):
-        return Seen(None, "not", f"{name}: {hole}")
+        return StateAnswer(None, "not", f"{name}: {hole}")
     since, settled = inside[wrong + 1]
     if wrong >= 0 and since > by:
-        return Seen(
+        return StateAnswer(
             False, f"{name} was {number:.0f} at {at / 1e9:.3f} s, and so to stay from {since / 1e9:.3f} s"
         )
-    return Seen(True, f"{settled:.0f} from {since / 1e9:.3f} s until the load ended")
+    return StateAnswer(True, f"{settled:.0f} from {since / 1e9:.3f} s until the load ended")
 
 
 def _first_ns(bound: Bound) -> int:

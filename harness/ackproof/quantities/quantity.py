@@ -27,7 +27,7 @@ LEAST_GAP_S: Final = 0.01
 
 
 class Witness(StrEnum):
-    """What must have been there for a quantity to be measured at all, beyond what every run leaves."""
+    """Evidence without which a quantity cannot be measured, beyond what every run leaves."""
 
     READERS = "live readers"
     METADATA_LOG = "the controllers' metadata log"
@@ -41,7 +41,7 @@ class Witness(StrEnum):
 
 
 class Argument(StrEnum):
-    """What a quantity may be asked of, beside its first word."""
+    """Arguments of a quantity after its first word."""
 
     SHOWS = "> X"
     """Any comparison; it stands behind the first word."""
@@ -55,9 +55,11 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """How a state is read off a look at a partition, and off a record of the metadata log where that tells it (None:
-    not known at that moment); or, of what one look at one partition does not tell, all looks at each of the things
-    that are asked about, by their names, or why there are none."""
+    """Readers of a state: from a sample, and from a record of the metadata log (None: unknown at that moment).
+
+    `among`: for what one sample of one partition does not show, all looks at each thing in question, by name, or a
+    reason why there are none.
+    """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
     of_record: Callable[[PartitionChanged], float] | None = None
@@ -97,12 +99,12 @@ class Quantity:
 
     @property
     def key(self) -> str:
-        """What it is called: `time_to(first ack)`."""
+        """Its name in questions: `time_to(first ack)`."""
         return f"{self.name}({self.variant})" if self.variant else self.name
 
     @property
     def signature(self) -> str:
-        """How it is written, what may be left out in brackets."""
+        """Its form in questions, with optional arguments in brackets."""
         further = [str(one) for one in self.required if one is not Argument.SHOWS]
         shows = f" {Argument.SHOWS}" if Argument.SHOWS in self.required else ""
         inside = ", ".join(word for word in (f"{self.variant}{shows}", *further) if word)
@@ -113,7 +115,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Ask:
-    """A quantity with what it is asked of. Without `place`: of all partitions together, as its definition says."""
+    """A quantity with its arguments. Without `place`: of all partitions together, as its definition says."""
 
     quantity: Quantity
     fault: int | None = None
@@ -143,7 +145,7 @@ class Ask:
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
-        """Whether it is asked of that."""
+        """Return True if the question has this argument."""
         values = {
             Argument.FAULT: self.fault,
             Argument.ABOVE: self.above_s,
@@ -163,7 +165,7 @@ def quantile_share(word: str) -> float | None:
 
 
 def viewer_text(viewer: int) -> str:
-    """As it is written."""
+    """Return the viewer as a question has it."""
     return "znodes" if viewer == ZNODES else f"node {viewer}"
 
 
@@ -230,13 +232,13 @@ class Value:
         return cls(-math.inf, math.inf, why)
 
     @property
-    def known(self) -> bool:
-        """Whether anything is."""
+    def is_known(self) -> bool:
+        """True if the number has a bound."""
         return self.low > -math.inf
 
     def text(self, unit: Unit) -> str:
-        """In words."""
-        if not self.known:
+        """Return the number in words."""
+        if not self.is_known:
             return "unknown"
         low = number_text(self.low, unit)
         if self.high == math.inf:
@@ -257,19 +259,18 @@ def number_text(number: float, unit: Unit) -> str:
 
 
 def longest(values: list[Value]) -> Value:
-    """The greatest of them; of those that are open or wide the reason of the one that reaches highest. Never, where one
-    never came."""
+    """Return the greatest value, with the reason of the one that reaches highest; never, if one never came."""
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 
 
 def shortest(values: list[Value]) -> Value:
-    """The smallest of them. Never, where none of them ever came."""
+    """Return the smallest value; never, if none of them ever came."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 
 
 def total(values: list[Value]) -> Value:
-    """Their sum."""
+    """Return the sum."""
     why = next((one.why for one in values if one.why), "")
     return Value(sum(one.low for one in values), sum(one.high for one in values), why)

@@ -84,7 +84,7 @@ def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _of_bad(count: int, tally: Tally) -> Value:
-    """How many ended badly: that none did is a promise, which nobody could have seen broken where none was at work."""
+    """Return a count of failures. A count of 0 is unknown if no attempt was at work that could have failed."""
     return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 

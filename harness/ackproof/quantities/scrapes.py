@@ -57,11 +57,11 @@ class Scraped:
 
     def hole(self, begin: float, end: float) -> Hole | None:
         """The first that has a moment between these."""
-        return _met(self.holes, begin, end)
+        return _first_overlap(self.holes, begin, end)
 
     def lost(self, begin: float, end: float) -> Hole | None:
         """The first time between these in which a node may have counted what is gone with it."""
-        return _met(self.gone, begin, end)
+        return _first_overlap(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
         """Rounds from `begin` to before `end` that have a number."""
@@ -77,10 +77,10 @@ class ScrapedLooks(Looks):
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
         """The first that has a moment between these, in words."""
         del first_ns
-        return str(_met(self.holes, begin, end) or "")
+        return str(_first_overlap(self.holes, begin, end) or "")
 
 
-def _met(holes: Sequence[Hole], begin: float, end: float) -> Hole | None:
+def _first_overlap(holes: Sequence[Hole], begin: float, end: float) -> Hole | None:
     return next((one for one in holes if one.begin < end and begin < one.end), None)
 
 
@@ -94,7 +94,7 @@ def looks(evidence: Evidence, metric: Metric, node: int | None) -> ScrapedLooks 
 
 
 def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
-    """What is known of a metric, of one node or of all together; why nothing is."""
+    """Return the rounds and holes of a metric, of one node or of all together; a reason, if there are none."""
     scrapes = evidence.scrapes
     if not scrapes:
         return _NOT_ASKED
@@ -106,7 +106,9 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
     silent = {one for one in asked if all(it.values is None for it in scrapes[one])}
     table = _Table(evidence, {one: scrapes[one] for one in sorted(has | silent)}, metric)
     times = sorted({one.t_ns for each in scrapes.values() for one in each})
-    found = Scraped(*table.told(times), table.gone() if metric.shape is Shape.COUNTER else ())
+    found = Scraped(
+        *table.rounds_and_holes(times), table.lost_counts() if metric.shape is Shape.COUNTER else ()
+    )
     if has:
         return found
     return str(found.holes[0]) if found.holes else f"no node has {metric.name} in this run"
@@ -130,7 +132,7 @@ class _Table:
             else {}
         )
 
-    def told(self, times: Sequence[int]) -> tuple[list[Round], list[Hole]]:
+    def rounds_and_holes(self, times: Sequence[int]) -> tuple[list[Round], list[Hole]]:
         """Rounds that count, and holes."""
         rounds: list[Round] = []
         missing: dict[int, list[int]] = {}
@@ -149,8 +151,8 @@ class _Table:
         ]
         return rounds, holes
 
-    def gone(self) -> list[Hole]:
-        """For each life that ended from when its node last answered to that end."""
+    def lost_counts(self) -> list[Hole]:
+        """Return for each life that ended the time from the node's last answer to that end."""
         answered: dict[int, list[float]] = {node: [] for node in self._lives}
         for (node, t_ns), scrape in self._at.items():
             if scrape.values is not None:
@@ -167,7 +169,7 @@ class _Table:
         ]
 
     def _round(self, t_ns: int) -> Round | list[int]:
-        """What all say together; who does not."""
+        """Return the number of all nodes together; the silent nodes, if any lived and did not answer."""
         silent, numbers, done = [], [], t_ns
         for node, spans in self._lives.items():
             scrape = self._at.get((node, t_ns))
@@ -199,7 +201,7 @@ def _lives_at(spans: Spans, t_ns: int) -> bool:
 def _added(
     scrapes: Sequence[Scrape], spans: Spans, name: str, first_ns: int
 ) -> tuple[list[int], list[float]]:
-    """By when a node had told how much more than at the first round of all. One that starts anew counts from 0."""
+    """Return the times and counts of a node since the first round. A node that starts again counts from 0."""
     times: list[int] = []
     added: list[float] = []
     total, last, life = 0.0, 0.0, -math.inf

@@ -43,7 +43,7 @@ _ASKED: Final[dict[tuple[str, str], Callable[[ServedReplica], bool]]] = {
 
 
 def _answers(evidence: Evidence, ask: Ask, window: Window) -> Iterator[ServedReplica] | str:
-    """What brokers gave within a window; why that is not known."""
+    """Return the answers of brokers within a window; a reason, if they are unknown."""
     spans = evidence.spans(window)
     if not evidence.rounds or isinstance(spans, str):
         return NOT_ASKED if not evidence.rounds else str(spans)
@@ -103,7 +103,7 @@ def _reads(evidence: Evidence, ask: Ask, window: Window) -> Value:
         return Value.unknown(spans)
     if not evidence.fetching:
         return Value.unknown("no reader told from whom it fetched; it takes observe: {brokers: true}")
-    return _sum(Sources.of(evidence), ask, spans)
+    return _sum(Sources.read(evidence), ask, spans)
 
 
 def _sum(sources: Sources, ask: Ask, spans: tuple[tuple[float, float], ...]) -> Value:
@@ -194,13 +194,13 @@ _NOBODY: Final = -1
 
 @dataclass(frozen=True)
 class _Named:
-    """What one reader named of one partition: when, ascending, and whom."""
+    """Brokers that one reader named for one partition, with the times, ascending."""
 
     times: Ints
     brokers: Ints
 
-    def of(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Whether each record is certainly of this broker; whether it may be."""
+    def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
+        """Return for each record whether it is certainly of this broker, and whether it may be."""
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
         end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
@@ -213,7 +213,7 @@ class _Named:
 
     @staticmethod
     def _some(what: Bools, first: Ints, last: Ints) -> Bools:
-        """Whether it is so of any from `first` to `last`, both included; none, where `first` is the one behind."""
+        """Return True where a flag is set from `first` to `last`, both included."""
         sums = np.concatenate([[0], np.cumsum(what)])
         found: Bools = sums[last + 1] > sums[first]
         return found
@@ -227,13 +227,15 @@ class Sources:
     named: Mapping[str, Mapping[TopicPartition, _Named]]
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Self:
+    def read(cls, evidence: Evidence) -> Self:
         """Read from what readers told."""
         return cls(evidence, {reader: _by_place(told) for reader, told in evidence.fetching.items()})
 
     def reads(self, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-        """How many records were certainly of this broker, and how many may have been. A reader that told nothing of a
-        partition may have had all of it from anybody."""
+        """Count the records that were certainly of this broker, and those that may have been.
+
+        A reader that reported nothing of a partition may have had all of it from any broker.
+        """
         certain = possible = 0
         for client in self.evidence.clients:
             if client.kind != "reader":
@@ -246,7 +248,7 @@ class Sources:
                 if where not in named:
                     possible += len(times)
                     continue
-                surely, maybe = named[where].of(node, times)
+                surely, maybe = named[where].split_reads(node, times)
                 certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
         return certain, possible
 

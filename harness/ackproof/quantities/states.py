@@ -46,15 +46,15 @@ def _withheld(sample: Sample) -> float | None:
 
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> dict[str, Looks] | str:
-    """Of each partition that is asked for, of the node's own log."""
+    """Return the looks at the node's own log, for each partition of the question."""
 
-    def of(sample: Sample) -> float | None:
+    def lag(sample: Sample) -> float | None:
         end = sample.log_ends.get(ask.node or 0)
         return None if end is None or sample.high_watermark < 0 else max(0, end - sample.high_watermark)
 
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     return {
-        str(replace(ask, place=place)): Looks.of(evidence, State(of), place) for place in places
+        str(replace(ask, place=place)): Looks.read(evidence, State(lag), place) for place in places
     } or f"nobody looked at {ask.place or 'any partition'}"
 
 
@@ -116,12 +116,12 @@ _STATES: Final = (
 LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
     name: state.of_sample for name, state, *_ in _STATES if state.among is None
 }
-"""What a single look tells of a partition, by name: triggers wait for these. None: that look does not tell it."""
+"""Readers of one sample of a partition, by the name of the state, for triggers. None: the sample does not show it."""
 
 
 def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
     log = evidence.metadata_log
-    # A reader's group has Kafka make a topic of its own, led by whoever it may be.
+    # A reader's group has Kafka make a topic of its own, with any leader.
     places = [place for place in log.states if place == ask.place or not (ask.place or internal(place.topic))]
     wanted = {"": (True, False, None), "clean": (True,), "unclean": (False,)}[kind]
     count = sum(clean in wanted for place in places for _, clean in log.elections(place))
@@ -145,8 +145,10 @@ def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
-    """What a record does to the registration of which broker; None: nothing. With ZooKeeper that is its znode, whose
-    end is written as a fencing."""
+    """Return the effect of a record on the registration of a broker; None: none.
+
+    With ZooKeeper the registration is a znode, whose end is written as a fencing.
+    """
     match record:
         case BrokerRegistered():
             return "made", record.node
@@ -251,7 +253,7 @@ def _first_replica(replicas: Assignment) -> float | None:
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
-    """In how many racks the replicas of each partition are, at looks at brokers whose racks are known."""
+    """Return the number of racks of each partition's replicas, at looks at brokers whose racks are known."""
     found = {}
     for place, samples in sorted(evidence.samples_of.items()):
         if ask.place in (None, place):
@@ -288,7 +290,7 @@ def _node(node: int) -> str:
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
-    """Numbers that all partitions together come to, at each look that knows all of them."""
+    """Return numbers over all partitions, at each look that knows all of them."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_looks(evidence):
         for name, number in numbers(evidence, assigned).items():
@@ -300,7 +302,7 @@ def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Loo
 
 
 def _whole_looks(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """When it was known of every partition where its replicas are, and where."""
+    """Yield the times at which the replicas of every partition were known, with the assignments."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
     looks = sorted(

@@ -18,7 +18,7 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from ackproof.quantities.ledgers import Since
+    from ackproof.quantities.ledgers import FirstOutcomes
 
 MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
@@ -29,13 +29,13 @@ Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], "Value | str"]
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
-    """What happened between these two, in seconds since the fault began, which was between `asked` and `confirmed`."""
+    """Return the time of an event between these two, in seconds since the fault began."""
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
 def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last look") -> Value:
-    """What had not happened by `last_ns`, the `end` of watching for it."""
+    """Return the time of an event that had not happened by `last_ns`, the `end` of watching for it."""
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
 
@@ -52,7 +52,7 @@ def _measure(event: Event, evidence: Evidence, ask: Ask, window: Window) -> Valu
 
 
 def _request(
-    first: Callable[[Since], int | None],
+    first: Callable[[FirstOutcomes], int | None],
     of_all: Callable[[list[Value]], Value],
     what: str,
     evidence: Evidence,
@@ -127,7 +127,7 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
 ) -> Value | str:
-    """Of all partitions, those too of which nothing is known; why there is no number, if none of them has one."""
+    """Combine the times of all partitions, unknown ones too; return why there is no number, if none has one."""
     if not values:
         return unseen[0].why if unseen else none
     return of_all([*values, *unseen])
@@ -183,8 +183,10 @@ def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
 
 
 def _caught_up(one: Sample, two: Sample) -> bool:
-    """Whether each replica has by the second look what the leader had at the first: under load no two log ends that
-    are asked one after the other are equal."""
+    """Return True if each replica has by the second look what the leader had at the first.
+
+    Under load no two log ends that are asked one after the other are equal.
+    """
     return all(two.log_ends.get(replica, -1) >= one.log_ends[one.leader] for replica in two.replicas)
 
 
@@ -216,7 +218,7 @@ def _controller(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
 
 
 def _wall(evidence: Evidence) -> int | str:
-    """By how many ns the wall clock moved against the monotonic one; why it says nothing, where that is too much."""
+    """Return by how many ns the wall clock moved against the monotonic one; a reason, if that is too much."""
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
         return "a fault moved wall clocks, by which the metadata log is dated"
     if not evidence.wall_ns:

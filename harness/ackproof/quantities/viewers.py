@@ -17,7 +17,7 @@ from ackproof.rundir.partition import TopicPartition
 NOT_ASKED: Final = "nobody asked each broker; it takes observe: {brokers: true}"
 
 
-def _told(round_: BrokerRound, viewer: int | None) -> ViewerAnswer | None:
+def _answer_of(round_: BrokerRound, viewer: int | None) -> ViewerAnswer | None:
     return next((one for one in round_.told if one.viewer == viewer), None)
 
 
@@ -26,7 +26,7 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
 
 
 def places_of(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """The partitions that some viewer spoke of, or that the case has, and that are asked for."""
+    """Return the partitions of the question that a viewer described, or that the case has."""
     found = {
         TopicPartition(one.topic, one.partition)
         for round_ in evidence.rounds
@@ -54,9 +54,11 @@ def of_rounds(evidence: Evidence, of: Callable[[BrokerRound], float | None]) -> 
     return Looks([time for time, _ in known], [number for _, number in known])
 
 
-def _said(of: Callable[[PartitionView], float], evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
+def _viewer_looks(
+    of: Callable[[PartitionView], float], evidence: Evidence, ask: Ask, place: TopicPartition
+) -> Looks:
     def number(round_: BrokerRound) -> float | None:
-        told = _told(round_, ask.viewer)
+        told = _answer_of(round_, ask.viewer)
         row = None if told is None else _row(told, place)
         return None if row is None else of(row)
 
@@ -65,7 +67,7 @@ def _said(of: Callable[[PartitionView], float], evidence: Evidence, ask: Ask, pl
 
 def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
     def number(round_: BrokerRound) -> float | None:
-        told = _told(round_, ask.viewer)
+        told = _answer_of(round_, ask.viewer)
         return None if told is None else len(told.brokers)
 
     return {str(ask): of_rounds(evidence, number)} if evidence.rounds else NOT_ASKED
@@ -77,7 +79,7 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
 
 
 def _different(place: TopicPartition, round_: BrokerRound) -> int | None:
-    """How many different things are said of a partition; None where somebody did not answer, or nobody spoke of it."""
+    """Count the different descriptions of a partition; None where a viewer did not answer, or none described it."""
     rows = {row for told in round_.told if (row := _row(told, place)) is not None}
     return None if round_.silent or not rows else len(rows)
 
@@ -107,8 +109,11 @@ def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
-    """For how long rounds (asked, answered, whether viewers differed) show a disagreement one after the other, with no
-    hole in between: from when all had answered the first until the last was asked."""
+    """Return the longest disagreement that consecutive rounds show without a hole.
+
+    Rounds are (asked, answered, whether viewers differed). It lasts from when all had answered the first until the last
+    was asked.
+    """
     longest, begun, before = 0, None, rounds[0][0]
     for asked, answered, differed in rounds:
         if not differed or asked - before > HOLE_NS:
@@ -121,7 +126,7 @@ def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
 
 
 def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
-    """For how long at most no round shows agreement, since the first of all and until `end`."""
+    """Return the longest time without a round that shows agreement, from the first round until `end`."""
     longest, since = 0, rounds[0][0]
     for asked, answered, differed in rounds:
         if not differed:
@@ -157,7 +162,7 @@ def of_brokers(
     needs: Witness = Witness.BROKERS,
     windows: bool = True,
 ) -> Quantity:  # pragma: no mutate block, makes constants of the module
-    """What is measured of brokers that are asked by themselves: a state, or by default a count."""
+    """Build a quantity of brokers that are asked one by one: a state, or by default a count."""
     return Quantity(
         name=name,
         variant=variant,
@@ -184,7 +189,7 @@ QUANTITIES: Final = (
             f"Unknown while V does not answer. {SILENT}",
             required=(Argument.VIEWER,),
             optional=(Argument.PLACE,),
-            state=State(among=partial(each_place, partial(_said, of))),
+            state=State(among=partial(each_place, partial(_viewer_looks, of))),
         )
         for variant, of, definition in _SAID
     ),

@@ -90,7 +90,7 @@ class UnknownQuantity(ValueError):
 
 
 def is_count(name: str) -> bool:
-    """Whether this is a class of anomalies, which the audit counts."""
+    """Return True for a class of anomalies, which the audit counts."""
     return name in TABLE
 
 
@@ -150,7 +150,7 @@ def markdown() -> str:
             "| quantity | unit | definition | from | unknown or cut | windows |",
             "|---|---|---|---|---|---|",
         ]
-        for one in _shown(quantities):
+        for one in _page_rows(quantities):
             windows = "yes" if one.windows else "no"
             lines.append(
                 f"| `{one.signature}` | {one.unit} | {one.definition} | {one.source} | {one.unknown} | {windows} |"
@@ -160,8 +160,8 @@ def markdown() -> str:
     return "\n".join([*lines, ""])
 
 
-def _shown(quantities: Iterable[Quantity]) -> Iterator[Quantity]:
-    """Those that are alike but for the metric as one."""
+def _page_rows(quantities: Iterable[Quantity]) -> Iterator[Quantity]:
+    """Yield one quantity for those that differ only in the metric."""
     last = ""
     for one in quantities:
         alike = replace(one, variant=one.stands_for) if one.stands_for else one

@@ -1,4 +1,10 @@
-"""When an interval decides: wholly inside what was demanded, wholly outside, or neither; and how many repeats would."""
+"""Decisions: when an interval decides an expectation, how many repeats would; and contrasts of two groups.
+
+Of means by Welch's interval, of their ratio by the same on a logarithmic scale (the delta method). Of quantiles from
+the exact interval of each (MOVER: Zou and Donner, 2008), which stays open where one of these is. Resampling would
+need no formula, and of three to five repeats it covers 80 to 87 % where it says 95 % (`tests/unit/repeats`).
+
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ackproof.quantities.quantity import Value
-from ackproof.repeats.demand import Beside, Demand, Statistic
+from ackproof.repeats.demand import Contrast, Demand, Statistic
 from ackproof.repeats.intervals import CONFIDENCE, Estimate, Moments, ends, estimate, ranks, student
 
 MOST: Final = 2000
@@ -25,7 +31,7 @@ EARLY_MEAN: Final = 11
 nothing. By so many the median is bounded with that confidence, whatever the distribution."""
 
 Groups = Sequence[Sequence[Value]]
-"""The values of one case's repeats; or of two that are held beside each other."""
+"""The values of one case's repeats; or of two cases that are compared."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Decision:
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
     """Hold the statistic of these repeats against what was demanded of it."""
     found = _estimated(demand, groups, confidence)
-    holds = _held(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
+    holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
     return Decision(found, holds, enough)
 
@@ -69,23 +75,23 @@ def _may_decide(demand: Demand, count: int, confidence: float) -> bool:
     return demand.statistic.share is not None or confidence < EARLY or count >= EARLY_MEAN
 
 
-def _held(demand: Demand, found: Estimate) -> bool | None:
-    """Whether it is as demanded; of what is only to be measured whether it was, with both ends of its interval."""
+def _holds(demand: Demand, found: Estimate) -> bool | None:
+    """Return True if it is as demanded; without a bound, if both ends of its interval are known."""
     if demand.is_bare:
         return True if math.isfinite(found.low) and math.isfinite(found.high) else None
-    return demand.range.within(found.low, found.high)
+    return demand.range.covers(found.low, found.high)
 
 
 def _estimated(demand: Demand, groups: Groups, confidence: float, as_if: int | None = None) -> Estimate:
     if demand.how is None:
         return estimate(groups[0], demand.statistic, confidence, as_if=as_if)
-    return beside(groups[0], groups[1], demand.how, demand.statistic, confidence, as_if=as_if)
+    return contrast_groups(groups[0], groups[1], demand.how, demand.statistic, confidence, as_if=as_if)
 
 
 def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
     for count in _counts(max(len(group) for group in groups)):
         found = _estimated(demand, groups, confidence, count)
-        if _held(demand, found) is not None and _may_decide(demand, count, confidence):
+        if _holds(demand, found) is not None and _may_decide(demand, count, confidence):
             return count
     return None
 
@@ -115,34 +121,34 @@ _NOTHING: Final = (-math.inf, math.inf)
 _LARGEST_LOG: Final = 700.0
 
 
-def beside(
+def contrast_groups(
     of: Sequence[Value],
     other: Sequence[Value],
-    how: Beside,
+    how: Contrast,
     statistic: Statistic,
     confidence: float = CONFIDENCE,
     *,
     as_if: int | None = None,
 ) -> Estimate:
-    """A statistic of one group held beside that of the other; `as_if` each had so many values that are like these."""
+    """Estimate the difference or ratio of a statistic of two groups; `as_if` each had so many values like these."""
     if statistic.share is None:
         one, two = (ends(group, len(group) if as_if is None else as_if) for group in (of, other))
         seen = _contrast(how, (one[0].mean, one[1].mean), (two[0].mean, two[1].mean))
-        interval = _minus if how is Beside.MINUS else _over
-        # As low as the low ends of the one beside the high ends of the other would have it.
+        interval = _minus if how is Contrast.MINUS else _over
+        # As low as the low ends of the one and the high ends of the other would have it.
         return Estimate(
             seen, interval(one[0], two[1], confidence)[0], interval(one[1], two[0], confidence)[1]
         )
     left, right = (estimate(group, statistic, confidence, as_if=as_if) for group in (of, other))
     seen = _contrast(how, (left.seen.low, left.seen.high), (right.seen.low, right.seen.high))
-    if how is Beside.MINUS:
+    if how is Contrast.MINUS:
         return Estimate(seen, *_recovered(left, right, lambda number: number))
     low, high = _recovered(left, right, _log)
     return Estimate(seen, math.exp(low), math.exp(high) if high < _LARGEST_LOG else math.inf)
 
 
 def _recovered(left: Estimate, right: Estimate, scale: Callable[[float], float]) -> tuple[float, float]:
-    """From the interval of each to that of their difference: what each may err by adds up as variances do."""
+    """Return the interval of the difference from the interval of each: errors add up as variances do."""
     low, high = scale(left.seen.low) - scale(right.seen.high), scale(left.seen.high) - scale(right.seen.low)
     beneath = math.hypot(scale(left.seen.low) - scale(left.low), scale(right.high) - scale(right.seen.high))
     beyond = math.hypot(scale(left.high) - scale(left.seen.high), scale(right.seen.low) - scale(right.low))
@@ -157,9 +163,9 @@ def _log(number: float) -> float:
     return -math.inf if number <= 0 else math.log(number)
 
 
-def _contrast(how: Beside, left: tuple[float, float], right: tuple[float, float]) -> Value:
+def _contrast(how: Contrast, left: tuple[float, float], right: tuple[float, float]) -> Value:
     """The difference, or the ratio, of two numbers that lie between others."""
-    if how is Beside.MINUS:
+    if how is Contrast.MINUS:
         return Value(left[0] - right[1], left[1] - right[0])
     low = left[0] / right[1] if left[0] > 0 and math.isfinite(right[1]) and right[1] > 0 else 0.0
     if left[0] > 0 == right[1]:

@@ -2,8 +2,8 @@
 
 "p95 < 6s"                                    of all repeats of each case
 "mean in 1s..3s during fault 1"               within a range, of a part of each run
-"mean of acks=all over acks=1 in 1.1..3"      one case beside another: how many times as much
-"median of acks=all minus acks=1 < 2s"        by how much more
+"mean of acks=all over acks=1 in 1.1..3"      the ratio of two cases
+"median of acks=all minus acks=1 < 2s"        the difference of two cases
 "mean of acks=all over acks=1"                without a bound: it is measured, and nothing is demanded
 """
 
@@ -20,18 +20,18 @@ from ackproof.quantities.quantity import Value, number_text, quantile_share
 from ackproof.rundir.bounds import WHOLE, Unit, Window, split_tail
 
 STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
-"""Those that are told where somebody writes another word."""
+"""Statistics that an error message suggests."""
 _DEMAND: Final = re.compile(
     r"\s*(?P<statistic>[A-Za-z][A-Za-z0-9.]*)"
-    r"(?:\s+of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<beside>[^\s,]+(?:\s*,\s*[^\s,]+)*))?"
+    r"(?:\s+of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<baseline>[^\s,]+(?:\s*,\s*[^\s,]+)*))?"
     r"(?:\s+(?:(?P<op>>=|<=|==|>|<)\s*(?P<value>\S.*)|in\s+(?P<low>\S.*?)\s*\.\.\s*(?P<high>\S.*)))?\Z"
 )
 _PLAIN: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?\Z")
 _EXAMPLE: Final = '"p95 < 6s", "mean in 1s..3s" or "mean of acks=all over acks=1 in 1.1..3"'
 
 
-class Beside(StrEnum):
-    """How one case is held beside another."""
+class Contrast(StrEnum):
+    """Comparison of one group of repeats with another."""
 
     OVER = "over"
     """The one divided by the other."""
@@ -57,7 +57,7 @@ class Statistic:
 
     @property
     def is_max(self) -> bool:
-        """Whether it is of the repeats that ran, and says nothing of others."""
+        """True for the maximum, which is of the repeats that ran, and says nothing of others."""
         return self.share == 1.0
 
 
@@ -71,13 +71,13 @@ class Range:
     high_open: bool = False
 
     def holds(self, number: float) -> bool:
-        """Whether a number belongs to it."""
+        """Return True if a number is in the range."""
         above = number > self.low or (number == self.low and not self.low_open)
         below = number < self.high or (number == self.high and not self.high_open)
         return above and below
 
-    def within(self, low: float, high: float) -> bool | None:
-        """Whether all numbers between these two belong to it; None where only some do."""
+    def covers(self, low: float, high: float) -> bool | None:
+        """Return True if all numbers between these two are in the range; None if only some are."""
         if self.holds(low) and self.holds(high):
             return True
         beneath = high < self.low or (high == self.low and self.low_open)
@@ -87,8 +87,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Demand:
-    """A statistic and the range in which it is to be. `of`, `beside`: settings (`acks=all`) or names that choose the
-    cases which are held beside each other; without `how` each case is looked at for itself."""
+    """A statistic and the range in which it must be.
+
+    `of`, `baseline`: settings (`acks=all`) or names that choose the groups to compare; without `how` each case is
+    looked at by itself.
+    """
 
     statistic: Statistic
     range: Range
@@ -96,8 +99,8 @@ class Demand:
     condition: str
     """The range as it was written; '' without one."""
     of: tuple[str, ...] = ()
-    how: Beside | None = None
-    beside: tuple[str, ...] = ()
+    how: Contrast | None = None
+    baseline: tuple[str, ...] = ()
     window: Window = WHOLE
 
     @classmethod
@@ -112,11 +115,9 @@ class Demand:
             raise ValueError(
                 f"unknown statistic '{match['statistic'][:60]}'; there is {', '.join(STATISTICS)}"
             )
-        how = Beside(match["how"]) if match["how"] else None
+        how = Contrast(match["how"]) if match["how"] else None
         if how is not None and statistic.is_max:
-            raise ValueError(
-                "max is of the repeats that ran, and is not held beside another; write p95 or median"
-            )
+            raise ValueError("max is of the repeats that ran, and is not compared; write p95 or median")
         ends = [text for text in (match["value"], match["low"], match["high"]) if text is not None]
         numbers = [_number(one.strip(), unit, how) for one in ends]
         if len(numbers) == 2 and numbers[0] > numbers[1]:
@@ -130,27 +131,27 @@ class Demand:
             told,
             _items(match["of"]),
             how,
-            _items(match["beside"]),
+            _items(match["baseline"]),
             window,
         )
 
     @property
     def is_ratio(self) -> bool:
-        """Whether it is of a number without a unit."""
-        return self.how is Beside.OVER
+        """True for a number without a unit."""
+        return self.how is Contrast.OVER
 
     @property
     def is_bare(self) -> bool:
-        """Whether nothing is demanded, and it is to be measured alone."""
+        """True if nothing is demanded: the number is only measured."""
         return not self.condition
 
     @property
     def plain(self) -> str:
-        """Without the cases that are held beside each other: `mean in 1.1..3`."""
+        """The demand without its groups: `mean in 1.1..3`."""
         return " ".join(word for word in (self.statistic.name, self.condition, str(self.window)) if word)
 
     def __str__(self) -> str:
-        chosen = f"of {','.join(self.of)} {self.how} {','.join(self.beside)}" if self.how else ""
+        chosen = f"of {','.join(self.of)} {self.how} {','.join(self.baseline)}" if self.how else ""
         words = (self.statistic.name, chosen, self.condition, str(self.window))
         return " ".join(word for word in words if word)
 
@@ -169,13 +170,13 @@ def _range(op: str | None, numbers: list[float]) -> Range:
     return Range(low=numbers[0], low_open=op == ">")
 
 
-def _number(text: str, unit: Unit, how: Beside | None) -> float:
+def _number(text: str, unit: Unit, how: Contrast | None) -> float:
     sign, length = 1, text
-    if how is Beside.MINUS and text.startswith("-"):
+    if how is Contrast.MINUS and text.startswith("-"):
         sign, length = -1, text[1:].lstrip()
-    if how is Beside.OVER or unit in (Unit.COUNT, Unit.NUMBER):
+    if how is Contrast.OVER or unit in (Unit.COUNT, Unit.NUMBER):
         if not _PLAIN.match(length):
-            what = "a ratio is a plain number" if how is Beside.OVER else "a count has no unit"
+            what = "a ratio is a plain number" if how is Contrast.OVER else "a count has no unit"
             raise ValueError(f"{what} such as 1.5, not '{text[:60]}'")
         return sign * float(length)
     try:
@@ -187,9 +188,9 @@ def _number(text: str, unit: Unit, how: Beside | None) -> float:
     return sign * number
 
 
-def _text(number: float, unit: Unit, how: Beside | None) -> str:
+def _text(number: float, unit: Unit, how: Contrast | None) -> str:
     sign, size = ("-" if number < 0 else ""), abs(number)
-    if how is Beside.OVER or unit in (Unit.COUNT, Unit.NUMBER):
+    if how is Contrast.OVER or unit in (Unit.COUNT, Unit.NUMBER):
         return f"{sign}{size:.9f}".rstrip("0").rstrip(".")
     return f"{sign}{duration_text(size)}" if unit is Unit.SECONDS else f"{sign}{rate_text(size)}"
 
@@ -198,24 +199,24 @@ _FOUR_DIGITS: Final = 1000
 """From here on four digits would hide ones that are known."""
 
 
-def value_text(value: Value, unit: Unit, how: Beside | None = None) -> str:
+def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
     """A number that may lie between two, in words."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 
-def span_text(low: float, high: float, unit: Unit, how: Beside | None = None) -> str:
-    """Two ends in words: of a quantity of this unit, or of one case beside another."""
+def span_text(low: float, high: float, unit: Unit, how: Contrast | None = None) -> str:
+    """Return two ends in words: of a quantity of this unit, or of a contrast."""
     if not math.isfinite(low):
         return f"at most {_end_text(high, unit, how)}" if math.isfinite(high) else "not bounded"
     if not math.isfinite(high):
-        nothing = low <= 0 and how is not Beside.MINUS
+        nothing = low <= 0 and how is not Contrast.MINUS
         return "not bounded" if nothing else f"at least {_end_text(low, unit, how)}"
     ends = _end_text(low, unit, how), _end_text(high, unit, how)
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
-def _end_text(number: float, unit: Unit, how: Beside | None) -> str:
-    if how is Beside.OVER or unit in (Unit.COUNT, Unit.NUMBER):
+def _end_text(number: float, unit: Unit, how: Contrast | None) -> str:
+    if how is Contrast.OVER or unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.4g}" if abs(number) < _FOUR_DIGITS else f"{number:.0f}"
     sign = "-" if number < 0 else ""
     return sign + number_text(abs(number), unit)

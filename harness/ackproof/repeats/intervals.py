@@ -32,7 +32,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """What repeats came to, each of them a number that may lie between two."""
+    """Spread of a number over repeats."""
 
     least: Value
     median: Estimate
@@ -42,7 +42,7 @@ class Spread:
 
 def spread_of(values: Sequence[Value]) -> Spread | None:
     """Return the spread of the values that are known; None where none is."""
-    known = [one for one in values if one.known]
+    known = [one for one in values if one.is_known]
     if not known:
         return None
     median, p90 = (estimate(known, Statistic(name, share)) for name, share in (("median", 0.5), ("p90", 0.9)))
@@ -78,8 +78,8 @@ class Moments:
     count: int
 
     @classmethod
-    def of(cls, numbers: Sequence[float], count: int) -> Moments:
-        """Of at least one number, as if there were `count`; infinite where one of them is."""
+    def from_numbers(cls, numbers: Sequence[float], count: int) -> Moments:
+        """Compute the moments of at least one number, as if there were `count`; infinite where one of them is."""
         mean = fmean(numbers)
         if not math.isfinite(mean) or len(numbers) < 2:
             return cls(mean, math.inf, count)
@@ -93,23 +93,28 @@ class Moments:
         return self.variance / self.count
 
     def bounds(self, confidence: float) -> bool:
-        """Whether these numbers tell how far their mean may be off. Student's t is sure of two that are alike: what
-        does not scatter bounds the mean where by its ranks it bounds the median."""
+        """Return True if these numbers bound the error of their mean.
+
+        Student's t is sure of two that are alike: what does not scatter bounds the mean where by its ranks it bounds
+        the median.
+        """
         if self.variance > 0:
             return math.isfinite(self.variance)
         return ranks(self.count, 0.5, confidence)[0] > 0  # both sides of a median are bounded, or neither
 
 
 def student(confidence: float, freedom: float) -> float:
-    """By how many standard errors a mean is within both sides of it, with this confidence."""
+    """Return the standard errors by which a mean is off at most, on both sides, with this confidence."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
-    """Of their low ends, and of their high ones."""
-    return Moments.of([one.low for one in values], count), Moments.of([one.high for one in values], count)
+    """Return the moments of the low ends, and of the high ends."""
+    return Moments.from_numbers([one.low for one in values], count), Moments.from_numbers(
+        [one.high for one in values], count
+    )
 
 
 def _mean(values: Sequence[Value], confidence: float, count: int) -> Estimate:
@@ -143,13 +148,13 @@ def _quantile(values: Sequence[Value], share: float, confidence: float, count: i
         one.never for one in values if one.high == math.inf
     )
     return Estimate(
-        Value(_at(lows, share), _at(highs, share), never=never),
+        Value(_quantile_of(lows, share), _quantile_of(highs, share), never=never),
         lows[place(lower)] if lower else (0.0 if math.isfinite(lows[0]) else -math.inf),
         highs[place(upper)] if upper <= count else math.inf,
     )
 
 
-def _at(ordered: Sequence[float], share: float) -> float:
+def _quantile_of(ordered: Sequence[float], share: float) -> float:
     """The quantile of these numbers: the mean of two neighbours where it lies between them (Hyndman and Fan's 2nd)."""
     first, second = _neighbours(ordered, share)
     return first if first == second else (first + second) / 2

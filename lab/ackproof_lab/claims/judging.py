@@ -19,11 +19,11 @@ from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
 from ackproof.judge.facts import Facts
-from ackproof.judge.repeats import in_its_words, of_kafka
+from ackproof.judge.repeats import discount_starved, in_its_words
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.demand import Beside, Demand
+from ackproof.repeats.demand import Contrast, Demand
 from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import CaseFile
@@ -118,7 +118,7 @@ def concluded(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVer
 def _effect(over: OverRepeats) -> str:
     """How much it is, with its interval; and that it is none at this scale, where that holds what would be none."""
     demand = Demand.parse(over.demand, Unit(over.unit))
-    none = {Beside.OVER: 1.0, Beside.MINUS: 0.0}.get(demand.how) if demand.how else None
+    none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None
     nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
     cells = f" {demand.how} ".join(over.cells) if over.cells != ("case",) else ""
     of = " ".join(
@@ -174,10 +174,10 @@ def _of_case(
     ]
     if not asked:
         return
-    facts = Facts.of(run)
+    facts = Facts.read(run)
     for name, side, quantity, bound in asked:
         ask = in_its_words(parse_ask(quantity), run)
-        answer = answered(facts, ask, bound, partial(of_kafka, case, ask.quantity))
+        answer = answered(facts, ask, bound, partial(discount_starved, case, ask.quantity))
         yield (
             name,
             ClaimShowing(

@@ -12,8 +12,8 @@ from pathlib import Path
 from ackproof.base.errors import BadInput
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.decide import beside
-from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.decide import contrast_groups
+from ackproof.repeats.demand import Contrast, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import TABLE, gravity
 from ackproof.rundir.batch import BatchFile
@@ -132,7 +132,7 @@ def _quantity(
 ) -> ComparedQuantity | None:
     unit = parse_ask(key[0]).quantity.unit
     values = [group.of(key) if group else [] for group in groups]
-    if not any(one.known for group in values for one in group):
+    if not any(one.is_known for group in values for one in group):
         return None  # no run tells it: there was no such fault, or nobody read
     first = values[0]
     return ComparedQuantity(
@@ -156,18 +156,20 @@ def _comparisons(groups: Sequence[Group | None]) -> int:
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
     """Whether both have numbers, and any at all."""
     every = (*values, *first)
-    return bool(values and first) and all(one.known for one in every) and max(one.high for one in every) > 0
+    return (
+        bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0
+    )
 
 
 def _beyond(
     values: Sequence[Value], first: Sequence[Value], unit: Unit, method: _Method
 ) -> ComparedDifference | None:
-    how = Beside.MINUS if unit is Unit.COUNT else Beside.OVER
+    how = Contrast.MINUS if unit is Unit.COUNT else Contrast.OVER
     if not _comparable(values, first):
         return None
-    found = beside(values, first, how, method.statistic)
-    sure = beside(values, first, how, method.statistic, method.sure)
-    alike = 1.0 if how is Beside.OVER else 0.0
+    found = contrast_groups(values, first, how, method.statistic)
+    sure = contrast_groups(values, first, how, method.statistic, method.sure)
+    alike = 1.0 if how is Contrast.OVER else 0.0
     return ComparedDifference(
         apart=not sure.low <= alike <= sure.high,
         sure_low=sure.low if math.isfinite(sure.low) else None,

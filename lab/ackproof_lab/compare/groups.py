@@ -14,14 +14,14 @@ from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.problems import path_text
-from ackproof.judge.repeats import no_number, of_kafka
+from ackproof.judge.repeats import discount_starved, no_number
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.paths import leaves, value_at
 from ackproof.quantities.answer import measured, rows
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.demand import Beside, Statistic, span_text, value_text
+from ackproof.repeats.demand import Contrast, Statistic, span_text, value_text
 from ackproof.repeats.intervals import Estimate, estimate
 from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.bounds import Unit, Window
@@ -121,7 +121,10 @@ def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) ->
             told = measure(Evidence.of_run(run))
             group.measured(
                 entry.case,
-                {asked: of_kafka(entry, parse_ask(asked[0]).quantity, value) for asked, value in told},
+                {
+                    asked: discount_starved(entry, parse_ask(asked[0]).quantity, value)
+                    for asked, value in told
+                },
             )
     except BadInput as error:
         why = str(error)
@@ -131,7 +134,7 @@ def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) ->
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
     """A statistic of them, with its interval."""
-    unknown = [one for one in values if not one.known]
+    unknown = [one for one in values if not one.is_known]
     if unknown:
         return ComparedSide(
             repeats=len(values), why=f"{len(unknown)} of {len(values)} unknown: {unknown[0].why}"
@@ -143,7 +146,7 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedS
     )
 
 
-def words(found: Estimate, unit: Unit, how: Beside | None) -> dict[str, object]:
+def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
     """`seen`, `interval`, `low` and `high`."""
     return {
         "seen": value_text(found.seen, unit, how),

@@ -13,8 +13,8 @@ from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.repeats.decide import beside
-from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.decide import contrast_groups
+from ackproof.repeats.demand import Contrast, Statistic
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.batch import BatchFile
@@ -123,14 +123,14 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
 
 
 def _apart(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
-    """Beside the last numbers before, which `told` keeps: a batch without any hides no change that came with it."""
+    """Contrast the last numbers before, which `told` keeps: a batch without any hides no change that came with it."""
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
         old, new = told.get(asked, ()), now.of(asked)
-        if not new or not all(one.known for one in new):
+        if not new or not all(one.is_known for one in new):
             continue
         told[asked] = new
         if not old:
             continue
-        found = beside(new, old, Beside.OVER, _MEAN, sure)
+        found = contrast_groups(new, old, Contrast.OVER, _MEAN, sure)
         if found.low > 1 or found.high < 1:
             yield f"{word} {found.seen.low:.3g} times that before"

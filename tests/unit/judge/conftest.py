@@ -328,4 +328,4 @@ def decided(epoch: int, offset: int = 50) -> PartitionChanged:
 @pytest.fixture
 def facts(make_run: MakeRun) -> Facts:
     """A healthy run."""
-    return Facts.of(make_run())
+    return Facts.read(make_run())

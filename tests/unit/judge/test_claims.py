@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.spec import attached_topic
-from ackproof.judge.repeats import judged, of_kafka
+from ackproof.judge.repeats import discount_starved, judged
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
@@ -199,7 +199,7 @@ def test_who_is_starved_acknowledges_less_and_not_more() -> None:
         ("attempts(failed)", 0, 5),
         ("lost", 5, 5),
     ):
-        found = of_kafka(entry, parse_ask(name).quantity, Value.exactly(5))
+        found = discount_starved(entry, parse_ask(name).quantity, Value.exactly(5))
         assert (found.low, found.high) == (low, high), name
 
 

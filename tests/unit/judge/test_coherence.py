@@ -56,7 +56,7 @@ def test_a_coherent_run_has_nothing_against_it(facts: Facts) -> None:
 
 def test_a_contradiction_outweighs_what_proves_itself(make_run: MakeRun) -> None:
     run = make_run(phantom=1, findings=[finding("phantom")])
-    facts = Facts.of(run)
+    facts = Facts.read(run)
     assert judge(facts).verdict is Verdict.FAIL
     twice = changed(facts, lambda events: events.insert(2, event(NodeStarted(pid=1), 0.0, node=1)))
     verdict = judge(twice)

@@ -22,7 +22,7 @@ F0 = Client(id="f0", kind="final", reader=0)
 
 def _facts(make_run: MakeRun, **changes: Any) -> Facts:
     """A run with a row in the ledgers of p0 and, with these changes, of f0."""
-    facts = Facts.of(make_run(attempts=[attempt(0, 0.5)]))
+    facts = Facts.read(make_run(attempts=[attempt(0, 0.5)]))
     row = {
         "reader": 0, "phase": 1, "assignment": 0, "read_seq": 0, "topic": "orders", "partition": 0, "offset": 0,
         "leader_epoch": 1, "producer": 0, "seq": 0, "origin_topic": "orders", "origin_partition": 0, "intact": True,

@@ -65,7 +65,7 @@ def _ended(status: int) -> Event:
         ([BORN, BORN, _ended(0)], True, "client p0 started 2 times"),
         ([BORN, _ended(1)], False, "ended with status 1 at 1.000 s, as it should"),
         ([BORN, _ended(0)], False, "and its ledger does not say that it closed"),
-        ([BORN, _ended(-9)], True, "no fault killed it, and its ledger says that it closed in good order"),
+        ([BORN, _ended(-9)], True, "no fault killed it, and its ledger says that it closed"),
         ([BORN, _ended(3)], True, "which is after a fatal error, and the timeline has none"),
     ],
 )

@@ -35,7 +35,7 @@ def _said(run: CaseDir, replicas: tuple[Replica, ...], batches: tuple[dict[str, 
     pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
     created = TopicCreated(offset=1, epoch=1, timestamp_ms=0, topic="orders", topic_id="a")
     write_metadata(run.metadata_log, [created])
-    return [opinion.text for opinion in check_disks(Facts.of(run))]
+    return [opinion.text for opinion in check_disks(Facts.read(run))]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_leaders_and_isrs_are_those_that_the_controllers_gave(
 ) -> None:
     cluster = f"name: t\ncluster: {{kafka: 3.9.2, mode: {mode}}}"
     text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace("name: t", cluster)
-    facts = Facts.of(make_run(experiment=text))
+    facts = Facts.read(make_run(experiment=text))
     facts.run.samples.write_text(replace(in_sync("orders", 0), **seen).line() + "\n")
     write_metadata(facts.run.metadata_log, [decided(1)])
     found = said(facts)
@@ -134,7 +134,7 @@ def test_a_log_that_records_are_deleted_from_may_begin_later(make_run: MakeRun) 
     text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace(
         "config: {", "config: {retention.ms: 1000, "
     )
-    facts = Facts.of(make_run(experiment=text))
+    facts = Facts.read(make_run(experiment=text))
     assert said(replace(facts, final_read=_read(start=3, records=97))) == []
 
 
@@ -203,13 +203,13 @@ def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: 
     (one,) = WHOLE.partitions
     final = FinalReadFile(complete=True, partitions=(one,), committed=(one,))
     run = make_run(producers=producers, attempts=rows, final=final)
-    found = said(Facts.of(run))
+    found = said(Facts.read(run))
     assert (found == []) if words is None else any(words in text for text in found), found
     (part,) = parts(run.produced)
-    whole, by_footer = pq.read_table(part, partitioning=None), [*check_rows(Facts.of(run))]
+    whole, by_footer = pq.read_table(part, partitioning=None), [*check_rows(Facts.read(run))]
     for options in ({"row_group_size": 1}, {"write_statistics": False}):
         pq.write_table(whole, part, **options)
-        assert [*check_rows(Facts.of(run))] == by_footer
+        assert [*check_rows(Facts.read(run))] == by_footer
 
 
 ROWS = st.lists(
@@ -237,7 +237,7 @@ def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: st
     four = EXPERIMENT.format(producers=producers, min_insync=1, expect="").replace(
         "partitions: 1", "partitions: 4"
     )
-    facts = Facts.of(make_run(experiment=four, attempts=[attempt(0, 0.5)]))
+    facts = Facts.read(make_run(experiment=four, attempts=[attempt(0, 0.5)]))
     (part,) = parts(facts.run.produced)
 
     @given(ROWS)
@@ -258,7 +258,7 @@ def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:
     four = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace(
         "partitions: 1", "partitions: 4"
     )
-    found = said(Facts.of(make_run(experiment=four, attempts=rows)))
+    found = said(Facts.read(make_run(experiment=four, attempts=rows)))
     assert found == ["nothing was ever acknowledged on orders/3"]
 
 
@@ -281,7 +281,7 @@ def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -
         for at in sorted({0, 30, 200, *reads})
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows, schema=SERIES), run.series)
-    verdict = judge(Facts.of(run))
+    verdict = judge(Facts.read(run))
     return " | ".join(text for text in verdict.not_judged if "not looked for" in text)
 
 
@@ -315,7 +315,7 @@ def test_who_stood_still_did_not_look(
 def test_transactions_that_are_none(make_run: MakeRun, outcomes: list[TxnOutcome], words: str | None) -> None:
     (one,) = WHOLE.partitions
     final = FinalReadFile(complete=True, partitions=(one,), committed=(one,))
-    facts = Facts.of(make_run(producers="acks: all, idempotence: true, transaction_size: 10", final=final))
+    facts = Facts.read(make_run(producers="acks: all, idempotence: true, transaction_size: 10", final=final))
     (part,) = facts.run.transactions.glob("*/*.parquet")
     part.unlink()
     if outcomes:

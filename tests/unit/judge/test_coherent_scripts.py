@@ -66,6 +66,6 @@ def test_its_steps(make_run: MakeRun, steps: tuple[ScriptStep, ...], words: str 
     with Timeline(run.timeline, RunClock.start()) as timeline:
         for what in run_of(*steps):
             timeline.add(what, fault=None if isinstance(what, PhaseBegan | RunEnded) else 1)
-    facts = Facts.of(run)
+    facts = Facts.read(run)
     found = [opinion.text for opinion in check(facts)]
     assert found == [] if words is None else words in "; ".join(found)

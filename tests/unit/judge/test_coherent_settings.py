@@ -43,4 +43,4 @@ def test_a_topic_has_as_many_replicas_as_the_case(facts: Facts) -> None:
     write_metadata(facts.run.metadata_log, [created, decided(1)])
     assert said(facts) == ["orders/0 was created with 2 replicas, and the case has 3"]
     write_metadata(facts.run.metadata_log, [grown, decided(1)])
-    assert said(Facts.of(facts.run)) == []
+    assert said(Facts.read(facts.run)) == []

@@ -17,7 +17,7 @@ WHOLE = TxnRow(0, 0, 0, 0, BEGUN, COMMIT, ENDED)
 def _said(make_run: MakeRun, *transactions: TxnRow, sent_ns: int = 5) -> list[str]:
     """What is said of a run with these transactions; number 0 has seq 0 and 1."""
     rows = [{**attempt(seq, 0.5), "sent_ns": sent_ns, "txn": 0} for seq in (0, 1)]
-    facts = Facts.of(make_run(producers="acks: all, idempotence: true, transaction_size: 2", attempts=rows))
+    facts = Facts.read(make_run(producers="acks: all, idempotence: true, transaction_size: 2", attempts=rows))
     write_transactions(facts.run.transactions / "client=p0", list(transactions))
     return [opinion.text for opinion in check_transactions(facts)]
 

@@ -141,8 +141,8 @@ def test_an_empty_isr_and_elr_excuse_only_where_the_last_of_them_were_killed(
         )
         for node in killed
     ]
-    facts = replace(Facts.of(run), events=(*Facts.of(run).events, *ends))
-    facts.__dict__["metadata_log"] = MetadataLog.of((last, empty), simulated=True, kraft=True)
+    facts = replace(Facts.read(run), events=(*Facts.read(run).events, *ends))
+    facts.__dict__["metadata_log"] = MetadataLog.from_records((last, empty), simulated=True, kraft=True)
     why = excuse(facts, stuck("leaderless", isr=()), (1, 2, 3))
     assert ("KIP-966" in why) is excused
 
@@ -167,18 +167,18 @@ def test_a_transaction_may_hang_behind_an_unclean_election_alone(make_run: MakeR
     then = decided(2, offset=51).model_copy(update={"leader": leader, "isr": (leader,)})
     ended = LogEnded(offset=52, epoch=1, timestamp_ms=0, records=2)
     write_metadata(run.metadata_log, [first, then, ended])
-    assert bool(excuse(Facts.of(run), stuck("hanging-transaction"), ())) is (leader == 3)
+    assert bool(excuse(Facts.read(run), stuck("hanging-transaction"), ())) is (leader == 3)
 
 
 def test_nothing_is_called_stuck_on_a_starved_machine(make_run: MakeRun) -> None:
     run = make_run(**{"stuck-replica": 1})
     RecoveryFile(bounds=BOUNDS, waited_s=11, unrecovered=(stuck("stuck-replica"),)).save(run.recovery)
-    facts = Facts.of(run)
+    facts = Facts.read(run)
     assert judge_liveness(facts, "stuck-replica", 1).forbidden is True
     shares = dict.fromkeys(("busy", "stolen", "cpu_pressure", "io_pressure", "memory_pressure"), 0.0)
     late = Pulse(t_ns=10**15, late_ms=3000.0, sent=0, acked=0, looks=10, **shares)
     run.pulse.write_text(late.model_dump_json() + "\n")
-    said = judge_liveness(Facts.of(run), "stuck-replica", 1)
+    said = judge_liveness(Facts.read(run), "stuck-replica", 1)
     assert said.forbidden is None
     assert said.why.startswith("nothing is called stuck: the machine was starved")
 
@@ -197,11 +197,11 @@ def test_a_partition_whose_minimum_is_not_reached_by_the_living_owes_no_acknowle
 ) -> None:
     run = make_run()
     RecoveryFile(bounds=BOUNDS, waited_s=0, running=(1,)).save(run.recovery)
-    assert dict(blocked(Facts.of(run))) == {
+    assert dict(blocked(Facts.read(run))) == {
         TopicPartition("orders", 0): "min.insync.replicas is 2, and 1 of its replicas are on brokers that run"
     }
     RecoveryFile(bounds=BOUNDS, waited_s=0, running=(1, 3)).save(run.recovery)
-    assert dict(blocked(Facts.of(run))) == {}
+    assert dict(blocked(Facts.read(run))) == {}
 
 
 def test_a_run_that_nobody_watched_is_judged_as_before(make_run: MakeRun) -> None:

@@ -42,7 +42,7 @@ SENT = [attempt(number, at) for number, at in enumerate((0.5, 1.05, 1.2, 1.3))]
     ],
 )
 def test_what_each_comes_to(make_run: MakeRun, expect: str, verdict: Verdict, reason: str) -> None:
-    found = judge(Facts.of(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
+    found = judge(Facts.read(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
     assert found.verdict is verdict
     assert reason in " ".join(found.reasons)
     (one,) = found.expected
@@ -70,7 +70,7 @@ def test_what_takes_time_on_a_starved_machine_is_held_neither_against_kafka_nor_
         cpu_pressure=0, io_pressure=0, memory_pressure=0, starved=("it stood still",),
     )  # fmt: skip
     monkeypatch.setattr(Facts, "calm", starved)
-    found = judge(Facts.of(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
+    found = judge(Facts.read(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
     assert found.verdict is verdict
     assert ["on a starved machine: it stood still" in one for one in found.reasons] == [True] * (
         verdict is Verdict.INCONCLUSIVE
@@ -80,4 +80,4 @@ def test_what_takes_time_on_a_starved_machine_is_held_neither_against_kafka_nor_
 def test_what_is_lacking_elsewhere_does_not_hide_it(make_run: MakeRun) -> None:
     """A hole in what one expectation needs keeps no loss from being told."""
     run = make_run(expect="expect:\n  - {lost: 0}\n  - lag: never > 5", attempts=SENT, lost=1)
-    assert judge(Facts.of(run)).verdict is Verdict.FAIL
+    assert judge(Facts.read(run)).verdict is Verdict.FAIL

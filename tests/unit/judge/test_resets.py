@@ -14,7 +14,7 @@ from .test_coherent_watching import event
 
 
 def test_a_reader_that_was_sent_on_past_records_is_told_of(make_run: MakeRun) -> None:
-    facts = Facts.of(make_run())
+    facts = Facts.read(make_run())
     reset = ClientReset(assignment=1, position=10, start=40, end=100, goes_on=40)
     cut = ClientReset(assignment=2, position=90, start=40, end=80, goes_on=70)
     happened = tuple(event(one, 0.9, client="r0", topic="orders", partition=0) for one in (reset, cut))

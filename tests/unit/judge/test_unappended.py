@@ -52,7 +52,7 @@ def test_a_log_that_has_a_producer_from_its_middle_on(
         ReplicasFile(replicas=()).save(run.replicas)
         rows = [_batch(*one) for one in batches]
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)
-    found = unappended(Facts.of(run))
+    found = unappended(Facts.read(run))
     assert found.startswith(DUPLICATES + said)
     assert (found == DUPLICATES) == (said == "")
 
@@ -61,4 +61,4 @@ def test_a_log_that_has_a_producer_from_its_middle_on(
 def test_where_an_ack_names_an_offset_or_never_does_nothing_is_said(
     make_run: MakeRun, offsets: list[int], producers: str
 ) -> None:
-    assert unappended(Facts.of(make_run(findings=_lost(*offsets), lost=2, producers=producers))) == ""
+    assert unappended(Facts.read(make_run(findings=_lost(*offsets), lost=2, producers=producers))) == ""

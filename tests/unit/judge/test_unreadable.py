@@ -69,7 +69,7 @@ def test_a_torn_file_is_named(make_run: MakeRun, name: str) -> None:
     (path / name).write_bytes(whole[: len(whole) // 2])
     (reason,) = _said(path)
     assert reason.startswith(f"{name}: cannot be read: ")
-    assert reason.endswith("; ackproof audit makes it anew") == (name == "series.parquet")
+    assert reason.endswith("; write it again: ackproof audit") == (name == "series.parquet")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_columns_that_are_missing(make_run: MakeRun) -> None:
 def test_logs_without_their_batches(make_run: MakeRun) -> None:
     path = _run(make_run)
     (path / "observed/replicas.parquet").unlink()
-    assert _said(path) == ("observed/replicas.parquet: not there, and replicas.json tells of logs",)
+    assert _said(path) == ("observed/replicas.parquet: not there, and replicas.json lists logs",)
 
 
 def test_pulses_of_one_moment_are_no_exception(make_run: MakeRun) -> None:

@@ -169,7 +169,7 @@ def test_a_record_that_was_only_late_is_not_lost(judged: Callable[..., VerdictFi
         ({"window_1": {"read": _read(40, 70, "nowhere")}}, "same partitions: nowhere/0, orders/0"),
         ({"window_1": {"counts": {"lost": 3}}}, "window 1 counts {'lost': 3}, and its findings are {}"),
         ({"window_1": {"deleted": True}}, "window 1 was deleted, and the case keeps all"),
-        ({"told_1": {"followed": 31}}, "window 1 is not what the timeline tells of it"),
+        ({"told_1": {"followed": 31}}, "window 1 is not what the timeline says of it"),
         ({"gone": (1,)}, "the timeline tells that window 1 was audited, and there is no such window"),
     ],
 )  # fmt: skip

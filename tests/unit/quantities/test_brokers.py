@@ -184,7 +184,7 @@ def test_disagreement_that_the_end_cuts_or_a_hole_may_hide(asked: Callable[..., 
     assert "from 2.800 s to 7.000 s" in hole.why
     late = value(asked(rounds(3, 10, *AGREE)), "disagreement")
     assert late.high == pytest.approx(0.205)
-    assert not value(asked(rounds(11, 12, *AGREE)), "disagreement").known
+    assert not value(asked(rounds(11, 12, *AGREE)), "disagreement").is_known
 
 
 def test_what_is_served_and_refused(asked: Callable[..., Evidence]) -> None:
@@ -198,19 +198,19 @@ def test_what_is_served_and_refused(asked: Callable[..., Evidence]) -> None:
     during = Window(Span.AFTER, 1)
     assert value(run, "served(produce, node 1)", during) == Value.exactly(0)
     assert value(run, "served(produce, node 2, orders/0)", during).low > 20
-    assert not value(run, "served(produce, node 9)").known
-    assert not value(run, "served(produce, orders/7)").known
+    assert not value(run, "served(produce, node 9)").is_known
+    assert not value(run, "served(produce, orders/7)").is_known
     assert value(run, "served(fetch)", Window(Span.DURING, 2)).why == "fault 2 was not confirmed"
 
 
 def test_beyond_the_high_watermark_needs_something_to_be_there(asked: Callable[..., Evidence]) -> None:
     nothing = asked(rounds(0, 5, told(1, high_watermark=10, log_end=10)))
-    assert not value(nothing, "beyond").known
+    assert not value(nothing, "beyond").is_known
     tempted = asked(
         rounds(0, 5, told(1, high_watermark=10, log_end=30), told(2, high_watermark=9, log_end=9))
     )
     assert value(tempted, "beyond(node 1)") == Value.exactly(0)
-    assert not value(tempted, "beyond(node 2)").known
+    assert not value(tempted, "beyond(node 2)").is_known
     broken = asked(rounds(0, 2, told(1, high_watermark=10, log_end=30, beyond=3)))
     assert value(broken, "beyond") == Value.exactly(30)
     assert answer(broken, "beyond", 0).broken

@@ -100,7 +100,7 @@ def test_commits_that_are_refused_or_unanswered_make_a_gap(make: Make) -> None:
     # 1.1 to 2.1, 2.1 to 2.5, 4.2 to 4.5, 4.5 to 5.1
     assert value(evidence, "total_gap(commit, above 200ms)", OUTSIDE).high == pytest.approx(2.3)
     assert value(evidence, "gaps(commit, above 700ms)", OUTSIDE) == Value.exactly(1)
-    assert not value(evidence, "longest_gap(commit, orders/1)").known
+    assert not value(evidence, "longest_gap(commit, orders/1)").is_known
 
 
 def test_a_commit_that_nobody_answered_is_open_and_never_short(make: Make) -> None:
@@ -115,7 +115,7 @@ def test_a_commit_that_nobody_answered_is_open_and_never_short(make: Make) -> No
 
 def test_who_never_commits_is_unknown(make: Make) -> None:
     evidence = make()
-    assert not value(evidence, "longest_gap(commit)").known
+    assert not value(evidence, "longest_gap(commit)").is_known
     assert ConsumerSpec().commit_every is None
 
 

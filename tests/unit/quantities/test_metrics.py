@@ -123,7 +123,7 @@ def test_a_silent_exporter_is_no_alert_that_never_came(make: Make) -> None:
     assert "node 1" in never.why
     assert value(run, f"metric_max({URP})").high == math.inf
     assert value(run, f"metric_max({URP}, node 2)") == Value.exactly(0)
-    assert not value(run, f"metric_last({URP})").known
+    assert not value(run, f"metric_last({URP})").is_known
 
 
 def test_what_shows_behind_a_hole_may_have_shown_in_it(make: Make) -> None:

@@ -37,6 +37,6 @@ def test_without_an_answer_there_is_no_acknowledgement(make: Make) -> None:
     evidence = Evidence.of_run(run.run)
     for what in ("ack", "accepted"):
         found = value(evidence, f"time_to(first {what}, fault 1)")
-        assert not found.known
+        assert not found.is_known
         assert "with acks=0 no broker acknowledges" in found.why
     assert value(evidence, "time_to(first refused, fault 1)").high == pytest.approx(3)

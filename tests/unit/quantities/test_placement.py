@@ -185,13 +185,13 @@ def test_what_could_not_be_read_is_open(make: Make) -> None:
     gone = ReplicasFile(log_dirs={1: ("/n1/d1",)}, replicas=(replica(1),), reasons=("node 2: gone",))
     run = make(logs=gone, batches=[])
     assert value(run, "logs(records)") == Value(10, math.inf, "node 2: gone")
-    assert not value(run, "logs(most in a log dir)").known
+    assert not value(run, "logs(most in a log dir)").is_known
     assert not value(run, "logs(differing)").low
 
 
 def test_logs_that_nobody_looked_at_are_unknown(make: Make) -> None:
     for text in ("logs(folders)", "logs(most in a log dir)", "logs(differing)"):
-        assert not value(make(), text).known
+        assert not value(make(), text).is_known
 
 
 def test_racks_that_brokers_do_not_tell_are_those_of_the_case(make: Make) -> None:

@@ -50,7 +50,7 @@ def test_gaps_between_acknowledgements(make: Make) -> None:
     assert value(run, "gaps(produce, above 1500ms)") == Value.exactly(2)
     assert value(run, "gaps(produce, above 2s)") == Value.exactly(1)
     assert value(run, "total_gap(produce, above 1500ms)") == Value.exactly(6)
-    assert not value(run, "longest_gap(produce, orders/1)").known
+    assert not value(run, "longest_gap(produce, orders/1)").is_known
 
 
 def test_nothing_is_measured_of_ledgers_of_which_some_was_deleted(make: Make) -> None:
@@ -58,7 +58,7 @@ def test_nothing_is_measured_of_ledgers_of_which_some_was_deleted(make: Make) ->
     folder = next(run.run.produced.glob("client=*"))
     mark_deleted(folder, min(folder.glob("part-*")))
     gap = value(run, "longest_gap(produce)")
-    assert not gap.known
+    assert not gap.is_known
     assert "--keep" in gap.why
 
 
@@ -72,7 +72,7 @@ def test_a_gap_that_the_end_cuts_is_open_and_never_short(make: Make) -> None:
     assert value(run, "gaps(produce, above 25s)") == Value(0, 1, cut.why)
     assert value(run, "gaps(produce, above 15s)") == Value.exactly(1)
     assert value(run, "total_gap(produce, above 15s)") == cut
-    assert not value(run, "gaps(produce, above 15s)", Window(Span.AFTER, 1)).known
+    assert not value(run, "gaps(produce, above 15s)", Window(Span.AFTER, 1)).is_known
 
 
 def test_who_takes_a_record_back_does_not_wait_for_it(make: Make) -> None:
@@ -96,7 +96,7 @@ def test_gaps_below_10_ms_are_not_told_apart(make: Make, apart_s: float) -> None
 
 def test_who_was_handed_nothing_waits_since_the_first_acknowledgement(make: Make) -> None:
     run = make(produced=[attempt(1, 1.001), attempt(1, 1.004, offset=1)], consumed=[read(2, 0, phase=1)])
-    assert not value(run, "longest_gap(read)").known  # there is no live reader
+    assert not value(run, "longest_gap(read)").is_known  # there is no live reader
     run = make(produced=[attempt(1, 1.001), attempt(1, 1.004, offset=1), attempt(2, 2.1, partition=1)],
                consumed=[read(3, 0) | {"partition": 1}])  # fmt: skip
     assert value(run, "longest_gap(read, orders/0)").low == pytest.approx(8.999)
@@ -113,7 +113,7 @@ def test_readers_that_are_behind_at_the_end_have_a_cut_gap(make: Make) -> None:
 def test_within_a_window_are_the_gaps_that_touch_it(make: Make) -> None:
     run = make(produced=ACKED, events=life(7.5, 8, 8.5))
     assert value(run, "longest_gap(produce)", Window(Span.DURING, 1)) == Value.exactly(2)
-    assert not value(run, "longest_gap(produce)", Window(Span.DURING, 2)).known
+    assert not value(run, "longest_gap(produce)", Window(Span.DURING, 2)).is_known
     last = make(produced=ACKED, events=life(9, 9.005, 9.5))  # confirmed with the last acknowledgement
     assert value(last, "longest_gap(produce)", Window(Span.DURING, 1)).high == 0.01
 
@@ -284,7 +284,7 @@ def test_that_nothing_ended_badly_where_nothing_was_sent_is_no_absence(make: Mak
     assert value(run, text) == Value.exactly(0)
     at_place = parse_ask(text.removesuffix(")") + (", " if "(" in text else "(") + "orders/1)")
     assert measured(run, at_place, WHOLE).why == found.why
-    assert not value(make(), text).known
+    assert not value(make(), text).is_known
 
 
 def test_that_nothing_was_acknowledged_is_measured_where_nothing_was_sent(make: Make) -> None:

@@ -67,8 +67,8 @@ def asks(
 
 def alike(found: Value, plain: Bounds, name: str) -> bool:
     """A quantile is known to 0.05 % only."""
-    if plain is None or not found.known:
-        return plain is None and not found.known
+    if plain is None or not found.is_known:
+        return plain is None and not found.is_known
     if name.startswith("latency(p"):
         return found.low <= plain[0] <= found.high <= found.low * 1.0005 + 1e-8
     return (found.low, found.high) == pytest.approx(plain, rel=1e-13, abs=1e-13)

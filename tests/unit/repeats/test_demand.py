@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ackproof.repeats.demand import Beside, Demand, Range
+from ackproof.repeats.demand import Contrast, Demand, Range
 from ackproof.rundir.bounds import Span, Unit, Window
 
 
@@ -31,7 +31,7 @@ def test_it_is_written_as_it_is_read(text: str, unit: Unit) -> None:
 
 def test_its_parts() -> None:
     found = Demand.parse(" mean  of acks=all , x over acks=1 >= 1.5 during fault 2", Unit.SECONDS)
-    assert (found.of, found.how, found.beside) == (("acks=all", "x"), Beside.OVER, ("acks=1",))
+    assert (found.of, found.how, found.baseline) == (("acks=all", "x"), Contrast.OVER, ("acks=1",))
     assert found.range == Range(low=1.5)
     assert found.window == Window(Span.DURING, 2)
     assert found.is_ratio
@@ -62,7 +62,7 @@ def test_what_is_refused(text: str, unit: Unit, said: str) -> None:
     [(0, 5.9, True), (0, 6, None), (6, 7, False), (5, math.inf, None), (7, math.inf, False), (6, 6, False)],
 )
 def test_wholly_inside_wholly_outside_or_neither(low: float, high: float, within: bool | None) -> None:
-    assert Demand.parse("p95 < 6s", Unit.SECONDS).range.within(low, high) is within
+    assert Demand.parse("p95 < 6s", Unit.SECONDS).range.covers(low, high) is within
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_wholly_inside_wholly_outside_or_neither(low: float, high: float, within
 )
 def test_each_comparison_has_its_range(text: str, each: dict[tuple[float, float], bool | None]) -> None:
     found = Demand.parse(text, Unit.COUNT).range
-    assert {ends: found.within(*ends) for ends in each} == each
+    assert {ends: found.covers(*ends) for ends in each} == each
 
 
 def test_ends_that_belong_to_it() -> None:
     both = Demand.parse("mean in 1s..3s", Unit.SECONDS).range
-    assert [both.within(1, 3), both.within(0, 1), both.within(0, 0.9), both.within(3.1, 4)] == [
+    assert [both.covers(1, 3), both.covers(0, 1), both.covers(0, 0.9), both.covers(3.1, 4)] == [
         True,
         None,
         False,

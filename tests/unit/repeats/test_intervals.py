@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ackproof.quantities.quantity import Value
-from ackproof.repeats.decide import beside, decide, looks, repeats_needed
-from ackproof.repeats.demand import Beside, Demand, Statistic
+from ackproof.repeats.decide import contrast_groups, decide, looks, repeats_needed
+from ackproof.repeats.demand import Contrast, Demand, Statistic
 from ackproof.repeats.intervals import Estimate, estimate, ranks
 from ackproof.rundir.bounds import Unit
 
@@ -120,7 +120,7 @@ def test_what_is_known_in_part_is_never_narrower_than_the_truth(
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
 def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[float]) -> None:
-    found = beside(exact(left), exact(right), Beside.MINUS, MEAN)
+    found = contrast_groups(exact(left), exact(right), Contrast.MINUS, MEAN)
     if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
         plain = stats.ttest_ind(left, right, equal_var=False).confidence_interval(0.95)
         assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-6, abs=1e-6)
@@ -129,7 +129,7 @@ def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[floa
 @given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
 def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float], right: list[float]) -> None:
     """Numbers that scatter about the logarithm of their mean as they do about their mean, in parts of it."""
-    found = beside(exact(left), exact(right), Beside.OVER, MEAN)
+    found = contrast_groups(exact(left), exact(right), Contrast.OVER, MEAN)
     if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
         one, two = (np.array(each) / np.mean(each) + np.log(np.mean(each)) for each in (left, right))
         plain = stats.ttest_ind(one, two, equal_var=False).confidence_interval(0.95)
@@ -142,10 +142,10 @@ def test_medians_beside_each_other_err_by_what_each_may_err_by() -> None:
     """Of six the interval is all of them: 10, 3 less or 12 more, and 20, 5 less or 4 more. What they err by adds up as
     variances do: 3 and 4 to 5, 12 and 5 to 13."""
     left, right = [7.0, 9, 10, 10, 12, 22], [15.0, 18, 20, 20, 22, 24]
-    found = beside(exact(left), exact(right), Beside.MINUS, MEDIAN)
+    found = contrast_groups(exact(left), exact(right), Contrast.MINUS, MEDIAN)
     assert (found.seen, found.low, found.high) == (Value.exactly(-10), -15, 3)
     one, other = (exact([2.0**power for power in each]) for each in (left, right))
-    found = beside(one, other, Beside.OVER, MEDIAN)
+    found = contrast_groups(one, other, Contrast.OVER, MEDIAN)
     assert found.seen == Value.exactly(2**-10)
     assert (found.low, found.high) == (pytest.approx(2**-15), pytest.approx(2**3))
 
@@ -155,8 +155,8 @@ def test_medians_beside_each_other_err_by_what_each_may_err_by() -> None:
 def test_what_is_cut_is_open_beside_another(
     statistic: Statistic, left: tuple[list[float], list[Value]], right: tuple[list[float], list[Value]]
 ) -> None:
-    for how in Beside:
-        found = beside(left[1], right[1], how, statistic)
+    for how in Contrast:
+        found = contrast_groups(left[1], right[1], how, statistic)
         assert found.low <= found.seen.low or math.isclose(found.low, found.seen.low, rel_tol=1e-9)
         assert found.high >= found.seen.high or math.isclose(found.high, found.seen.high, rel_tol=1e-9)
         if statistic is MEAN and any(one.high == math.inf for one in left[1]):
@@ -186,8 +186,8 @@ def test_what_was_seen_of_one_beside_another(
     minus: tuple[float, float],
 ) -> None:
     """The least of the one beside the greatest of the other, and the other way round."""
-    for how, seen in ((Beside.OVER, over), (Beside.MINUS, minus)):
-        assert beside([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
+    for how, seen in ((Contrast.OVER, over), (Contrast.MINUS, minus)):
+        assert contrast_groups([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
 
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -213,9 +213,9 @@ def test_intervals_cover_as_often_as_they_say(name: str) -> None:
             ("mean", estimate(one, MEAN), mean),
             ("median", estimate(one, MEDIAN), median),
             ("p95", estimate(many, P95), high),
-            ("over", beside(one, two, Beside.OVER, MEAN), 1),
-            ("minus", beside(one, two, Beside.MINUS, MEAN), 0),
-            ("medians", beside(one, two, Beside.OVER, MEDIAN), 1),
+            ("over", contrast_groups(one, two, Contrast.OVER, MEAN), 1),
+            ("minus", contrast_groups(one, two, Contrast.MINUS, MEAN), 0),
+            ("medians", contrast_groups(one, two, Contrast.OVER, MEDIAN), 1),
         ):
             held[key] += found.low <= truth <= found.high
     shares = {key: count / 600 for key, count in held.items()}
@@ -230,7 +230,7 @@ def test_resampling_covers_less_where_repeats_are_few() -> None:
     kept = resampled = 0
     for _ in range(300):
         one, two = 1 + rng.exponential(1, 4), 1 + rng.exponential(1, 4)
-        found = beside(exact(list(one)), exact(list(two)), Beside.OVER, MEAN)
+        found = contrast_groups(exact(list(one)), exact(list(two)), Contrast.OVER, MEAN)
         kept += found.low <= 1 <= found.high
         ratios = one[rng.integers(0, 4, (400, 4))].mean(1) / two[rng.integers(0, 4, (400, 4))].mean(1)
         low, high = np.quantile(ratios, [0.025, 0.975])
@@ -245,7 +245,7 @@ def test_identical_settings_differ_seldom() -> None:
     apart = 0
     for number in range(20):
         draw = DRAWN["long tail" if number % 2 else "normal"][0]
-        found = beside(exact(list(draw(rng, 20))), exact(list(draw(rng, 20))), Beside.OVER, MEAN)
+        found = contrast_groups(exact(list(draw(rng, 20))), exact(list(draw(rng, 20))), Contrast.OVER, MEAN)
         apart += not found.low <= 1 <= found.high
     assert apart <= 1
 
@@ -311,7 +311,7 @@ def test_a_decision_tells_the_interval_that_it_is_made_of() -> None:
     left, right = exact([1, 2, 4]), exact([2, 3, 3])
     assert decide(Demand.parse("mean < 9s", Unit.SECONDS), [left]).estimate == estimate(left, MEAN)
     beside_it = decide(Demand.parse("mean of a minus b < 9s", Unit.SECONDS), [left, right], 0.9).estimate
-    assert beside_it == beside(left, right, Beside.MINUS, MEAN, 0.9)
+    assert beside_it == contrast_groups(left, right, Contrast.MINUS, MEAN, 0.9)
 
 
 def test_the_greatest_is_what_was_seen() -> None:
@@ -362,11 +362,11 @@ def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
     scattered = exact([float(1 + one % 3) for one in range(count)])
     few = count < 6
     assert estimate(alike, MEAN) == Estimate(alike[0], 0 if few else number, math.inf if few else number)
-    for how in Beside:
+    for how in Contrast:
         for pair in ((alike, scattered), (scattered, alike), (alike, alike)):
-            found = beside(*pair, how, MEAN)
+            found = contrast_groups(*pair, how, MEAN)
             open_ = (found.low, found.high) in ((-math.inf, math.inf), (0, math.inf))
-            assert open_ is (few or (how is Beside.OVER and number == 0)), (pair, how)
+            assert open_ is (few or (how is Contrast.OVER and number == 0)), (pair, how)
     if few:
         told = decide(Demand.parse("mean < 6s", Unit.SECONDS), [alike])
         assert (told.holds, told.enough) == (None, 6)
@@ -378,10 +378,10 @@ def test_counts_that_are_alike_by_chance_are_not_told_apart() -> None:
     rng = np.random.default_rng(18)
     apart = 0
     for _ in range(300):
-        found = beside(
+        found = contrast_groups(
             exact(list(1.0 + rng.integers(0, 2, 2))),
             exact(list(1.0 + rng.integers(0, 2, 2))),
-            Beside.OVER,
+            Contrast.OVER,
             MEAN,
         )
         apart += not found.low <= 1 <= found.high

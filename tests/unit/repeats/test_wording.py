@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ackproof.quantities.quantity import Value
-from ackproof.repeats.demand import Beside, Statistic, span_text, value_text
+from ackproof.repeats.demand import Contrast, Statistic, span_text, value_text
 from ackproof.repeats.intervals import estimate
 from ackproof.rundir.bounds import Unit
 
@@ -21,19 +21,19 @@ from ackproof.rundir.bounds import Unit
         (0.5, math.inf, Unit.SECONDS, None, "at least 500 ms"),
         (0, math.inf, Unit.SECONDS, None, "not bounded"),  # no time is below that
         (-math.inf, math.inf, Unit.SECONDS, None, "not bounded"),
-        (-math.inf, math.inf, Unit.SECONDS, Beside.MINUS, "not bounded"),
-        (0, math.inf, Unit.SECONDS, Beside.MINUS, "at least 0 ms"),
-        (-1.5, math.inf, Unit.SECONDS, Beside.MINUS, "at least -1.500 s"),
-        (-1.5, 0.25, Unit.SECONDS, Beside.MINUS, "-1.500 s to 250 ms"),
-        (-math.inf, -1.5, Unit.SECONDS, Beside.MINUS, "at most -1.500 s"),
-        (0, math.inf, Unit.SECONDS, Beside.OVER, "not bounded"),
-        (0.51234, 2, Unit.SECONDS, Beside.OVER, "0.5123 to 2"),
+        (-math.inf, math.inf, Unit.SECONDS, Contrast.MINUS, "not bounded"),
+        (0, math.inf, Unit.SECONDS, Contrast.MINUS, "at least 0 ms"),
+        (-1.5, math.inf, Unit.SECONDS, Contrast.MINUS, "at least -1.500 s"),
+        (-1.5, 0.25, Unit.SECONDS, Contrast.MINUS, "-1.500 s to 250 ms"),
+        (-math.inf, -1.5, Unit.SECONDS, Contrast.MINUS, "at most -1.500 s"),
+        (0, math.inf, Unit.SECONDS, Contrast.OVER, "not bounded"),
+        (0.51234, 2, Unit.SECONDS, Contrast.OVER, "0.5123 to 2"),
         (0.5, 2.25, Unit.COUNT, None, "0.5 to 2.25"),
         (0.5, 2.25, Unit.NUMBER, None, "0.5 to 2.25"),
         (20, 25.5, Unit.PER_SECOND, None, "20/s to 25.5/s"),
     ],
 )
-def test_an_interval_in_words(low: float, high: float, unit: Unit, how: Beside | None, text: str) -> None:
+def test_an_interval_in_words(low: float, high: float, unit: Unit, how: Contrast | None, text: str) -> None:
     assert span_text(low, high, unit, how) == text
 
 

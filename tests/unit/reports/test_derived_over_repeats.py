@@ -91,7 +91,7 @@ def by_the_middle_interval(told: Sequence[Value]) -> Spread | None:
     """As it once was: the intervals in order, and of these the first, the middle and the last."""
     found, known = (
         spread_of(told),
-        sorted((one for one in told if one.known), key=lambda one: (one.low, one.high)),
+        sorted((one for one in told if one.is_known), key=lambda one: (one.low, one.high)),
     )
     if found is None:
         return None
@@ -108,9 +108,9 @@ OWNER = expectations, "spread_of"
     median_and_p90_swapped=(*OWNER, of_spread(lambda one: replace(one, median=one.p90, p90=one.median))),
     one_repeat_too_few=(*OWNER, lambda right: lambda told: right(told[1:])),
     last_repeat_twice=(*OWNER, lambda right: lambda told: right([*told, told[-1]])),
-    point=(*OWNER, lambda right: lambda told: right([replace(one, high=one.low) for one in told if one.known])),
+    point=(*OWNER, lambda right: lambda told: right([replace(one, high=one.low) for one in told if one.is_known])),
     unknown_as_nothing=(
-        *OWNER, lambda right: lambda told: right([one if one.known else Value.exactly(0) for one in told]),
+        *OWNER, lambda right: lambda told: right([one if one.is_known else Value.exactly(0) for one in told]),
     ),
     middle_interval=(*OWNER, lambda _: by_the_middle_interval),
     never_as_cut=(*OWNER, lambda right: lambda told: right([replace(one, never=False) for one in told])),
@@ -123,7 +123,7 @@ OWNER = expectations, "spread_of"
 @given(values())
 def rows(told: list[Value]) -> None:
     row = expectations.row_of("acks=all", told, Unit.SECONDS)
-    known = [one for one in told if one.known]
+    known = [one for one in told if one.is_known]
     assert row.known == f"{len(known)} of {len(told)}"
     words = row.least, row.median, row.p90, row.most
     if not known:
@@ -176,7 +176,7 @@ def of_picture(
 @given(values(), st.none() | st.tuples(MS, MS).map(lambda two: (min(two), max(two))))
 def picture(told: list[Value], between: Ends | None) -> None:
     found = expectations.picture({"acks=all": told}, Unit.SECONDS, between)
-    known = [one for one in told if one.known]
+    known = [one for one in told if one.is_known]
     finite = [end for one in known for end in (one.low, one.high) if end < math.inf] + list(between or ())
     if all(one.never for one in known):
         assert found is None
@@ -208,7 +208,7 @@ def picture(told: list[Value], between: Ends | None) -> None:
     next_fault=(recovery, "_value", lambda right: lambda fact, told, what, number: right(fact, told, what, number + 1)),
     point=(
         recovery, "_value",
-        lambda right: lambda *words: Value.exactly(found.high) if (found := right(*words)).known else found,
+        lambda right: lambda *words: Value.exactly(found.high) if (found := right(*words)).is_known else found,
     ),
     as_measured=(
         recovery, "_value",
@@ -226,8 +226,8 @@ def starved(told: list[Value], is_starved: bool, number: int) -> None:
     fact = SimpleNamespace(case=SimpleNamespace(starved=("late",) if is_starved else ()))
     quantity = SimpleNamespace(variant="isr full")
     found = recovery._value(fact, SimpleNamespace(after=after), quantity, number)  # type: ignore[arg-type]
-    if number > len(told) or not told[number - 1].known:
-        assert not found.known
+    if number > len(told) or not told[number - 1].is_known:
+        assert not found.is_known
     else:
         plain = told[number - 1]
         assert (found.low, found.high) == (0.0 if is_starved else plain.low, plain.high)
@@ -247,7 +247,7 @@ def starved(told: list[Value], is_starved: bool, number: int) -> None:
 def late(shown: list[Value], real: list[Value]) -> None:
     one, two = shown[0], real[0]
     text = recovery._late(one, two)
-    if not (one.known and two.known) or two.high == math.inf:
+    if not (one.is_known and two.is_known) or two.high == math.inf:
         assert text == ""
     elif one.high == math.inf:
         assert text == ("never" if one.never else "unknown")

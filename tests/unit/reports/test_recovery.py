@@ -144,5 +144,5 @@ def test_what_cannot_be_read_is_left_out_and_said(one: CaseDir) -> None:
     ((_, recovery),) = read(one.path.parent)
     assert recovery is not None
     ack = next(phase for phase in recovery.after[0].phases if phase.name == "first ack")
-    assert not ack.value.known
+    assert not ack.value.is_known
     assert "cannot be read" in ack.value.why

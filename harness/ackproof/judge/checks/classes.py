@@ -43,7 +43,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
             yield judge_liveness(facts, anomaly, whole)
             continue
         apart = facts.prediction.find_partitions(anomaly) if whole else ()
-        count = whole - facts.count(anomaly, _at(apart)) if apart else whole
+        count = whole - facts.count(anomaly, _on_partitions(apart)) if apart else whole
         rulings = {
             topic: ruling(
                 facts.prediction, _judged_as(facts, anomaly, promises), topic, promises, experiment.expect
@@ -58,7 +58,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart
             )
         else:
-            said = _said(facts, anomaly, count, rulings, topics, apart)
+            said = _strictest_ruling(facts, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
             if anomaly in REMOVED and count:
@@ -83,7 +83,7 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """With what was seen on partitions that are predicted apart. What is forbidden elsewhere stays so.
+    """Add findings on partitions that are predicted separately. A class that is forbidden elsewhere stays forbidden.
 
     There a loss that is possible is permitted only if the replay traces all losses to the step that took them.
     """
@@ -91,7 +91,7 @@ def _with_those_apart(
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
     words, opens = [], False
     for one in apart:
-        if seen := facts.count(rest.anomaly, _at([one])):
+        if seen := facts.count(rest.anomaly, _on_partitions([one])):
             known = traced and one.chance is Chance.POSSIBLE
             opens |= not known
             said = "predicted possible" if known else "of which nothing can be said"
@@ -136,14 +136,14 @@ def _forbidden(
 
 
 def _excuses(facts: Facts, anomaly: str, ruling: Ruling, promises: Iterable[Promises]) -> Mapping[str, int]:
-    """How many findings each excuse of the ruling explains, by its words."""
+    """Count the findings that each excuse of the ruling explains, by its words."""
     found = facts.excused.get(anomaly, {})
     forgets = next((one.forgets_ids for one in promises if one.forgets_ids), "")
     words = {Excuse.FORGOTTEN_ID: f"{Excuse.FORGOTTEN_ID} ({forgets})"}
     return {words.get(one, one.value): found[one] for one in ruling.excuses if found.get(one)}
 
 
-def _said(
+def _strictest_ruling(
     facts: Facts,
     anomaly: str,
     count: int,
@@ -151,7 +151,7 @@ def _said(
     topics: Mapping[str, Promises],
     apart: Sequence[PredictedClass],
 ) -> Ruling:
-    """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
+    """Return the strictest ruling of the topics that count: an unknown one counts only where the class was seen."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
     if count and unknown and _count_against(facts, anomaly, count, unknown, elsewhere, apart) == 0:
@@ -172,9 +172,9 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it.
+    """Count the findings of a class that are not on topics that permit it; a topic that nobody knows forbids it.
 
-    `count`: how many there are without those on the partitions that stand apart.
+    `count`: their number without those on partitions that are predicted separately.
     """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
@@ -184,12 +184,12 @@ def _count_against(
         wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
         wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
-    wanted &= ~_at(apart)
+    wanted &= ~_on_partitions(apart)
     return facts.count(anomaly, wanted)
 
 
-def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
-    """What stands on one of their partitions."""
+def _on_partitions(apart: Sequence[PredictedClass]) -> pc.Expression:
+    """Return the condition for findings on the partitions of these predictions."""
     places = [TopicPartition.parse(name) for one in apart for name in one.partitions]
     return reduce(
         or_,
@@ -199,7 +199,7 @@ def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
 
 
 def proves_itself(anomaly: str) -> bool:
-    """Whether one specimen, where it is forbidden, is FAIL even without full evidence."""
+    """Return True if one specimen, where the class is forbidden, is FAIL even without full evidence."""
     row = TABLE.get(anomaly)
     return row is not None and row.proves
 
@@ -211,7 +211,7 @@ def ruling(
     promises: Promises,
     expects: Sequence[ExpectSpec],
 ) -> Ruling:
-    """What is said of a class on one topic. Expectations decide nothing but where there is no prediction."""
+    """Rule on a class for one topic. Expectations decide only where there is no prediction."""
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:
         return usual  # no prediction decides it
@@ -230,13 +230,18 @@ def ruling(
 
 
 def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
-    """Whether `reordered` counts against this configuration only where both records of an inversion are acked."""
+    """Return True if `reordered` counts only where both records of an inversion are acked."""
     row = TABLE.get(anomaly)
     return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
 
 
 def unappended(facts: Facts) -> str:
-    """What is known of such losses, as the end of a sentence; empty where there are none."""
+    """Describe losses that were acknowledged without an offset, as the end of a sentence; empty if there are none.
+
+    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it takes for one that it has, and librdkafka counts that
+    as success. A leader that has nothing of a producer id takes whatever sequence comes first
+    (ProducerAppendInfo.checkSequence): where a later batch reaches it first, the earlier ones are duplicates to it.
+    """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""
     count = facts.count(Anomaly.LOST, pc.field("offset") < 0)
@@ -247,7 +252,7 @@ def unappended(facts: Facts) -> str:
 
 
 def _begun_late(facts: Facts) -> Iterator[str]:
-    """Where a log has a producer's batches from a sequence above 0 on, and from a leader after the first."""
+    """Name logs in which the first batch of a producer has a sequence above 0, from a leader after the first."""
     wanted = (pc.field("producer_id") >= 0) & (pc.field("topic").isin(list(facts.case.experiment.topics)))
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()

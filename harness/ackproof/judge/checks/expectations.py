@@ -1,7 +1,7 @@
-"""What the experiment expects to see: upper bounds that were broken, lower bounds that were not met, and what cannot
-be told for what is cut or missing.
+"""Expectations of the experiment: upper bounds that were broken, lower bounds that were not met, and unknown numbers.
 
 An expectation never makes a forbidden class allowed.
+
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
 def _of_a_measure(
     facts: Facts, ask: Ask, bound: Bound, answer: Answer, starved: Sequence[str]
 ) -> Iterator[Opinion]:
-    """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE. `starved`: why what
-    it shows may be the machine's."""
+    """Judge a quantity that is not counted: broken is FAIL; not shown and unknown are INCONCLUSIVE.
+
+    `starved`: reasons why what it shows may be the machine's.
+    """
     timing = _timing(facts.case, ask)
     text = f"expected {ask} {bound}, measured {answer.seen}" + (f" with timing {timing}" if timing else "")
     if answer.holds is None:
@@ -78,7 +80,7 @@ def _of_a_measure(
 
 
 def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
-    """Whether it would have held on a machine in health, too: a gap that is long enough may be the machine's."""
+    """Return True if the expectation would have held on a machine in health, too."""
     return answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
 
 
@@ -110,7 +112,7 @@ def judged(
 
 
 def _timing(case: Case, ask: Ask) -> str:
-    """Whose time-outs a time was measured under; '' of what is none."""
+    """Return the name of the time-outs under which a time was measured; empty for other quantities."""
     return timing_name(case.experiment) if ask.quantity.unit is Unit.SECONDS else ""
 
 

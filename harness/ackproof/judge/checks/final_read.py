@@ -1,4 +1,4 @@
-"""Whether everything was read back: every partition, by every reader, and all that was handed is in the ledgers."""
+"""Final read: every partition was read by every reader, and each record that was read is in the ledgers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Lacks of the final read."""
+    """Check that the final read is complete and its ledgers have all that was read."""
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")
@@ -38,8 +38,9 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _taken_by_markers(facts: Facts) -> int:
-    """At how many of the named places every log of a replica in sync holds a transaction marker: a record that was read
-    there was truncated since, and no reader is handed a marker.
+    """Count the named offsets at which every log of a replica in sync holds a transaction marker.
+
+    A record that was read there was truncated since, and no reader is handed a marker.
     """
     if facts.replicas is None:
         return 0

@@ -102,7 +102,7 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
         )
         yield from _compare_logs(facts, logs)
         if place in committed:
-            yield from _compare_committed(facts, logs)
+            yield from _compare_committed(facts, logs, committed[place])
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
@@ -173,16 +173,16 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
         yield agrees_here(f"{alike} and hold what the final read has{unknown}", numbers={"offset": read.end})
 
 
-def _compare_committed(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
+def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterator[Opinion]:
     """Compare the final read at read_committed with the transaction markers in a log."""
     name = str(logs.place)
     sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.damaged_by]
     if not sound or sound[0].reason:
         return
-    node, start = sound[0].node, max(logs.read.start, sound[0].log_start)
+    node, start = sound[0].node, max(read.start, sound[0].log_start)
     summed = facts.audit.contents.get(name, (None, None))[1]
     log = facts.logs.of_replica(logs.place, node)
-    compared = compare(facts.final_rows, logs.place, log, start, logs.read.end, committed=True, summed=summed)
+    compared = compare(facts.final_rows, logs.place, log, start, read.end, committed=True, summed=summed)
     if compared.other:
         yield contradicts(
             f"{name}: the final reader at read_committed read other records than the markers in the log of node "

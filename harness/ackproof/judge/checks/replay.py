@@ -1,7 +1,8 @@
-"""Losses and their explanation: a loss that no step explains is Kafka's fault under any settings.
+"""Replay: steps that the protocol forbids, and losses that no observed step explains.
 
-The explanation is the replay of the observed run through the reference implementation, `conformance.json`. So is a
-step that its protocol forbids, whatever came of it.
+A loss that no step explains is Kafka's fault under any settings. The explanation is the replay of the observed run
+through the reference implementation, `conformance.json`. So is a step that its protocol forbids.
+
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Steps that the protocol forbids, and what the replay explains of what was lost."""
+    """Check for forbidden steps, and for losses that the replay does not explain."""
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

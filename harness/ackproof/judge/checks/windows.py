@@ -1,5 +1,4 @@
-"""The windows of a soak beside each other, the timeline and the audit of the whole, and what nobody can say any more
-of what was deleted."""
+"""Windows of a soak: compared with each other, the timeline and the audit of the whole; and deleted records."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class _Finding(NamedTuple):
 
 
 def check_windows(facts: Facts) -> Iterator[Opinion]:
-    """What the windows come to."""
+    """Compare the windows of a soak with the timeline and the audit of the whole."""
     if facts.case.experiment.soak is None:
         return
     found = facts.windows
@@ -45,19 +44,19 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
         yield lacks("the last window of the soak was not audited")
         return
     yield from _ranges(facts)
-    yield from _told(facts)
+    yield from _timeline_windows(facts)
     yield from _deleted(facts)
     try:
-        whole, found_in = _whole(facts), _found_in(facts)
+        whole, found_in = _whole_findings(facts), _found_in(facts)
     except (OSError, pa.ArrowException) as error:
         yield lacks(f"the findings of the windows cannot be read: {str(error).splitlines()[0]}")
         return
-    yield from _counted(facts, found_in)
-    yield from _beside(facts, whole, _of_windows(facts, found_in))
+    yield from _finding_counts(facts, found_in)
+    yield from _compare_with_whole(facts, whole, _of_windows(facts, found_in))
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Each partition is read from its first offset to where the final read came, window by window."""
+    """Compare the ranges of windows: each partition is read from 0 to the end of the final read, without gaps."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}
@@ -81,22 +80,22 @@ def _ranges(facts: Facts) -> Iterator[Opinion]:
             )
 
 
-def _told(facts: Facts) -> Iterator[Opinion]:
-    """What a window came to was told when it was audited."""
+def _timeline_windows(facts: Facts) -> Iterator[Opinion]:
+    """Compare each window with its event in the timeline."""
     told = {one.what.number: one.what for one in facts.events if isinstance(one.what, WindowAudited)}
     for window in facts.windows:
         what = told.get(window.number)
         if what is None or (what.acked, what.followed, what.counts) != (
             window.acked, window.followed, window.counts
         ):  # fmt: skip
-            yield contradicts(f"window {window.number} is not what the timeline tells of it")
+            yield contradicts(f"window {window.number} is not what the timeline says of it")
     there = {window.number for window in facts.windows}
     for number in sorted(number for number, what in told.items() if what.audited and number not in there):
         yield contradicts(f"the timeline tells that window {number} was audited, and there is no such window")
 
 
-def _counted(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Iterator[Opinion]:
-    """A window has the findings that it counts."""
+def _finding_counts(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Iterator[Opinion]:
+    """Compare the counts of each window with its findings."""
     for window, found in zip(facts.windows, found_in, strict=True):
         held = Counter(one.anomaly for one in found)
         if held != Counter(window.counts):
@@ -120,8 +119,10 @@ def _deleted(facts: Facts) -> Iterator[Opinion]:
         )
 
 
-def _beside(facts: Facts, whole: Counter[_Finding], windows: Counter[_Finding]) -> Iterator[Opinion]:
-    """The sum of the windows is what the audit of the whole found, or the difference is said."""
+def _compare_with_whole(
+    facts: Facts, whole: Counter[_Finding], windows: Counter[_Finding]
+) -> Iterator[Opinion]:
+    """Compare the sum of the windows with the audit of the whole."""
     records, deleted = facts.audit.records, facts.audit.deleted
     gone = deleted.gone if deleted is not None else 0
     produced = sum(one.produced for one in facts.windows)
@@ -171,8 +172,8 @@ def _such(found: Counter[_Finding], name: str) -> str:
     return f"such as producer {one.producer}, seq {one.seq} at {one.place}, offset {one.offset}"
 
 
-def _whole(facts: Facts) -> Counter[_Finding]:
-    """Findings of the audit of the whole, but for those of what was deleted."""
+def _whole_findings(facts: Facts) -> Counter[_Finding]:
+    """Return the findings of the audit of the whole, without those of deleted records."""
     found = Counter(_findings(storage.read_rows(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]
@@ -193,7 +194,7 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """All of them, but for those that a later window took back, and those of what was deleted."""
+    """Sum the findings of the windows, without those that a later window took back, and those of deleted records."""
     found: Counter[_Finding] = Counter()
     for window, own in zip(facts.windows, found_in, strict=True):
         found.update(own)

@@ -196,7 +196,7 @@ _ENDS: Final[Sequence[Rule[_ClientEnd]]] = (
     ),
     Rule(
         lambda it: it.status in KILLED and it.closed and not it.client.killed,
-        "{it.words}, no fault killed it, and its ledger says that it closed in good order",
+        "{it.words}, no fault killed it, and its ledger says that it closed",
     ),
     Rule(
         lambda it: it.status == EXIT_RESET and not it.life.resets,

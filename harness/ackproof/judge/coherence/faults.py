@@ -56,7 +56,7 @@ class _Moment(NamedTuple):
         return self.event.kind
 
     @property
-    def at(self) -> str:
+    def when(self) -> str:
         return seconds(self.event.t_ns)
 
     @property
@@ -84,6 +84,15 @@ class _Moment(NamedTuple):
         return self.before.get(EventKind.FAULT_CONFIRMED, asked)
 
     @property
+    def heals_too_early(self) -> bool:
+        known = self.latest is not self.event
+        return (
+            bool(self.healing_began)
+            and known
+            and not self.latest.t_ns <= self.healing_began <= self.event.t_ns
+        )
+
+    @property
     def latest_at(self) -> str:
         return seconds(self.latest.t_ns)
 
@@ -92,30 +101,30 @@ _LIFE: Final[Sequence[Rule[_Moment]]] = (
     Rule(lambda it: it.kind in _ONCE & it.before.keys(), "{it.name} has {it.kind} twice"),
     Rule(
         lambda it: it.kind in _NEEDS and it.needed not in it.before,
-        "{it.name} has {it.kind} at {it.at} and no {it.needed} before",
+        "{it.name} has {it.kind} at {it.when} and no {it.needed} before",
     ),
     Rule(
         lambda it: it.kind is EventKind.FAULT_CONFIRMED and EventKind.FAULT_HEALED in it.before,
-        "{it.name} is confirmed at {it.at}, after it was healed",
+        "{it.name} is confirmed at {it.when}, after it was healed",
     ),
     Rule(
         lambda it: it.other_kind,
         "{it.name} is {it.other_kind} in the timeline and {it.kind_in_case} in the case",
     ),
     Rule(
-        lambda it: it.healing_began and not it.latest.t_ns <= it.healing_began <= it.event.t_ns,
+        lambda it: it.heals_too_early,
         "{it.name} has a healing that began at {it.healing}, and {it.latest.kind} at {it.latest_at}, "
-        "{it.kind} at {it.at}",
+        "{it.kind} at {it.when}",
     ),
 )
 _AMONG_PHASES: Final[Sequence[Rule[tuple[_Moment, _Moment]]]] = (
     Rule(
         lambda it: it[0].event.t_ns < it[0].phases.get("load", it[0].event.t_ns),
-        "{it[0].name} has {it[0].kind} at {it[0].at}, before the load began",
+        "{it[0].name} has {it[0].kind} at {it[0].when}, before the load began",
     ),
     Rule(
         lambda it: it[1].event.t_ns > it[1].phases.get("drain", it[1].event.t_ns),
-        "{it[1].name} has {it[1].kind} at {it[1].at}, after the load had ended",
+        "{it[1].name} has {it[1].kind} at {it[1].when}, after the load had ended",
     ),
 )
 

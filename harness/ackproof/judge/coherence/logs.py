@@ -60,7 +60,7 @@ _CLAIMS: Final[Sequence[Rule[_ReadClaim]]] = (
 )
 
 
-class _ReadBesideSamples(NamedTuple):
+class _ReadWithSamples(NamedTuple):
     """The final read of one partition, with its samples."""
 
     read: PartitionRead
@@ -82,7 +82,7 @@ class _ReadBesideSamples(NamedTuple):
         return self.read.complete and self.last.leader_epoch == self.read.epoch_after
 
 
-_BESIDE_SAMPLES: Final[Sequence[Rule[_ReadBesideSamples]]] = (
+_WITH_SAMPLES: Final[Sequence[Rule[_ReadWithSamples]]] = (
     Rule(
         lambda it: 0 <= it.read.epoch_after < it.newest.leader_epoch,
         "{it.read.place}: the final read was answered in leader epoch {it.read.epoch_after}, and epoch "
@@ -126,8 +126,8 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
         samples = facts.samples_of.get(read.place, ())
         if samples:
             newest = max(samples, key=lambda sample: sample.leader_epoch)
-            beside = _ReadBesideSamples(read, newest, samples[-1], began)
-            yield from map(contradicts, apply_rules(_BESIDE_SAMPLES, [beside]))
+            joined = _ReadWithSamples(read, newest, samples[-1], began)
+            yield from map(contradicts, apply_rules(_WITH_SAMPLES, [joined]))
         yield from map(lacks, _first_offset(facts, read))
         yield from map(lacks, _unsampled_at_rest(facts, read.place, samples))
 
@@ -213,7 +213,7 @@ _ON_DISK: Final[Sequence[Rule[_LogOnDisk]]] = (
         "{it.name} begins at {it.replica.log_start} and ends at {it.replica.log_end}",
     ),
 )
-_BESIDE_BATCHES: Final[Sequence[Rule[_LogOnDisk]]] = (
+_WITH_BATCHES: Final[Sequence[Rule[_LogOnDisk]]] = (
     Rule(
         lambda it: it.last_offset is None and it.replica.records,
         "{it.name} has {it.replica.records} records, and no batch of it was written down",
@@ -259,7 +259,7 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
         log = _LogOnDisk(replica, topic_ids[replica.topic], told_apart, last, records)
         yield from map(contradicts, apply_rules(_ON_DISK, [log]))
         if told_apart:
-            yield from map(contradicts, apply_rules(_BESIDE_BATCHES, [log], once=True))
+            yield from map(contradicts, apply_rules(_WITH_BATCHES, [log], once=True))
     yield from map(contradicts, _unlike_copies(facts.batches))
 
 

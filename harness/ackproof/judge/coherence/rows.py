@@ -260,7 +260,7 @@ def check_transactions(facts: Facts) -> Iterator[Opinion]:
 
 
 def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
-    """At least one commit is known, and no more outcomes are unknown than of attempts: else nothing was tried."""
+    """Name missing outcomes: at least one commit must be known, and no more may be unknown than of attempts."""
     outcomes = table["outcome"].to_pylist()
     unknown, bound = outcomes.count(int(TxnOutcome.UNKNOWN)), facts.case.experiment.evidence.max_indeterminate
     if not outcomes:

@@ -198,7 +198,7 @@ class _SampledState(NamedTuple):
     """In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it in other ways."""
 
     @property
-    def at(self) -> str:
+    def when(self) -> str:
         return f"was seen at {self.sample.t_ns / 1e9:.1f} s"
 
     @property
@@ -211,14 +211,17 @@ class _SampledState(NamedTuple):
 
 
 _DECIDED: Final[Sequence[Rule[_SampledState]]] = (
-    Rule(lambda it: not it.decided, "{it.place}: {it.epoch} {it.at}, and the metadata log does not know it"),
+    Rule(
+        lambda it: not it.decided, "{it.place}: {it.epoch} {it.when}, and the metadata log does not know it"
+    ),
     Rule(
         lambda it: not it.by_broker and it.sample.leader not in {each.leader for each in it.decided},
-        "{it.place}: leader {it.sample.leader} {it.at} in {it.epoch}, and the metadata log has {it.decided[0].leader}",
+        "{it.place}: leader {it.sample.leader} {it.when} in {it.epoch}, and the metadata log has "
+        "{it.decided[0].leader}",
     ),
     Rule(
         lambda it: not it.by_broker and set(it.sample.isr) not in [set(each.isr) for each in it.decided],
-        "{it.place}: the ISR {it.isr} {it.at} in {it.epoch}, and the metadata log does not know it",
+        "{it.place}: the ISR {it.isr} {it.when} in {it.epoch}, and the metadata log does not know it",
     ),
 )
 
