@@ -111,8 +111,8 @@ class OffsetAudit:
         """
         copies = copies.sorted_by("offset", "producer", "seq")
         starts = group_starts([copies["offset"]])
-        held = copies.ints("offset")[starts]
-        lookup = Lookup(held)
+        occupied = copies.ints("offset")[starts]
+        lookup = Lookup(occupied)
         self._overwritten(lost, copies, starts, lookup)
         self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader skipped it")
         at = lookup.find(reads.ints("offset"))
@@ -121,7 +121,7 @@ class OffsetAudit:
         self._conflict(reads, other, copies, starts, at)
         over = [gaps.ints("after"), gaps.ints("before")]
         only_live = _passed_over(reads.take(np.flatnonzero((at < 0) & ~removed)), gaps)
-        passed = np.concatenate([held[are_covered(held, over)], only_live])
+        passed = np.concatenate([occupied[are_covered(occupied, over)], only_live])
         return distinct_values(np.concatenate([passed, back.ints("offset")]))
 
     def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:
@@ -157,9 +157,9 @@ class OffsetAudit:
         )
         if several.any():
             candidates = other[several]
-            asked = np.zeros(len(starts), dtype=np.bool_)
-            asked[at[candidates]] = True
-            there = _among(reads.take(candidates), copies.take(np.flatnonzero(np.repeat(asked, sizes))))
+            several_at = np.zeros(len(starts), dtype=np.bool_)
+            several_at[at[candidates]] = True
+            there = _among(reads.take(candidates), copies.take(np.flatnonzero(np.repeat(several_at, sizes))))
             gone = np.sort(np.concatenate([other[~several], candidates[~there]]))
         rows = reads.take(gone)
         rows = rows.sorted_by("offset", "producer", "seq")
@@ -213,7 +213,7 @@ def _among(reads: Rows, copies: Rows) -> Bools:
     number[starts] = 1
     group = np.empty(len(order), dtype=np.int64)
     group[order] = np.cumsum(number) - 1
-    held = np.zeros(len(starts), dtype=np.bool_)
-    held[group[: len(copies)]] = True
-    result: Bools = held[group[len(copies) :]]
+    in_copies = np.zeros(len(starts), dtype=np.bool_)
+    in_copies[group[: len(copies)]] = True
+    result: Bools = in_copies[group[len(copies) :]]
     return result

@@ -180,9 +180,9 @@ class FindingsWriter:
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:
             known = Rows({**known.columns, "offset": offset}, len(known))
-        if (said := self.select_reported(place, anomaly, known)) is not None:
-            known = known.take(said)
-            detail = detail if isinstance(detail, str) else detail.filter(pa.array(said))
+        if (reported := self.select_reported(place, anomaly, known)) is not None:
+            known = known.take(reported)
+            detail = detail if isinstance(detail, str) else detail.filter(pa.array(reported))
         length = len(known)
         if not length:
             return

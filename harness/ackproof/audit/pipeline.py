@@ -159,7 +159,7 @@ def _directory_count(count: int) -> str:
 def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
     try:
         ledger = examine_directory(job.directory, set_aside=job.set_aside)
-        told = examine_transactions(ledger, job.set_aside)
+        transactions = examine_transactions(ledger, job.set_aside)
         found = read_deleted_windows(job.outputs.case)
         ledger.reasons += find_unexplained_deletions(found, ledger)
         removals = _removals(job)
@@ -179,7 +179,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         outputs=job.outputs,
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
-        transactions=told,
+        transactions=transactions,
         deleted=collect_deleted(found, ledger),
         keys=ledger.keys,
         removals=removals,
@@ -282,16 +282,16 @@ def _collect(
     return answers
 
 
-def _transaction_gaps(told: TransactionFiles, totals: Totals) -> Iterator[str]:
+def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
     """Yield what is unknown about the transactions of a directory: none of their classes may be 0 for want of
     evidence."""
     if not totals.transactional:
         return
     if totals.untold:
         yield f"ledger/transactions: lacks the transactions of {totals.untold} produced rows"
-    if told.timeless:
+    if files.timeless:
         yield "ledger/transactions: no column commit_ns, so early reads cannot be detected"
-    if not told.committed_read:
+    if not files.committed_read:
         yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected"
 
 

@@ -103,9 +103,9 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
     found: list[list[AnyUnit]] = [[] for _ in range(count)]
     waiting = [(0, number) for number in range(count)]
     for at in sorted(range(len(units)), key=lambda at: -costs[at]):
-        held, number = waiting[0]
+        cost, number = waiting[0]
         found[number].append(units[at])
-        heapreplace(waiting, (held + costs[at], number))
+        heapreplace(waiting, (cost + costs[at], number))
     return [found[number] for _, number in sorted(waiting, key=lambda one: (-one[0], one[1]))]
 
 
@@ -288,5 +288,5 @@ def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[i
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
     """Return one source per row group and per spilled part."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
-        RowSource(held) for held in spilled
+        RowSource(rows) for rows in spilled
     ]

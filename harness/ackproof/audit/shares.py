@@ -225,8 +225,13 @@ def resolve_share(
         rows, place = rows.take(order), place[order]
     produced, present = register.find(rows["producer"], rows.ints("seq"))
     if deleted.attempts:
-        said = produced | ~deleted.has(rows.ints("producer"), rows.ints("seq"))
-        rows, place, produced, present = rows.take(said), place[said], produced[said], present[said]
+        reported = produced | ~deleted.has(rows.ints("producer"), rows.ints("seq"))
+        rows, place, produced, present = (
+            rows.take(reported),
+            place[reported],
+            produced[reported],
+            present[reported],
+        )
     open_ = np.isin(rows["producer"], np.asarray(sorted(open_producers), dtype=np.int64))
 
     def add(anomaly: Anomaly, which: Ints, detail: str) -> None:
@@ -333,8 +338,8 @@ def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWri
     at = place[first[wrong]]
     for number in distinct_values(at).tolist():
         here = rows.take(wrong[at == number])
-        told = text_array([_torn_detail(here, index) for index in range(len(here))])
-        findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=told)
+        details = text_array([_torn_detail(here, index) for index in range(len(here))])
+        findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=details)
 
 
 def _torn_detail(rows: Rows, index: int) -> str:

@@ -73,19 +73,19 @@ def read_clients(path: Path) -> ListedClients:
 
 def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     plain: dict[str, JsonValue] = {"producer": entry} if isinstance(key, str) else {"id": entry}
-    told = entry if isinstance(entry, dict) else plain
-    names = (key, *(told.get(field) for field in ("id", "client", "name")))
+    fields = entry if isinstance(entry, dict) else plain
+    names = (key, *(fields.get(field) for field in ("id", "client", "name")))
     name = next((name for name in names if name is not None), None)
-    producer = told.get("producer")
+    producer = fields.get("producer")
     if isinstance(name, bool) or not isinstance(name, str | int):
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
-    count, every = (told.get(field) for field in ("keys", "tombstone_every"))
+    count, every = (fields.get(field) for field in ("keys", "tombstone_every"))
     keys = (
         Keys(count, every if isinstance(every, int) else 0) if isinstance(count, int) and count > 0 else None
     )
-    committed = told.get("kind") == "final" and told.get("isolation") == "read_committed"
-    return ListedClient(str(name), number, told.get("killed") is True, committed, keys)
+    committed = fields.get("kind") == "final" and fields.get("isolation") == "read_committed"
+    return ListedClient(str(name), number, fields.get("killed") is True, committed, keys)
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:

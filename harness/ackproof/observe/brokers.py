@@ -81,16 +81,18 @@ class BrokerObserver(BrokerPoller[_Reply]):
                     silent += [] if isinstance(error.__cause__, ConnectionError) else [viewer]
             elif self._can_be_asked(viewer):
                 silent.append(viewer)
-        told = tuple(reply.told for reply in replies.values() if reply.told is not None)
-        for one in told:
-            self._replicas |= {TopicPartition(it.topic, it.partition): it.replicas for it in one.partitions}
+        answers = tuple(reply.told for reply in replies.values() if reply.told is not None)
+        for answer in answers:
+            self._replicas |= {
+                TopicPartition(it.topic, it.partition): it.replicas for it in answer.partitions
+            }
         if not self._cluster.spec.metadata.broker_controls:
             silent = [viewer for viewer in silent if viewer != ZNODES]
         return BrokerRound(
             t_ns=began,
             done_ns=self._timeline.clock.now(),
             controller=replies[ZNODES].controller if ZNODES in replies else None,
-            told=told,
+            told=answers,
             silent=tuple(sorted(silent)),
         )
 
@@ -103,14 +105,14 @@ class BrokerObserver(BrokerPoller[_Reply]):
     def _ask_quorum(self) -> _Reply:
         """Raises `Unreachable` where ZooKeeper does not answer."""
         controller = self._cluster.controller()
-        told = None
+        answer = None
         if (brokers := self._cluster.registered()) is not None:
-            told = ViewerAnswer(
+            answer = ViewerAnswer(
                 viewer=ZNODES,
                 brokers=tuple(sorted(brokers)),
                 partitions=_partitions(self._cluster.metadata_state(self._topics)),
             )
-        return _Reply(told, -1 if controller is None else controller)
+        return _Reply(answer, -1 if controller is None else controller)
 
     def _ask_broker(self, broker: int, link: Connection) -> _Reply:
         """Ask one broker. Its log ends are asked before its records, so that a record beyond the high
@@ -130,8 +132,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         served = []
         rows = _rows(fetched, "partition_index")
         given = {place: [*_batches(bytes(row.records or b""))] for place, row in rows.items()}
-        told = {place: row.high_watermark for place, row in rows.items()}
-        for place, mark in _settled_marks(link, told, given).items():
+        marks = {place: row.high_watermark for place, row in rows.items()}
+        for place, mark in _settled_marks(link, marks, given).items():
             row, batches = rows[place], given[place]
             one = ServedReplica(
                 topic=place.topic,
@@ -157,7 +159,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
 
 
 def _settled_marks(
-    link: Connection, told: Mapping[TopicPartition, int], given: Mapping[TopicPartition, Sequence[Batch]]
+    link: Connection, marks: Mapping[TopicPartition, int], batches: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
     """Return the high watermarks that the records of each answer must lie below.
 
@@ -165,9 +167,9 @@ def _settled_marks(
     records beyond the returned mark are compared with the mark of a second Fetch. A replica that returns none
     then is left out.
     """
-    doubted = {place: mark for place, mark in told.items() if _count_beyond(given[place], mark)}
+    doubted = {place: mark for place, mark in marks.items() if _count_beyond(batches[place], mark)}
     if not doubted:
-        return told
+        return marks
     (again,) = link.ask_all([fetch_question(doubted)])
     later = {
         place: max(doubted[place], row.high_watermark)
@@ -176,7 +178,7 @@ def _settled_marks(
     }
     return {
         place: later.get(place, mark)
-        for place, mark in told.items()
+        for place, mark in marks.items()
         if place in later or place not in doubted
     }
 

@@ -187,8 +187,8 @@ class Sampler(BrokerPoller[Reply]):
     def _write(self, answers: dict[int, Reply]) -> None:
         now = self._timeline.clock.now()
         views = {broker: answer.view for broker, answer in answers.items()}
-        if self._watches_quorum and (held := self._look_at_quorum()):
-            views[QUORUM] = held
+        if self._watches_quorum and (view := self._look_at_quorum()):
+            views[QUORUM] = view
         merged = self._views.merge(views)
         lines: list[str] = []
         for place, state in sorted(merged.items()):
@@ -270,11 +270,11 @@ class MergedViews:
         """Return the newest view of each partition, from the answers of brokers (by id) to one sample."""
         self._look += 1
         best: dict[TopicPartition, _View] = {}
-        for broker, told in answered.items():
-            for place, state in told.items():
+        for broker, states in answered.items():
+            for place, state in states.items():
                 view = self._seen[broker, place] = self._since(self._seen.get((broker, place)), state)
-                held = best.get(place)
-                if held is None or (view.age, view.changed) > (held.age, held.changed):
+                newest = best.get(place)
+                if newest is None or (view.age, view.changed) > (newest.age, newest.changed):
                     best[place] = view
         return {place: view.state for place, view in best.items() if self._is_news(place, view.age)}
 

@@ -64,14 +64,14 @@ class Scraper(Watcher):
     def fresh(self, metric: Metric, node: int | None) -> float | None:
         """Return the metric in the newest round, of one node or of all combined. None: no round in the last
         seconds, or no answer from a live node that may have the metric (as in `quantities/scrapes.py`)."""
-        t_ns, told = self._newest
+        t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
             return None
-        asked = {one: values for one, values in told.items() if node in (None, one)}
-        for one, values in asked.items():
+        chosen = {one: values for one, values in metrics.items() if node in (None, one)}
+        for one, values in chosen.items():
             if values is None and metric.name in self._has.get(one, {metric.name}):
                 return None
-        numbers = [number for values in asked.values() if (number := metric.value_in(values)) is not None]
+        numbers = [number for values in chosen.values() if (number := metric.value_in(values)) is not None]
         return metric.combine(numbers) if numbers else None
 
     def _watch(self) -> None:
@@ -96,19 +96,19 @@ class Scraper(Watcher):
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
         """Ask all nodes with a running process. A paused node cannot answer and is not asked."""
         t_ns = self._timeline.clock.now()
-        asked = {}
+        requests = {}
         rows: list[Row] = []
         answers: dict[int, Mapping[str, float] | None] = {}
         for node, exporter in self._exporters.items():
             state = self._cluster.nodes[node].state()
             if state is NodeState.RUNNING:
-                asked[node] = pool.submit(exporter.ask)
+                requests[node] = pool.submit(exporter.ask)
             elif state is NodeState.STOPPED:
                 rows.append((t_ns, t_ns, node, UP, 0.0))
             if state is not NodeState.GONE:
                 answers[node] = None
-        for node, told in asked.items():
-            done_ns, values = told.result()
+        for node, request in requests.items():
+            done_ns, values = request.result()
             answers[node] = values
             if values is not None:
                 self._has.setdefault(node, set()).update(values)
@@ -144,7 +144,9 @@ def parse_scrape(text: str) -> Mapping[str, float] | None:
 
     try:
         samples = {
-            one.name: one.value for family in text_string_to_metric_families(text) for one in family.samples
+            sample.name: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
         }
     except ValueError:
         return None

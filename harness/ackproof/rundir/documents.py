@@ -284,9 +284,13 @@ class VerdictFile(Document):
     def permitted(self) -> str:
         """Return why the losses in a PASS are allowed, as a sentence; "" where nothing is lost, or the
         verdict is no PASS."""
-        gone = [one for one in self.classes if one.count and one.anomaly in (Anomaly.LOST, *REMOVED)]
-        told = (f"{one.count:,} {one.anomaly}, as these settings may: {one.why}" for one in gone)
-        return "; ".join(told) if self.verdict is Verdict.PASS else ""
+        losses = [
+            judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
+        ]
+        reasons = (
+            f"{judged.count:,} {judged.anomaly}, as these settings may: {judged.why}" for judged in losses
+        )
+        return "; ".join(reasons) if self.verdict is Verdict.PASS else ""
 
 
 class ChangedSetting(BaseModel, frozen=True):

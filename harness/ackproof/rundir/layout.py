@@ -117,18 +117,18 @@ class CaseDir:
 
         If it lists none (older versions): all but those of unfinished audits.
         """
-        told = self._published("findings")
-        if isinstance(told, list) and told:
-            names = [name for name in map(str, told) if _FILE_OF["findings"].fullmatch(name)]
+        listed = self._published("findings")
+        if isinstance(listed, list) and listed:
+            names = [name for name in map(str, listed) if _FILE_OF["findings"].fullmatch(name)]
             return [self.findings / name for name in names]
         return sorted(path for path in self.findings.glob("*.parquet") if not _ATTEMPT.match(path.name))
 
     @property
     def series(self) -> Path:
         """Return the series that `audit.json` names: acks, reads and latencies per partition and 100 ms."""
-        told = self._published("series")
-        if isinstance(told, str) and _FILE_OF["series"].fullmatch(told):
-            return self.path / told
+        name = self._published("series")
+        if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):
+            return self.path / name
         return self.path / SERIES_FILE
 
     @property

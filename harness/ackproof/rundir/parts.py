@@ -186,14 +186,14 @@ class Footer:
         numbers: dict[str, Span] = {}
         texts: dict[str, str] = {}
         for leaf in range(metadata.num_columns):
-            said = found.column(leaf).statistics
-            if said is None or not said.has_min_max:
+            statistics = found.column(leaf).statistics
+            if statistics is None or not statistics.has_min_max:
                 continue
             name = metadata.schema.column(leaf).path
-            if not isinstance(said.min, str):
-                numbers[name] = int(said.min), int(said.max)
-            elif said.min == said.max:
-                texts[name] = said.min
+            if not isinstance(statistics.min, str):
+                numbers[name] = int(statistics.min), int(statistics.max)
+            elif statistics.min == statistics.max:
+                texts[name] = statistics.min
         return cls(found.num_rows, numbers, texts)
 
     @classmethod

@@ -208,11 +208,11 @@ class BulkDecoder:
         if ours and decoded.origin.all() and min(map(_lowest, decoded.numbers())) >= 0:
             return decoded
         of_this_run = rows["run"] == self._run
-        told = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
+        well_formed = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
         negative = (decoded.producer < 0) | (decoded.seq < 0) | (decoded.origin_partition < 0)
-        identified = told & of_this_run & ~negative
+        identified = well_formed & of_this_run & ~negative
         # of another run and intact: foreign; all else that is not identified is nobody's
-        decoded.intact[~(identified | (told & ~of_this_run))] = False
+        decoded.intact[~(identified | (well_formed & ~of_this_run))] = False
         for column in decoded.numbers():
             column[~identified] = -1
         decoded.origin[~identified] = 0

@@ -123,9 +123,9 @@ def await_master(master: str) -> None:
     Raises `AuditFailed` (code 2) if none does: Spark would try for a minute, and its jobs would fail with
     another error.
     """
-    asked = re.fullmatch(r"spark://(.+:\d+)", master)
+    addresses = re.fullmatch(r"spark://(.+:\d+)", master)
     reasons: list[str] = []
-    for address in asked[1].split(",") if asked else ():
+    for address in addresses[1].split(",") if addresses else ():
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _MASTER_TIMEOUT_S).close()
@@ -206,9 +206,9 @@ def archive_path(java: Java) -> Path:
     return cache_root() / "spark" / f"{java.identity}-{stamp.hexdigest()[:16]}.jsa"
 
 
-def discard_archive(told: Mapping[str, str], progress: Progress) -> bool:
+def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
     """Remove the archive from which a JVM failed to start: it may be damaged. Return False if there was none."""
-    found = re.search(r"-XX:SharedArchiveFile=(\S+)", told.get("spark.driver.extraJavaOptions", ""))
+    found = re.search(r"-XX:SharedArchiveFile=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
         return False
     progress(

@@ -99,8 +99,8 @@ class FrameEdge:
         def run() -> list[Message]:
             self._session.addTag(name)
             found = self._planned(job).select("message").toArrow()
-            told = [pickle.loads(message) for message in found["message"].to_pylist()]
-            return told if job.judge is not None else [message for _, message in told]
+            messages = [pickle.loads(message) for message in found["message"].to_pylist()]
+            return messages if job.judge is not None else [message for _, message in messages]
 
         handler = cast("ProgressHandler", hear)
         self._session.registerProgressHandler(handler)
@@ -126,8 +126,8 @@ class FrameEdge:
                 pickle.loads(units[row]) for batch in batches for row in batch["id"].to_pylist()
             ):
                 of = pa.array([sum(key) % judges], pa.int32())
-                told = pa.array([pickle.dumps((key, message))], pa.binary())
-                yield pa.record_batch([of, told], names=["task", "message"])
+                message_column = pa.array([pickle.dumps((key, message))], pa.binary())
+                yield pa.record_batch([of, message_column], names=["task", "message"])
 
         messages = self._session.range(0, count, 1, count).mapInArrow(work, _KEYED)
         if job.judge is None:

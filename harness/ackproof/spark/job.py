@@ -61,14 +61,14 @@ Item = TypeVar("Item", bound=HasRows)
 
 def group_by_rows(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
     """Yield groups of neighbours with up to `rows` rows."""
-    held: list[Item] = []
+    group: list[Item] = []
     for item in items:
-        if held and sum(other.rows for other in held) + item.rows > rows:
-            yield tuple(held)
-            held = []
-        held.append(item)
-    if held:
-        yield tuple(held)
+        if group and sum(other.rows for other in group) + item.rows > rows:
+            yield tuple(group)
+            group = []
+        group.append(item)
+    if group:
+        yield tuple(group)
 
 
 Progress = Callable[[str], None]
@@ -105,14 +105,14 @@ def await_job(
     """Wait for a job. `done` returns the finished and all tasks; an interrupt cancels the job and is raised
     again."""
     future = run_in_background(job, "spark-job")
-    told, said = time.monotonic(), (0, 0)
+    reported_at, reported = time.monotonic(), (0, 0)
     try:
         while not wait_for([future], _LOOK_S).done:
-            if time.monotonic() - told < _TELL_EVERY_S:
+            if time.monotonic() - reported_at < _TELL_EVERY_S:
                 continue
             # Not by this thread: py4j prints a traceback for an interrupt within a call, and may raise something else.
-            if (now := run_in_background(done, "spark-progress").result()) != said:
-                told, said = time.monotonic(), now
+            if (now := run_in_background(done, "spark-progress").result()) != reported:
+                reported_at, reported = time.monotonic(), now
                 tell(f"{what}: {now[0]} of {now[1]} tasks done")
         return future.result()
     except KeyboardInterrupt:

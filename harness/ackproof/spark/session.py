@@ -170,8 +170,8 @@ def _start_context(
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
     driver.await_master(given.get("spark.master", ""))
     java, folder = find_java(), _folder()
-    told = driver.spark_settings(given, folder, options, sql=sql)
-    local = is_local(told.get("spark.master"))
+    settings = driver.spark_settings(given, folder, options, sql=sql)
+    local = is_local(settings.get("spark.master"))
     again = False
     with driver.driver_environment(java, folder, local=local) as log:
         from py4j.protocol import Py4JError
@@ -181,13 +181,13 @@ def _start_context(
         from ackproof.spark.workers import audit_failure
 
         try:
-            context = SparkContext.getOrCreate(SparkConf().setAll(list(told.items())))
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
         except (PySparkException, Py4JError, OSError) as error:
-            again = isinstance(error, PySparkException) and driver.discard_archive(told, progress)
+            again = isinstance(error, PySparkException) and driver.discard_archive(settings, progress)
             if not again:
-                said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
                 raise audit_failure(
-                    RuntimeError(f"{error}\n{said[-4000:]}"), "Spark did not start"
+                    RuntimeError(f"{error}\n{output[-4000:]}"), "Spark did not start"
                 ) from error
     if again:
         return _start_context(where, progress, "", sql=sql)
@@ -214,10 +214,10 @@ class SparkStart:
 
     def __init__(self, where: SparkTarget, progress: Progress, given: SparkSession | None) -> None:
         # It remembers the answer, and what it raises is raised again.
-        asked = run_in_background(find_java, "java")
+        java = run_in_background(find_java, "java")
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
-        wait_for([asked])
+        wait_for([java])
         self._stack = contextlib.ExitStack()
         self._progress = progress
         manager = open_spark(where, progress, given)

@@ -124,5 +124,5 @@ def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed
 def extract_cause(text: str) -> str:
     """Return the cause in a trace, in one line."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
-    told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
-    return " / ".join(dict.fromkeys([*told[-1:], *told[:1], *lines[:1]]))[:500] or "no reason given"
+    errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
+    return " / ".join(dict.fromkeys([*errors[-1:], *errors[:1], *lines[:1]]))[:500] or "no reason given"
