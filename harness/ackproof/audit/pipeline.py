@@ -124,25 +124,25 @@ def audit_all(
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
     """Bring each directory to a result, or find the files to set aside."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
-    ready = {job.number: one for job in jobs if (one := _examine(job, limits)) is not None}
+    ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
-    for one in ready.values():
-        if one.ledger.parts:
-            spark.append(one)
+    for planned in ready.values():
+        if planned.ledger.parts:
+            spark.append(planned)
         else:  # nothing to read
-            assert one.plan.whole is not None
-            _collect(ready, [do_directory(one.plan.whole)])
+            assert planned.plan.whole is not None
+            _collect(ready, [do_directory(planned.plan.whole)])
     if spark:
-        rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
+        rows = sum(planned.ledger.rows("produced") + planned.ledger.rows("consumed") for planned in spark)
         progress(f"auditing {rows:,} rows of {_directory_count(len(spark))}")
         try:
             _count(cache(lambda: stages.start_workers(edges(), rows, limits)), spark, ready, limits)
         except AuditFailed as error:
-            for one in spark:
-                one.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers
-    for one in ready.values():
-        if one.job.result is None:
-            _conclude(one)
+            for planned in spark:
+                planned.job.fail(error.code, str(error), withdraws=False)  # which says nothing of its ledgers
+    for planned in ready.values():
+        if planned.job.result is None:
+            _conclude(planned)
     for job in jobs:
         if job.withdraws and job.result is not None:
             try:
@@ -192,19 +192,20 @@ def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
     """Run the Spark jobs; collect counts and troubles by directory. Raises `AuditFailed` if Spark dies."""
-    splits: dict[int, list[SplitResult]] = {one.job.number: [] for one in spark}
+    splits: dict[int, list[SplitResult]] = {planned.job.number: [] for planned in spark}
     for answer in _collect(
-        ready, stages.split_row_groups(edges, [unit for one in spark for unit in one.plan.splits], limits)
+        ready,
+        stages.split_row_groups(edges, [unit for planned in spark for unit in planned.plan.splits], limits),
     ):
         if isinstance(answer, SplitResult):
             splits[answer.target.number].append(answer)
     units: list[stages.Counting] = []
     hot: list[BucketUnit] = []
-    for one in spark:
-        if one.plan.whole is not None:
-            units.append(one.plan.whole)
-        elif not one.troubles:
-            for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
+    for planned in spark:
+        if planned.plan.whole is not None:
+            units.append(planned.plan.whole)
+        elif not planned.troubles:
+            for bucket in bucket_units(planned.plan, planned.target, splits[planned.job.number]):
                 (units if bucket.rows <= limits.range_rows or _must_stay_whole(bucket) else hot).append(
                     bucket
                 )
@@ -295,25 +296,25 @@ def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
         yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected"
 
 
-def _add_deleted(one: _PlannedDirectory) -> None:
+def _add_deleted(planned: _PlannedDirectory) -> None:
     """Add the findings of deleted windows. Raises OSError."""
-    into = one.job.outputs.findings("windows")
-    counts = copy_window_findings(one.job.outputs.case, one.windows, into)
+    into = planned.job.outputs.findings("windows")
+    counts = copy_window_findings(planned.job.outputs.case, planned.windows, into)
     if counts:
-        one.counted.add(Tally(one.job.number, counts, findings=[into.name]))
+        planned.counted.add(Tally(planned.job.number, counts, findings=[into.name]))
 
 
-def _conclude(one: _PlannedDirectory) -> None:
+def _conclude(planned: _PlannedDirectory) -> None:
     """Publish or reject the directory, or leave it for another round."""
-    job = one.job
-    errors = [trouble.error for trouble in one.troubles]
+    job = planned.job
+    errors = [trouble.error for trouble in planned.troubles]
     if refused := [str(error) for error in errors if isinstance(error, Rejected)]:
         job.fail(BAD_INPUT, min(refused))
         return
     unreadable = {error.path: error.reason for error in errors if isinstance(error, UnreadablePart)}
     if unreadable:
         # Where one file is broken others may be: find them all before the next round.
-        job.set_aside |= find_unreadable_parts(one.ledger.parts) | unreadable
+        job.set_aside |= find_unreadable_parts(planned.ledger.parts) | unreadable
     doubted = {str(error) for error in errors if isinstance(error, UntrustedStatistics)}
     job.doubted |= doubted
     if unreadable or doubted:
@@ -323,13 +324,16 @@ def _conclude(one: _PlannedDirectory) -> None:
         broken = f"the results cannot be written: {errors[0]}"
         job.fail(INCOMPLETE, f"{job.directory}: disappeared during the audit" if gone else broken)
         return
-    reasons = (*one.ledger.reasons, *_transaction_gaps(one.target.transactions, one.counted.totals))
+    reasons = (
+        *planned.ledger.reasons,
+        *_transaction_gaps(planned.target.transactions, planned.counted.totals),
+    )
     try:
-        _add_deleted(one)
-        add_unrecovered(job.outputs, one.counted)
-        file = results.build_audit_file(one.counted, reasons, one.ledger.digests)
-        sums = sum_windows(one.windows, one.ledger, one.counted.counts[SPARED])
-        file = results.publish(job.outputs, one.counted, file.model_copy(update={"deleted": sums}))
+        _add_deleted(planned)
+        add_unrecovered(job.outputs, planned.counted)
+        file = results.build_audit_file(planned.counted, reasons, planned.ledger.digests)
+        sums = sum_windows(planned.windows, planned.ledger, planned.counted.counts[SPARED])
+        file = results.publish(job.outputs, planned.counted, file.model_copy(update={"deleted": sums}))
     except BadInput as error:
         job.fail(BAD_INPUT, str(error))
         return

@@ -106,7 +106,7 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
         cost, number = waiting[0]
         found[number].append(units[at])
         heapreplace(waiting, (cost + costs[at], number))
-    return [found[number] for _, number in sorted(waiting, key=lambda one: (-one[0], one[1]))]
+    return [found[number] for _, number in sorted(waiting, key=lambda task: (-task[0], task[1]))]
 
 
 def count_tasks(count: int, cores: int) -> int:
@@ -252,7 +252,7 @@ def cut_ranges(
         if source.rows and (found := [source.span(key) for key in source.keys(axis)])
     ]
     rows = sum(source.rows for source, _, _ in spans)
-    leading = [one for one in spans if led_by in one[0].streams] or spans
+    leading = [entry for entry in spans if led_by in entry[0].streams] or spans
     costs = [(low, high, source.cost(axis)) for source, low, high in leading]
     borders = _find_borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
     borders = sorted({border // multiple * multiple for border in borders})
@@ -264,7 +264,7 @@ def cut_ranges(
             last,
             rows // (len(borders) + 1),
         )
-        for low, last in zip([LEAST, *borders], [*(one - 1 for one in borders), GREATEST], strict=True)
+        for low, last in zip([LEAST, *borders], [*(border - 1 for border in borders), GREATEST], strict=True)
     ]
 
 
@@ -282,11 +282,11 @@ def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[i
     mass = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(points))])
     wanted = mass[-1] * np.arange(1, count) / count
     # Near the greatest of all numbers a float is rounded to one beyond it.
-    return [min(base + int(one), GREATEST) for one in np.interp(wanted, mass, points)]
+    return [min(base + int(border), GREATEST) for border in np.interp(wanted, mass, points)]
 
 
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
     """Return one source per row group and per spilled part."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
-        RowSource(rows) for rows in spilled
+        RowSource(spilled_rows) for spilled_rows in spilled
     ]

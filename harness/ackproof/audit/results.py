@@ -137,7 +137,7 @@ def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
         found = tuple(read_windows(case))
     except BadInput as error:
         raise Rejected(str(error)) from error
-    return found if any(one.deleted for one in found) else ()
+    return found if any(window.deleted for window in found) else ()
 
 
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
@@ -151,12 +151,12 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
     """Return the records and attempts of the deleted windows."""
-    gone = [one for one in found if one.deleted]
+    gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED
-    starts = {one.place: one.end for one in gone[-1].read}
+    starts = {window.place: window.end for window in gone[-1].read}
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for producer, first, last in _deleted_spans(ledger, {name for one in gone for name in one.parts}):
+    for producer, first, last in _deleted_spans(ledger, {name for window in gone for name in window.parts}):
         spans[producer].append((first, last))
     return DeletedRecords(
         starts, {producer: NumberRuns.from_spans(found) for producer, found in spans.items()}
@@ -179,16 +179,16 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
     """Return the sums over all windows. `spared`: attempts in the ledgers whose records were deleted."""
     if not found:
         return None
-    sums = {name: sum(getattr(one, name) for one in found) for name in _OUTCOMES}
+    sums = {name: sum(getattr(window, name) for window in found) for name in _OUTCOMES}
     read = RecordCounts(
         **sums,
-        consumed_live=sum(one.live for one in found),
-        consumed_final=sum(one.followed for one in found),
+        consumed_live=sum(window.live for window in found),
+        consumed_final=sum(window.followed for window in found),
     )
     gone = sum(
         rows for (kind, _), parts in ledger.deleted.items() if kind == "produced" for _, _, rows in parts
     )
-    deleted = sum(one.deleted for one in found)
+    deleted = sum(window.deleted for window in found)
     return DeletedWindows(windows=deleted, records=read, gone=gone, spared=spared)
 
 
@@ -199,7 +199,7 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
     Raises OSError.
     """
     counts: Counter[str] = Counter()
-    paths = [window_findings(case, one.number) for one in found if one.deleted and one.counts]
+    paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]
     if paths:
         with create_findings(into) as writer:
             for path in paths:
@@ -223,18 +223,18 @@ def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
     findings = outputs.findings("recovery")
     with create_findings(findings) as writer:
         writer.write_table(
-            pa.Table.from_pylist([_liveness_row(one) for one in file.unrecovered], schema=FINDINGS)
+            pa.Table.from_pylist([_liveness_row(entry) for entry in file.unrecovered], schema=FINDINGS)
         )
     counted.findings.append(findings.name)
 
 
-def _liveness_row(one: Unrecovered) -> dict[str, object]:
+def _liveness_row(entry: Unrecovered) -> dict[str, object]:
     return {
-        "class": one.anomaly,
-        "topic": one.topic,
-        "partition": one.partition,
-        "producer": one.number if one.anomaly == Anomaly.STUCK_PRODUCER else -1,
-        "offset": one.last_stable if one.anomaly == Anomaly.HANGING_TRANSACTION else -1,
+        "class": entry.anomaly,
+        "topic": entry.topic,
+        "partition": entry.partition,
+        "producer": entry.number if entry.anomaly == Anomaly.STUCK_PRODUCER else -1,
+        "offset": entry.last_stable if entry.anomaly == Anomaly.HANGING_TRANSACTION else -1,
         "seq": -1,
-        "detail": one.seen,
+        "detail": entry.seen,
     }

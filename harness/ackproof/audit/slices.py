@@ -100,7 +100,7 @@ class SliceUnit(BucketRange):
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in (self.identity, self.time) if one is not None)
+        return sum(part.rows for part in (self.identity, self.time) if part is not None)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
     sources = list_sources(bucket.pieces, bucket.spilled)
     cuts = cut_ranges(sources, ORDER, count_ranges(sources, ORDER, limits.slice_rows))
     return [
-        WalkUnit(bucket.target, bucket.number, bucket.place, number, one) for number, one in enumerate(cuts)
+        WalkUnit(bucket.target, bucket.number, bucket.place, number, key_range)
+        for number, key_range in enumerate(cuts)
     ]
 
 
@@ -196,10 +197,10 @@ def cut_bucket(
 
     Counts findings across the borders of the ranges of reads. Raises OSError.
     """
-    walked = sorted(walked, key=lambda one: one.of.number)
+    walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
     between_ = {
-        stream: join_ranges([one.ends[stream] for one in walked], STREAMS[stream])
+        stream: join_ranges([result.ends[stream] for result in walked], STREAMS[stream])
         for stream in walked[0].ends
     }
     name = f"{number:06d}-seams"
@@ -213,7 +214,9 @@ def cut_bucket(
         )
 
     def gaps(stream: Stream) -> SpilledParts:
-        return tuple(kept for kept in (*(one.gaps[stream] for one in walked), seams[stream]) if kept.rows)
+        return tuple(
+            kept for kept in (*(result.gaps[stream] for result in walked), seams[stream]) if kept.rows
+        )
 
     sources = list_sources(bucket.pieces, bucket.spilled)
     offsets = cut_ranges(sources, OFFSET, count_ranges(sources, OFFSET, limits.slice_rows))
@@ -221,15 +224,18 @@ def cut_bucket(
     count = max(count_ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
     identities = cut_ranges(sources, IDENTITY, count, led_by="produced")
     times = cut_ranges(sources, TIME, count, multiple=SERIES_BIN_NS)
-    borders = tuple(one.low for one in offsets[1:])
+    borders = tuple(key_range.low for key_range in offsets[1:])
     slices = [
         SliceUnit(
             target, number, place, at, identity, time, gaps("live"), gaps("live committed"), places, borders
         )
         for at, (identity, time) in enumerate(zip_longest(identities, times))
     ]
-    over, back = gaps("final"), tuple(one for one in (*(one.back for one in walked), *turned) if one.rows)
-    placed = [PlaceUnit(target, number, place, at, one, over, back) for at, one in enumerate(offsets)]
+    back = tuple(spilled for spilled in (*(result.back for result in walked), *turned) if spilled.rows)
+    placed = [
+        PlaceUnit(target, number, place, at, key_range, gaps("final"), back)
+        for at, key_range in enumerate(offsets)
+    ]
     return Tally(target.number, findings.counts, findings=findings.files), slices, placed
 
 
@@ -286,7 +292,7 @@ def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
 
 def _load_spilled(kept: SpilledParts, schema: Schema) -> Rows:
     """Load spilled rows. Raises OSError."""
-    return concat_rows((one.load() for one in kept), schema)
+    return concat_rows((spilled.load() for spilled in kept), schema)
 
 
 def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int, PlaceInput]]:
@@ -316,8 +322,8 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
         wrong = OffsetAudit(place, findings).run(
             copies,
             reads,
-            concat_rows((one.lost for one in given), LOST),
-            concat_rows((one.skipped for one in given), OFFSETS),
+            concat_rows((placed.lost for placed in given), LOST),
+            concat_rows((placed.skipped for placed in given), OFFSETS),
             back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
             _load_spilled(unit.gaps, GAPS),
             np.zeros(len(reads), dtype=np.bool_),
@@ -332,10 +338,10 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
     """Return the slices of one bucket to compare again, and the counts of reordered records of the others."""
-    slices = sorted(slices, key=lambda one: one.of.number)
-    again = dict(find_crossings([one.spans for one in slices]))
-    units = [OrderUnit(slices[number].of, above) for number, above in again.items()]
-    return units, [one.reordered for number, one in enumerate(slices) if number not in again]
+    slices = sorted(slices, key=lambda result: result.of.number)
+    crossing = dict(find_crossings([result.spans for result in slices]))
+    units = [OrderUnit(slices[number].of, above) for number, above in crossing.items()]
+    return units, [result.reordered for number, result in enumerate(slices) if number not in crossing]
 
 
 def do_order(unit: OrderUnit) -> Tally | Trouble:

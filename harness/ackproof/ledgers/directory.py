@@ -175,7 +175,8 @@ def _read_client(
         end = None
         flaws.append(f"{_relative(folder, ledger.directory)}/{error}")
     ledger.deleted[kind, client] = [(part.first, part.last, part.rows) for part in gone]
-    listed = [] if end is None else [part for part in end if part.name not in {one.name for one in gone}]
+    deleted = {part.name for part in gone}
+    listed = [] if end is None else [part for part in end if part.name not in deleted]
     for name, flaw in [] if end is None else compare_with_end(listed, digests):
         parts.pop(name, None)
         if name not in torn:
@@ -271,7 +272,9 @@ def _check_ends(
                 [p for p in ledger.parts if p.kind == "produced" and p.client == client.id]
             )
     ledger.open_producers = frozenset(producers)
-    ledger.producers = {one.id: one.producer for one in listed.clients if one.producer is not None}
+    ledger.producers = {
+        client.id: client.producer for client in listed.clients if client.producer is not None
+    }
 
 
 def _producers_in(parts: list[Part]) -> set[int]:
@@ -348,10 +351,10 @@ def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], k
         return value
 
     def span_of(*names: str) -> tuple[int, int] | None:
-        found = [group.column(leaves[name]).statistics for name in names]
-        if any(one is None or not one.has_min_max for one in found):
+        columns = [group.column(leaves[name]).statistics for name in names]
+        if any(statistics is None or not statistics.has_min_max for statistics in columns):
             return None
-        return found[0].min, max(one.max for one in found)
+        return columns[0].min, max(statistics.max for statistics in columns)
 
     # A row is reported after it is sent, or not at all.
     wanted = {"seq": ("seq",), "offset": ("offset",)} | (

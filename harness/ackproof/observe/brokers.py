@@ -135,7 +135,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
         marks = {place: row.high_watermark for place, row in rows.items()}
         for place, mark in _settled_marks(link, marks, given).items():
             row, batches = rows[place], given[place]
-            one = ServedReplica(
+            answer = ServedReplica(
                 topic=place.topic,
                 partition=place.partition,
                 log_end=log_ends.get(place, -1),
@@ -145,8 +145,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 high_watermark=row.high_watermark,
                 produce=refusals[place].error_code,
             )
-            served.append(one)
-            last = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
+            served.append(answer)
+            last = answer.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
             self._from[broker, place] = max(0, row.log_start_offset, last)
         return _Reply(
             ViewerAnswer(

@@ -67,9 +67,9 @@ class Scraper(Watcher):
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
             return None
-        chosen = {one: values for one, values in metrics.items() if node in (None, one)}
-        for one, values in chosen.items():
-            if values is None and metric.name in self._has.get(one, {metric.name}):
+        chosen = {node_id: values for node_id, values in metrics.items() if node in (None, node_id)}
+        for node_id, values in chosen.items():
+            if values is None and metric.name in self._has.get(node_id, {metric.name}):
                 return None
         numbers = [number for values in chosen.values() if (number := metric.value_in(values)) is not None]
         return metric.combine(numbers) if numbers else None

@@ -185,7 +185,7 @@ _LIST: Final = (
     ),
     *_latencies(),
 )
-METRICS: Final[Mapping[str, Metric]] = MappingProxyType({one.name: one for one in _LIST})
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _LIST})
 """Metrics by name."""
 
 

@@ -244,18 +244,20 @@ class PredictionFile(Document):
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
         """Return the answer for a class on a topic (None: the gravest of all topics); None if there is none."""
-        found = sorted(self._candidates(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
+        found = sorted(
+            self._candidates(anomaly, topic), key=lambda answer: GRAVEST_FIRST.index(answer.chance)
+        )
         return found[0] if found else None
 
     def _candidates(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
-        for one in self.classes:
-            of_topic = not one.partitions and (not one.topics or topic in one.topics)
-            if one.anomaly == anomaly and (topic is None or of_topic):
-                yield one
+        for answer in self.classes:
+            of_topic = not answer.partitions and (not answer.topics or topic in answer.topics)
+            if answer.anomaly == anomaly and (topic is None or of_topic):
+                yield answer
 
     def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
         """Return the answers for a class on single partitions."""
-        return tuple(one for one in self.classes if one.anomaly == anomaly and one.partitions)
+        return tuple(answer for answer in self.classes if answer.anomaly == anomaly and answer.partitions)
 
 
 class SimulatedSpread(Document):
@@ -329,7 +331,7 @@ class SimulationFile(Document):
 
     def spread(self, name: str) -> SimulatedSpread | None:
         """Return the spread of one quantity; None if it has none."""
-        return next((one for one in self.spreads if one.name == name), None)
+        return next((quantity for quantity in self.spreads if quantity.name == name), None)
 
 
 class SweepFile(Document):

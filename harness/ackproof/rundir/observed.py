@@ -203,7 +203,7 @@ class OffsetCommit(Document):
 def read_commits(path: Path) -> list[OffsetCommit]:
     """Return all attempts in order, each in its last known state; none without such a file. Raises as
     `read_lines`."""
-    return list({one.begun_ns: one for one in read_lines(path, OffsetCommit)}.values())
+    return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
 
 PULSE_EVERY_S: Final = 1.0
@@ -299,4 +299,4 @@ class RecoveryFile(Document):
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
         """Return the entries of one class."""
-        return tuple(one for one in self.unrecovered if one.anomaly == anomaly)
+        return tuple(entry for entry in self.unrecovered if entry.anomaly == anomaly)

@@ -72,11 +72,11 @@ class PartEnd(NamedTuple):
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
         """Convert a JSON object. Raises TypeError."""
-        one = cls(**fields)  # type: ignore[arg-type]
-        for name, value in one._asdict().items():
+        part = cls(**fields)  # type: ignore[arg-type]
+        for name, value in part._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
                 raise TypeError(f"{name} is {value!r}")
-        return one
+        return part
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rows:,} rows, {self.first:,} to {self.last:,})"

@@ -61,7 +61,7 @@ class Removal:
 def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
     """Write the file."""
     run.removals_json.write_text(
-        json.dumps({"removals": [asdict(one) for one in removals]}, indent=1), encoding="utf-8"
+        json.dumps({"removals": [asdict(removal) for removal in removals]}, indent=1), encoding="utf-8"
     )
 
 
@@ -70,9 +70,9 @@ def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
     read."""
     try:
         document = json.loads(run.removals_json.read_bytes())
-        found = [Removal(**one) for one in document["removals"]]
+        found = [Removal(**removal) for removal in document["removals"]]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BadInput(f"{run.removals_json}: cannot be read: {error}") from error
-    return {one.place: one for one in found}
+    return {removal.place: removal for removal in found}

@@ -153,7 +153,7 @@ class Stored(PosixPath):
 
         filesystem, key = self.location
         found = filesystem.get_file_info(pafs.FileSelector(key, recursive=deep))
-        return sorted(tuple(one.path[len(key) :].strip("/").split("/")) for one in found)
+        return sorted(tuple(entry.path[len(key) :].strip("/").split("/")) for entry in found)
 
     def iterdir(self) -> Generator[Stored, None, None]:
         for names in self._listed():

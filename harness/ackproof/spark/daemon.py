@@ -16,7 +16,7 @@ from pathlib import Path
 def without_zips(path: list[str], home: Path) -> list[str]:
     """Return the module search path without the zips of this Spark, if the rest has the same pyspark and
     py4j."""
-    rest = [one for one in path if Path(one).parent != home / "python" / "lib"]
+    rest = [entry for entry in path if Path(entry).parent != home / "python" / "lib"]
     found = PathFinder.find_spec("pyspark", rest)
     same = (
         found is not None

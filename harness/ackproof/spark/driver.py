@@ -63,7 +63,7 @@ def _defaults() -> dict[str, str]:
     file = _conf_dir() / "spark-defaults.conf"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     found = (re.match(r"\s*([^\s#!=:][^\s=:]*)[\s=:]+(.*)", line) for line in lines)
-    return {one[1]: one[2].strip() for one in found if one is not None}
+    return {match[1]: match[2].strip() for match in found if match is not None}
 
 
 def spark_settings(

@@ -90,7 +90,9 @@ class FrameEdge:
         name, seen = f"ackproof-{secrets.token_hex(8)}", dict[int, tuple[int, int]]()
 
         def hear(stages: Iterable[StageInfo] | None, **_: object) -> None:
-            seen.update({one.stage_id: (one.num_completed_tasks, one.num_tasks) for one in stages or ()})
+            seen.update(
+                {stage.stage_id: (stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()}
+            )
 
         def done() -> tuple[int, int]:
             now = list(seen.values())
@@ -136,7 +138,7 @@ class FrameEdge:
 
         def of_task(table: pa.Table) -> pa.Table:
             found = judge(pickle.loads(message) for message in table["message"].to_pylist())
-            return pa.table({"message": pa.array([pickle.dumps(one) for one in found], pa.binary())})
+            return pa.table({"message": pa.array([pickle.dumps(message) for message in found], pa.binary())})
 
         spread = messages.repartitionById(job.partitions, "task")
         return spread.groupBy("task").applyInArrow(of_task, _PLAIN)

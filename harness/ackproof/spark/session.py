@@ -152,7 +152,7 @@ def _without_numpy() -> Iterator[None]:
     from py4j.protocol import INPUT_CONVERTER
 
     kept = list(INPUT_CONVERTER)
-    INPUT_CONVERTER[:] = [one for one in kept if not type(one).__name__.startswith("Numpy")]
+    INPUT_CONVERTER[:] = [converter for converter in kept if not type(converter).__name__.startswith("Numpy")]
     try:
         yield
     finally:
