@@ -171,7 +171,7 @@ def test_each_line_without_a_counterpart_says_what_to_write_instead(tmp_path: Pa
         f"ssl.truststore.location={SECRET}.jks": "write ssl.ca.location=ca.pem instead, made by: keytool -list -rfc",
         f"ssl.truststore.password={SECRET}": "",
         "bootstrap.servers=kafka:9092": "leave it out; --bootstrap says where the cluster is",
-        "ssl.enabled.protocols=TLSv1.3": "leave it out: it is of Java clients alone",
+        "ssl.enabled.protocols=TLSv1.3": "leave it out: only Java clients have it",
         f"sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required keyTab={SECRET};": (
             "expected one of PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule; write sasl.username"
         ),

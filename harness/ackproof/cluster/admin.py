@@ -1,8 +1,8 @@
-"""What an operator asks for through the admin protocol: elections, reassignments, settings, levels, voters.
+"""Admin requests: elections, reassignments, settings, feature levels, voters, transactions.
 
-Asked at one broker, which passes them on to the active controller. An answer says that a request was taken, not that
-its effect was seen: witnesses look at another broker's metadata (`queries`). All raise `Refused` in Kafka's words,
-`Unreachable` without an answer. Versions are fixed to what every release from 3.9 to 4.3 understands.
+They go to one broker, which passes them on to the active controller. An answer means that a request was accepted,
+not that it has an effect yet: witnesses look at another broker's metadata (`queries`). All raise `Refused` in Kafka's
+words, and `Unreachable` without an answer. Versions are those that every release from 3.9 to 4.3 understands.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ackproof.rundir.partition import TopicPartition
 _NOT_HERE: Final = frozenset({14, 15, 16, 105})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
 ASK_S: Final = 5.0
-"""How long a request may take; its effect is awaited elsewhere."""
+"""Time-out of a request; its effect is awaited elsewhere."""
 _ASK_MS: Final = int(ASK_S * 1000)
 _CHANGE_S: Final = 10.0
-"""How long a change of the quorum or of feature levels may take."""
+"""Time-out of a change of the quorum or of feature levels."""
 _CHANGE_MS: Final = int(_CHANGE_S * 1000)
 _UPGRADE: Final = 1
 _UNSUPPORTED_VERSION: Final = 35
 
 
 class Election(IntEnum):
-    """Who may be elected."""
+    """Kind of a leader election (ElectionType)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class Whose(IntEnum):
-    """What has the settings (ConfigResource.Type)."""
+    """Kind of a resource with settings (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -44,7 +44,7 @@ class Whose(IntEnum):
 
 @dataclass(frozen=True)
 class Owner:
-    """A topic or broker with settings of its own; the broker '' is all of them together."""
+    """A topic or broker with settings; the broker '' stands for the default of all brokers."""
 
     whose: Whose
     name: str
@@ -57,7 +57,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Reassignment:
-    """One that goes on: all replicas there are now, and which of them come and go."""
+    """A reassignment in progress: all replicas now, and those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -65,7 +65,7 @@ class Reassignment:
 
 
 def elect(connection: Connection, place: TopicPartition, election: Election) -> None:
-    """Elect a leader. Refused with ELECTION_NOT_NEEDED where the election would change nothing."""
+    """Elect a leader. Refused with ELECTION_NOT_NEEDED if the election would change nothing."""
     rows = [(place.topic, [place.partition])]
     question = Question(
         "ElectLeaders", 2, election_type=int(election), topic_partitions=rows, timeout_ms=_ASK_MS
@@ -78,7 +78,7 @@ def elect(connection: Connection, place: TopicPartition, election: Election) -> 
 
 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-    """Begin to give partitions other replicas; None cancels what goes on (NO_REASSIGNMENT_IN_PROGRESS if nothing)."""
+    """Start reassignments; None cancels one (NO_REASSIGNMENT_IN_PROGRESS if there is none)."""
     rows = [
         (place.topic, [(place.partition, None if replicas is None else list(replicas))])
         for place, replicas in moves.items()
@@ -93,7 +93,7 @@ def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int
 
 @dataclass(frozen=True)
 class TransactionState:
-    """What the transaction coordinator says of a transactional id. `state` as Kafka spells it (Ongoing, Empty, …)."""
+    """State of a transactional id at its coordinator. `state` is in Kafka's words (Ongoing, Empty, …)."""
 
     producer_id: int
     producer_epoch: int
@@ -101,7 +101,7 @@ class TransactionState:
 
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
-    """The state of an id, None where this broker is not its coordinator or knows nothing of it."""
+    """Return the state of an id, None if this broker is not its coordinator or does not know it."""
     question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
     (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:
@@ -111,7 +111,7 @@ def transaction(connection: Connection, transactional_id: str) -> TransactionSta
 
 
 def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
-    """All that go on now, as the active controller says."""
+    """Return the reassignments in progress, as the active controller knows them."""
     question = Question("ListPartitionReassignments", 0, timeout_ms=_ASK_MS, topics=None)
     answer = connection.ask(question, timeout_s=ASK_S + 1.0)
     check("list of reassignments", answer.error_code, answer.error_message)
@@ -125,7 +125,7 @@ def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
 
 
 def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> None:
-    """Begin to move this broker's replica to another of its log dirs, by absolute path."""
+    """Start to move this broker's replica to another of its log dirs, given by absolute path."""
     question = Question("AlterReplicaLogDirs", 2, dirs=[(path, [(place.topic, [place.partition])])])
     for topic in connection.ask(question, timeout_s=ASK_S).results:
         for result in topic.partitions:
@@ -133,20 +133,20 @@ def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> No
 
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
-    """This broker's log dirs by absolute path, each with the replicas that it holds (none that is on its way)."""
+    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there)."""
     return {
         row.log_dir: frozenset(
-            TopicPartition(topic.name, one.partition_index)
+            TopicPartition(topic.name, replica.partition_index)
             for topic in row.topics
-            for one in topic.partitions
-            if not one.is_future_key
+            for replica in topic.partitions
+            if not replica.is_future_key
         )
         for row in connection.ask(Question("DescribeLogDirs", 2, topics=None), timeout_s=ASK_S).results
     }
 
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
-    """Change settings while nodes run; None deletes one, so that it falls back to what is below it."""
+    """Change dynamic settings; None deletes one, so that the default below it counts."""
     rows = [
         (int(owner.whose), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()
@@ -159,7 +159,7 @@ def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, st
 
 @dataclass(frozen=True)
 class Setting:
-    """`value` in force; `own`: it was set on this very owner, and is not inherited."""
+    """A setting in force. `own`: it is set on this owner, not inherited."""
 
     value: str
     own: bool
@@ -171,9 +171,9 @@ _OWN_OF_ALL: Final = frozenset({3})
 
 
 def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) -> dict[str, Setting]:
-    """Settings as the asked broker knows them from its own copy of the metadata; unknown names are missing.
+    """Return settings from this broker's copy of the metadata; unknown names are missing.
 
-    Settings of a broker must be asked of that broker; of all brokers only what was set dynamically is told.
+    Ask a broker for its own settings. For all brokers together only dynamic settings are known.
     """
     rows = [(int(owner.whose), owner.name, list(names))]
     question = Question(
@@ -190,14 +190,14 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Features:
-    """`supported`: lowest and highest level by feature. `finalised`: the level in force; one at 0 is missing."""
+    """Feature levels. `supported`: lowest and highest by feature. `finalised`: the level in force, missing if 0."""
 
     supported: Mapping[str, tuple[int, int]]
     finalised: Mapping[str, int]
 
 
 def features(connection: Connection, timeout_s: float | None = None) -> Features:
-    """Feature levels as this node says: each answers from its own copy of the metadata. Raises `WireError`."""
+    """Return feature levels from this node's own copy of the metadata. Raises `WireError`."""
     for version in (4, 3):  # 4 came with 3.9
         question = Question(
             "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"
@@ -213,7 +213,7 @@ def features(connection: Connection, timeout_s: float | None = None) -> Features
 
 
 def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
-    """Finalise these levels; none may be lower than now."""
+    """Raise feature levels; none may be lower than now."""
     rows = [(name, level, _UPGRADE) for name, level in levels.items()]
     question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
@@ -224,7 +224,7 @@ def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
 
 
 def remove_voter(connection: Connection, voter: Voter) -> None:
-    """Take a controller out of the quorum (KIP-853)."""
+    """Remove a controller from the quorum (KIP-853)."""
     question = Question(
         "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
     )
@@ -233,7 +233,7 @@ def remove_voter(connection: Connection, voter: Voter) -> None:
 
 
 def add_voter(connection: Connection, voter: Voter) -> None:
-    """Take a controller into the quorum (KIP-853), which must have caught up with it."""
+    """Add a controller to the quorum (KIP-853); it must have caught up."""
     question = Question(
         "AddRaftVoter",
         0,
@@ -241,28 +241,29 @@ def add_voter(connection: Connection, voter: Voter) -> None:
         timeout_ms=_CHANGE_MS,
         voter_id=voter.node,
         voter_directory_id=voter.directory,
-        listeners=[(one.name, one.host, one.port) for one in voter.endpoints],
+        listeners=[(point.name, point.host, point.port) for point in voter.endpoints],
     )
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
     check(f"addition of controller {voter.node}", answer.error_code, answer.error_message)
 
 
 def open_transactions(connection: Connection, place: TopicPartition) -> list[tuple[int, int, int]]:
-    """Open transactions that the leader of a partition remembers: first offset, producer id and epoch of each."""
+    """Return (first offset, producer id, epoch) of each open transaction that a partition's leader knows."""
     question = Question("DescribeProducers", 0, topics=[(place.topic, [place.partition])])
-    found = []
+    transactions = []
     for topic in connection.ask(question, timeout_s=ASK_S).topics:
         for row in topic.partitions:
             check(f"producers of {place}", row.error_code, row.error_message)
-            found += [
-                (one.current_txn_start_offset, one.producer_id, one.producer_epoch)
-                for one in row.active_producers
+            transactions += [
+                (producer.current_txn_start_offset, producer.producer_id, producer.producer_epoch)
+                for producer in row.active_producers
+                if producer.current_txn_start_offset >= 0
             ]
-    return sorted(one for one in found if one[0] >= 0)
+    return sorted(transactions)
 
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:
-    """The states of the transactional ids with this producer id that the asked broker coordinates."""
+    """Return the states of the transactional ids with this producer id that this broker coordinates."""
     question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
     answer = connection.ask(question, timeout_s=ASK_S)
     check("list of transactions", answer.error_code)

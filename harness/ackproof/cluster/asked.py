@@ -1,4 +1,4 @@
-"""What every cluster says when its brokers are asked, whoever runs it."""
+"""Questions to the brokers of a cluster, of ours or of somebody else."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ackproof.rundir.partition import TopicPartition
 
 N = TypeVar("N", bound=Node)
 ANSWERS_WITHIN_S: Final = 1.0
-"""A broker that lives says within milliseconds which brokers there are."""
+"""A live broker answers a metadata request within milliseconds."""
 
 
 class AskedCluster(ABC, Generic[N]):
-    """Its nodes by their ids, and questions through the protocol to all brokers that may be asked now."""
+    """The nodes of a cluster, and questions to all of its brokers that run."""
 
     @property
     @abstractmethod
@@ -29,7 +29,7 @@ class AskedCluster(ABC, Generic[N]):
         """All nodes by id; empty before it is started."""
 
     def node(self, node_id: int) -> N:
-        """The node with this id. Raises `BadInput` when there is none."""
+        """Return the node with this id. Raises `BadInput` if there is none."""
         try:
             return self.nodes[node_id]
         except KeyError:
@@ -37,56 +37,56 @@ class AskedCluster(ABC, Generic[N]):
             raise BadInput(f"there is no node {node_id}; there are: {known}") from None
 
     def brokers(self) -> tuple[N, ...]:
-        """The brokers by id."""
+        """Return the brokers by id."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
 
     def controllers(self) -> tuple[N, ...]:
-        """Those that keep the metadata, by id."""
+        """Return the controllers, or ZooKeeper servers, by id."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
 
     def exporters(self) -> Mapping[int, Address]:
-        """Where each node tells its own metrics; empty where none does."""
+        """Return each node's address for its metrics; empty without metrics."""
         return {}
 
     @abstractmethod
     def running_links(self) -> Mapping[int, Connection]:
-        """A connection to each broker that runs (not paused), for questions through `queries`."""
+        """Return a connection to each broker that runs (not paused), for `queries`."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What the metadata quorum itself holds, where it tells: it counts more than what brokers heard."""
+        """Return the metadata quorum's own view, if it has one: it counts more than that of brokers."""
         del topics
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Brokers that are registered with who keeps the metadata, where that tells. Raises `WireError`."""
+        """Return the brokers registered in the metadata quorum's own view, None if it has none. Raises `WireError`."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """The partitions of these topics as the running brokers see them; the newest leader epoch wins."""
+        """Return the partitions of these topics in the running brokers' view; the newest leader epoch wins."""
         wanted = tuple(topics)
-        held = self.metadata_state(wanted)
+        quorum_view = self.metadata_state(wanted)
         views = []
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 views.append(queries.partitions(link, wanted))
-        return merge(views) | held
+        return merge_views(views) | quorum_view
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Offsets of every partition, asked at its leader; one without a leader that answers is missing."""
+        """Return the offsets of every partition from its leader; missing if the leader does not answer."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for place, state in self.topic_state(topics).items():
             by_leader.setdefault(state.leader, []).append(place)
         links = self.running_links()
-        found: dict[TopicPartition, PartitionEnds] = {}
+        ends: dict[TopicPartition, PartitionEnds] = {}
         for leader, places in by_leader.items():
             if leader in links:
                 with contextlib.suppress(WireError):
-                    found |= ends_at(leader, links[leader], places)
-        return found
+                    ends |= partition_ends_at(leader, links[leader], places)
+        return ends
 
 
-def answering(links: Mapping[int, Connection]) -> Connection | None:
-    """The first link whose broker answers within `ANSWERS_WITHIN_S`; where none does, the first."""
+def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
+    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first link."""
     for link in links.values():
         with contextlib.suppress(WireError):
             queries.brokers(link, ANSWERS_WITHIN_S)
@@ -94,14 +94,16 @@ def answering(links: Mapping[int, Connection]) -> Connection | None:
     return next(iter(links.values()), None)
 
 
-def merge(views: Iterable[Mapping[TopicPartition, PartitionState]]) -> dict[TopicPartition, PartitionState]:
-    """The newest leader epoch wins; within one epoch what most brokers say, and among these the first."""
-    said: dict[TopicPartition, Counter[PartitionState]] = {}
+def merge_views(
+    views: Iterable[Mapping[TopicPartition, PartitionState]],
+) -> dict[TopicPartition, PartitionState]:
+    """Merge views of brokers: the newest leader epoch wins, then the state that most brokers see, then the first."""
+    counts: dict[TopicPartition, Counter[PartitionState]] = {}
     for view in views:
         for place, state in view.items():
-            said.setdefault(place, Counter())[state] += 1
+            counts.setdefault(place, Counter())[state] += 1
     merged: dict[TopicPartition, PartitionState] = {}
-    for place, states in said.items():
+    for place, states in counts.items():
         newest = max(state.leader_epoch for state in states)
         # max() keeps the first of equals, and a Counter the order of arrival.
         merged[place] = max(
@@ -110,13 +112,13 @@ def merge(views: Iterable[Mapping[TopicPartition, PartitionState]]) -> dict[Topi
     return merged
 
 
-def ends_at(
+def partition_ends_at(
     leader: int, connection: Connection, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionEnds]:
-    """Offsets of these partitions, asked of broker `leader` in one exchange.
+    """Return offsets of these partitions from broker `leader`, in one exchange.
 
-    Partitions that it does not lead by its own view are missing. The view is asked last: what was seen belongs to
-    the epoch that it names, or to an older one whose log ended no later. Raises `WireError`.
+    Partitions that it does not lead in its own view are missing. The view comes last: offsets belong to the epoch that
+    it names, or to an older one whose log ended no later. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(

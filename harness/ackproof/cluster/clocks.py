@@ -1,7 +1,7 @@
-"""The wall clock of a node: a small library is loaded into its JVM, and adds to the time what stands in a file.
+"""The wall clock of a node: a library in its JVM adds the offset in a file to the time.
 
-What a JVM measures by the monotonic clock goes on as it was, as on a machine whose clock is set. Only clusters whose
-faults need it (`Need.CLOCKS`) are started so.
+The monotonic clock stays as it is, as on a machine whose clock is set. Only clusters whose faults need it
+(`Need.CLOCKS`) load the library.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _STAMPED: Final = re.compile(
     r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] .*(?:Unexpected error from|[Cc]lose of session|Len error)",
     re.M,
 )
-"""What Kafka and ZooKeeper log of a request of an impossible size, by the node's own clock."""
+"""Log lines of Kafka and ZooKeeper about a request of impossible size, with the node's own time."""
 _IMPOSSIBLE: Final = (1 << 31).to_bytes(4, "big")
-"""A request of so many bytes: below zero as the servers read it."""
+"""The size of a request, negative as the servers read it."""
 _ANSWERS_WITHIN_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How far a node's clock was ahead of this machine's: between these seconds (the node's time zone included)."""
+class ClockReading:
+    """Seconds by which a node's clock is ahead of this machine's, between two bounds (with its time zone)."""
 
     least: float
     most: float
 
-    def __sub__(self, other: Reading) -> Reading:
-        """How far it moved since `other`."""
-        return Reading(self.least - other.most, self.most - other.least)
+    def __sub__(self, other: ClockReading) -> ClockReading:
+        """Return by how much the clock moved since `other`."""
+        return ClockReading(self.least - other.most, self.most - other.least)
 
-    def near(self, seconds: float, within: float) -> bool:
-        """Whether it may be `seconds`, and lies nowhere farther from it than `within`."""
-        return self.least <= seconds <= self.most and self.within(within)
+    def near(self, seconds: float, width: float) -> bool:
+        """Return True if `seconds` lies between the bounds, and these are at most `width` apart."""
+        return self.least <= seconds <= self.most and self.is_sharp(width)
 
-    def within(self, seconds: float) -> bool:
-        """Whether it is as sharp as that."""
+    def is_sharp(self, seconds: float) -> bool:
+        """Return True if the bounds are at most `seconds` apart."""
         return self.most - self.least <= seconds
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """One node's clock. `file`: how far it is off; `log`: what the node logs; `address`: where it takes requests."""
+    """One node's clock. `file`: its offset; `log`: the node's log; `address`: its listener for requests."""
 
     file: Path
     log: Path
@@ -64,20 +64,20 @@ class NodeClock:
 
     @classmethod
     def right(cls, file: Path, log: Path, address: Address) -> NodeClock:
-        """One that is not off."""
+        """Return a clock without an offset."""
         clock = cls(file, log, address)
         clock.shift(0.0)
         return clock
 
     def shift(self, seconds: float) -> None:
-        """Let it be so far ahead of this machine's (below zero: behind), at once. The file stays the same one."""
+        """Set the clock ahead of this machine's by so many seconds (negative: behind), at once, in the same file."""
         with self.file.open("r+b" if self.file.exists() else "wb", buffering=0) as opened:
             opened.write(round(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
-    def read(self) -> Reading:
-        """What the node itself takes the time for: it is made to log a line, which carries its time.
+    def read(self) -> ClockReading:
+        """Read the node's own time from a log line that a broken request provokes.
 
-        Raises OSError when it takes no connection, `WaitTimeout` when it logs nothing.
+        Raises OSError if the node accepts no connection, `WaitTimeout` if it logs nothing.
         """
         before = self.log.stat().st_size
         with socket.create_connection((self.address.host, self.address.port), _ANSWERS_WITHIN_S) as line:
@@ -85,13 +85,13 @@ class NodeClock:
             line.sendall(_IMPOSSIBLE)
             stamp = wait_until(
                 lambda: _STAMPED.search(self._since(before)),
-                what=f"{self.log} to tell of a broken request",
+                what=f"{self.log} to report a broken request",
                 timeout_s=_ANSWERS_WITHIN_S,
                 interval_s=0.002,
             )
         seen = time.time()
-        told = datetime.fromisoformat(stamp[1]).replace(tzinfo=UTC).timestamp()
-        return Reading(told - seen, told - sent + 0.001)
+        node_time = datetime.fromisoformat(stamp[1]).replace(tzinfo=UTC).timestamp()
+        return ClockReading(node_time - seen, node_time - sent + 0.001)
 
     def _since(self, size: int) -> str:
         with self.log.open("rb") as opened:
@@ -100,11 +100,11 @@ class NodeClock:
 
 
 def require(needs: Set[Need]) -> None:
-    """Make what these needs take, before anything is started. Raises `MissingTool`, `ProvisionFailed`."""
+    """Make the library if these needs include it. Raises `MissingTool`, `ProvisionFailed`."""
     if Need.CLOCKS in needs:
         clock_library()
 
 
-def preload(file: Path, at: Path | None = None) -> dict[str, str]:
-    """Variables by which a JVM takes its clock from `file`. `at`: where the JVM finds the library, if not here."""
-    return {"LD_PRELOAD": str(at or clock_library()), "ACKPROOF_CLOCK": str(file)}
+def preload(file: Path, library: Path | None = None) -> dict[str, str]:
+    """Return variables that make a JVM take its offset from `file`. `library`: its path for that JVM, if not here."""
+    return {"LD_PRELOAD": str(library or clock_library()), "ACKPROOF_CLOCK": str(file)}

@@ -1,4 +1,4 @@
-"""What this machine has, what it lacks, and how to get it."""
+"""Checks of what a run needs on this machine, each with advice on what is missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEMORY_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `advice` says how to get it and is empty when all is well."""
+    """One check. `advice` says how to get what is missing, and is empty if all is well."""
 
     name: str
     ok: bool
@@ -51,10 +51,10 @@ class Check:
 def doctor(
     progress: ProgressSink = ignore, *, version: str = DEFAULT, runs: Path = Path("runs")
 ) -> list[Check]:
-    """Look at everything that a run needs, the last check being a node that is really started and asked.
+    """Check everything that a run needs; the last check starts a node and asks it.
 
-    Fetches jars and makes archives if they are not in the cache (about 25 s the first time, 2 s later). Raises
-    nothing that a check can tell; what a check needs and lacks, it names.
+    Fetches jars and makes archives if they are not in the cache (25 s the first time, 2 s later). A check that fails is
+    in the result, not an exception.
     """
     looks: list[tuple[str, str, Callable[[], str]]] = [
         ("Python", "install Python 3.11 or newer", _python),
@@ -97,16 +97,16 @@ def _optional(look: Callable[[], object], where: str) -> str:
     try:
         return str(look())
     except AckproofError as error:
-        return f"not there, and needed only where {where}: {error}"
+        return f"not there, and needed only if {where}: {error}"
 
 
 def _java() -> str:
     java = find_java()
-    found = f"{java.version} ({java.path})"
+    text = f"{java.version} ({java.path})"
     home = os.environ.get("JAVA_HOME")
     if home and not java.path.is_relative_to(home):
-        found += f"; JAVA_HOME={home} has none that is fit and is passed over"
-    return found
+        text += f"; JAVA_HOME={home} has no Java that can be used"
+    return text
 
 
 def _maven(version: str) -> str:
@@ -114,7 +114,7 @@ def _maven(version: str) -> str:
         return f"{maven.find_maven()}"
     except MissingTool:
         if is_cached(version):
-            return f"not there, and not needed: the jars of Kafka {version} are in the cache"
+            return f"not there and not needed: the jars of Kafka {version} are in the cache"
         raise
 
 
@@ -137,13 +137,13 @@ def _memory() -> str:
 
 
 def _loopback() -> str:
-    """Addresses other than 127.0.0.1 can be listened at and reached."""
+    """Check that other addresses than 127.0.0.1 can be listened at and reached."""
     address = "127.201.2.1"
     with socket.socket() as listener:
         listener.bind((address, 0))
         listener.listen(1)
         with socket.create_connection(listener.getsockname(), timeout=5):
-            return f"{address} and its like can be used"
+            return f"{address} and similar addresses can be used"
 
 
 def _jars(version: str, progress: ProgressSink) -> str:

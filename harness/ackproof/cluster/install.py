@@ -1,4 +1,4 @@
-"""What a cluster stands on: what provisioning must have ready before it starts, and the machine."""
+"""The installation of a Kafka on this machine (Java, jars, archives, checkpoint), and facts about the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "p
 
 @dataclass(frozen=True)
 class Installation:
-    """What provisioning made ready. `archives` by role; a role without one starts slowly."""
+    """Java, jars and files that a cluster starts from. `archives` by role; without one a node starts slowly."""
 
     java: Java
     jars: KafkaJars
@@ -62,9 +62,9 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
 def with_features(
     installed: Installation, features: Mapping[str, int], progress: ProgressSink = ignore
 ) -> Installation:
-    """The same installation for a cluster that starts at these feature levels (0.5 s the first time).
+    """Return the installation with a checkpoint for these feature levels (0.5 s the first time).
 
-    Raises `BadInput` with Kafka's words when it refuses them.
+    Raises `BadInput` with Kafka's words if it refuses them.
     """
     if not features:
         return installed
@@ -75,12 +75,12 @@ def with_features(
 def jars_by_label(
     builds: Iterable[KafkaBuild], ready: Mapping[KafkaBuild, Installation]
 ) -> dict[str, Mapping[str, str]]:
-    """Of each of these, by its label, the SHA-256 of its jars by file name; of those that are ready."""
+    """Return SHA-256 by file name of the jars of each build that is ready, by its label."""
     return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
 
 
 def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
-    """The feature levels of this Kafka's release, as its own tool writes them into a new cluster."""
+    """Return the feature levels that this release's own tool writes into a new cluster."""
     # Its package loads the client of ZooKeeper, which nobody needs who only reads an experiment.
     from ackproof.cluster.metadata.kraft_log import levels_in
 
@@ -90,9 +90,9 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
 def environment_of(
     installed: Installation, without_archive: Sequence[int], spec: ClusterSpec
 ) -> dict[str, str]:
-    """Versions, racks, machine and load. All values are text, `unknown` where the machine does not say.
+    """Return versions, racks, machine and load as text; `unknown` where the machine does not say.
 
-    `without_archive` are the nodes whose JVM did not take its class-data archive.
+    `without_archive`: nodes whose JVM does not use its class-data archive.
     """
     jars = installed.jars
     commit = f", commit {jars.commit}" if jars.commit else ""
@@ -108,7 +108,7 @@ def environment_of(
 
 
 def machine() -> dict[str, str]:
-    """What the harness itself runs on."""
+    """Return Python, operating system, processors, memory, load and package versions of this machine."""
     memory = psutil.virtual_memory()
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     return {

@@ -1,4 +1,4 @@
-"""A node as a JVM process of this machine."""
+"""A node as a JVM process of this machine, and the watcher that notices ends of processes (by pidfd)."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _STATES: Final[dict[ProcessState, NodeState]] = {
 }
 _TAIL_BYTES: Final = 32 << 10
 REPORTED_LINES: Final = 12
-"""How much of its log a death is reported with."""
+"""Lines of its log in the report of a death."""
 
 
 class NodeFiles:
-    """The folder of one node, `nodes/<id>`. Everything but `data` stays."""
+    """Files of one node in `nodes/<id>`. Everything but `data` stays after the run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.properties = folder / "server.properties"
         self.hosts = folder / "hosts"
-        """The names that its JVM knows."""
+        """The hosts file of its JVM."""
         self.clock = folder / "clock"
-        """How far its wall clock is from this machine's."""
+        """The offset of its wall clock."""
         self.clock_library = folder / "libclock.so"
-        """Where a container finds the library by which its clock can be set."""
+        """The clock library, for a container."""
         self.exporter = folder / "exporter.yaml"
-        """Which of its metrics it tells, where it does."""
+        """The configuration of its metrics exporter, if it has one."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
-        """What its JVM prints: usually nothing."""
+        """The output of its JVM: usually nothing."""
         self.data = folder / "data"
 
 
@@ -58,12 +58,12 @@ class ProcessNode:
 
     id: int
     name: str
-    """What it is called in messages, and in its process' marks."""
+    """Its name in messages, and in the marks of its process."""
     is_broker: bool
     is_controller: bool
     files: NodeFiles
     disk: NodeDisk
-    launch: Callable[[], Served]
+    launch: Callable[[], NodeProcess]
     watcher: Watcher
     on_event: OnNodeEvent
     ready: Callable[[ProcessNode, float], None]
@@ -71,13 +71,13 @@ class ProcessNode:
     death: NodeDied | None = field(default=None, init=False)
     """Its death by itself, until it is started again."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    _child: Served | None = field(default=None, init=False)
+    _child: NodeProcess | None = field(default=None, init=False)
     _expected: bool = field(default=False, init=False)
-    _told: threading.Event = field(default_factory=threading.Event, init=False)
-    """Whether the end of its last process was told."""
+    _end_reported: threading.Event = field(default_factory=threading.Event, init=False)
+    """Set once the end of its last process was reported."""
 
     def __post_init__(self) -> None:
-        self._told.set()
+        self._end_reported.set()
 
     @property
     def pid(self) -> int | None:
@@ -86,7 +86,7 @@ class ProcessNode:
 
     @property
     def alive(self) -> bool:
-        """Whether its process exists."""
+        """True if its process exists."""
         return self.state() is not NodeState.GONE
 
     def state(self) -> NodeState:
@@ -96,14 +96,14 @@ class ProcessNode:
     def start(self) -> None:
         if self.state() is NodeState.GONE:
             # The end of the process before is an event of its own, and comes first.
-            self._told.wait(5.0)
+            self._end_reported.wait(5.0)
         with self._lock:
             if self.state() is not NodeState.GONE:
                 raise BadInput(f"node {self.id} cannot be started: it is {self.state().value}")
             self._expected = False
             self.death = None
             self._child = child = self.launch()
-            self._told.clear()
+            self._end_reported.clear()
             self.on_event(NodeEvent(self.id, NodeStarted(pid=child.pid)))
             self.watcher.watch(child, self._ended)
 
@@ -118,7 +118,7 @@ class ProcessNode:
             self._expected = True
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """SIGTERM, and after `timeout_s` SIGKILL. Whether it ended by itself in time."""
+        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if it ended in time."""
         self.terminate()
         child = self._child
         if child is None:
@@ -150,12 +150,12 @@ class ProcessNode:
                 self._child.signal(number)
 
     def _end_by(self, number: signal.Signals) -> None:
-        """The lock keeps the watcher from judging an end before we have said that we asked for it."""
+        """Send a signal that ends it. Under the lock, so that the watcher judges the end only once it is expected."""
         with self._lock:
             if self._child is not None and self._child.signal(number):
                 self._expected = True
 
-    def _ended(self, child: Served, number: int) -> None:
+    def _ended(self, child: NodeProcess, number: int) -> None:
         status = status_text(number)
         with self._lock:
             what: NodeEnded | timeline.NodeDied
@@ -171,11 +171,11 @@ class ProcessNode:
         try:
             self.on_event(NodeEvent(self.id, what))
         finally:
-            self._told.set()
+            self._end_reported.set()
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """SIGTERM to all; those that still live after `timeout_s` seconds."""
+    """Send SIGTERM to all nodes. Return those that still run after `timeout_s` seconds."""
     for node in nodes:
         node.terminate()
     try:
@@ -188,7 +188,7 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 
 def status_text(status: int) -> str:
-    """An exit status in words: `exit status 1`, `SIGKILL`."""
+    """Return an exit status in words: `exit status 1`, `SIGKILL`."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -207,8 +207,8 @@ def _tail(file: Path, lines: int) -> str:
     return "\n".join(data.decode("utf-8", "replace").splitlines()[-lines:]).strip()
 
 
-class Served(Protocol):
-    """The process that serves a node: a child of ours (`ackproof.base.processes.Child`), or that of a container."""
+class NodeProcess(Protocol):
+    """The process of a node: a child of ours (`ackproof.base.processes.Child`), or that of a container."""
 
     @property
     def pid(self) -> int:
@@ -220,49 +220,49 @@ class Served(Protocol):
 
     @property
     def role(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     def poll(self) -> int | None:
-        """The exit status (negative: the signal that ended it), or None while it lives."""
+        """Return the exit status (negative: the signal that ended it), None while it lives."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to it. False if it has already ended."""
+        """Send a signal. Return False if it has already ended."""
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it has ended; the exit status. Raises `WaitTimeout`."""
+        """Wait until it has ended and return the exit status. Raises `WaitTimeout`."""
 
     def state(self) -> ProcessState:
-        """What the kernel says now."""
+        """Return its state, as the kernel knows it now."""
 
 
-OnEnd = Callable[[Served, int], None]
+OnEnd = Callable[[NodeProcess, int], None]
 """Called once per child, on the watcher's thread, with its exit status (negative: the signal that ended it)."""
 
 
 class Watcher:
-    """One thread that waits for the ends of any number of children and reaps them."""
+    """A thread that waits for the ends of any number of processes and reaps them."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._lock = threading.Lock()
-        self._new: list[tuple[Served, OnEnd]] = []
-        self._watched: dict[int, tuple[Served, OnEnd]] = {}
+        self._new: list[tuple[NodeProcess, OnEnd]] = []
+        self._watched: dict[int, tuple[NodeProcess, OnEnd]] = {}
         self._closing = False
         self._closed = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="node-watcher", daemon=True)
         self._thread.start()
 
-    def watch(self, child: Served, on_end: OnEnd) -> None:
-        """Call `on_end` when the child has ended, which may be before this returns."""
+    def watch(self, child: NodeProcess, on_end: OnEnd) -> None:
+        """Call `on_end` when the process has ended, which may be before this returns."""
         with self._lock:
             self._new.append((child, on_end))
         os.eventfd_write(self._wake, 1)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Return when the end of every child was told. Raises `WaitTimeout` while one lives on.
+        """Return when the end of every process was reported. Raises `WaitTimeout` while one lives on.
 
         Raises what a receiver raised, if one did. May be called again.
         """
@@ -273,7 +273,7 @@ class Watcher:
         os.eventfd_write(self._wake, 1)
         wait_until(
             lambda: not self._thread.is_alive(),
-            what="the ends of all nodes to be told",
+            what="the ends of all nodes to be reported",
             timeout_s=timeout_s,
             interval_s=0.002,
             state=lambda: ", ".join(child.role for child, _ in list(self._watched.values())),
@@ -291,7 +291,7 @@ class Watcher:
                 if descriptor == self._wake:
                     self._take_new()
                 else:
-                    self._tell(descriptor)
+                    self._report(descriptor)
 
     def _done(self) -> bool:
         with self._lock:
@@ -319,20 +319,20 @@ class Watcher:
                 else:
                     self._call(on_end, child, child.wait(0.0))
 
-    def _tell(self, descriptor: int) -> None:
+    def _report(self, descriptor: int) -> None:
         child, on_end = self._watched[descriptor]
         status = child.poll()
         if status is None:
             return
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        # Told before it is forgotten: `close` returns only after the last word.
+        # Reported before it is forgotten: `close` returns only after the last report.
         self._call(on_end, child, status)
         with self._lock:
             del self._watched[descriptor]
 
-    def _call(self, on_end: OnEnd, child: Served, status: int) -> None:
-        """A receiver that fails must not keep the ends of other nodes from being told."""
+    def _call(self, on_end: OnEnd, child: NodeProcess, status: int) -> None:
+        """Call a receiver; if it fails, the ends of other nodes must still be reported."""
         try:
             on_end(child, status)
         except Exception as error:  # noqa: BLE001 — kept, and raised by `close`

@@ -1,6 +1,6 @@
-"""A cluster of our own, whatever its nodes run in: their lives in order, and questions through the protocol.
+"""A cluster of our own: how its nodes start and end, and questions through the protocol.
 
-A backend takes the ground (addresses, what breaks links) and launches: `backends.process` and `backends.docker`.
+A backend leases addresses, makes links and launches processes: `backends.process` and `backends.docker`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.asked import AskedCluster, answering
+from ackproof.cluster.asked import AskedCluster, first_answering_link
 from ackproof.cluster.backends.links import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
@@ -23,7 +23,7 @@ from ackproof.cluster.disks.node_disk import NodeDisk, disks_of, make_all
 from ackproof.cluster.install import Installation, environment_of, install, with_features
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.node import NodeFiles, ProcessNode, Served, Watcher, stop_together
+from ackproof.cluster.node import NodeFiles, NodeProcess, ProcessNode, Watcher, stop_together
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, create_topics, give_head_start
@@ -40,17 +40,17 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
-"""A cold cluster without an archive on a loaded machine takes a tenth of this."""
+"""A cold cluster without a class-data archive on a loaded machine takes a tenth of this."""
 GRACEFUL_WITHIN_S: Final = 10.0
 FREE_WITHIN_S: Final = 60.0  # more than any session that ends by itself
 
 
 class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["OwnCluster"]):
-    """What the clusters of all backends have in common.
+    """A cluster of our own, without what its backend adds.
 
-    `nodes_dir` gets a folder per node; `on_event` hears of every node that starts or ends, the moment it does, on
-    another thread. `installed` is found or made by provisioning when it is not given, and `progress` told of it.
-    `needs`: what faults need of the ground. Nothing is started before `start`.
+    `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread.
+    Without `installed`, provisioning finds or makes it and reports to `progress`. `needs`: what faults need of the
+    backend. Nothing is started before `start`.
 
     Raises `BadInput` for settings that cannot be.
     """
@@ -72,7 +72,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._tag = tag
         self._on_event = on_event
         self._progress = progress
-        self._found = installed
+        self._installation = installed
         self._needs = needs
         self._clocks = Need.CLOCKS in needs
         self._cluster_id = new_cluster_id()
@@ -85,42 +85,42 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
         self._builds: dict[int, Installation] = {}
-        """Of nodes that run another Kafka than the cluster's."""
+        """Installations of nodes that run another Kafka than the cluster."""
         self._watcher: Watcher | None = None
         self._ending = False
 
-    # -- what a backend adds ------------------------------------------------------------------------------------------
+    # -- added by a backend -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
-        """Lease addresses (`_lease`) for all nodes, before any of them is laid out."""
+        """Lease addresses (`_lease`) for all nodes, before the files of any node are written."""
 
     def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
-        """Its links; called only where faults need to break some."""
+        """Return its links; called only if faults break some."""
         return ProxyMesh(wiring)
 
     def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
-        """The links whose requests can be touched; called only where faults need to, before `_make_mesh`."""
+        """Return the links whose requests can be changed; called only if faults do, before `_make_mesh`."""
         return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
-        """Write what this backend alone needs for a node's first start."""
+        """Write the files that only this backend needs for a node's first start."""
 
     @abstractmethod
-    def _launch(self, node: ProcessNode) -> Served:
+    def _launch(self, node: ProcessNode) -> NodeProcess:
         """Start a process for the node."""
 
     def _launch_together(self, nodes: Sequence[ProcessNode]) -> None:
-        """The first start of several nodes."""
+        """Start several nodes for the first time."""
         for node in nodes:
             node.start()
 
     @abstractmethod
     def _uses_archive(self, node: ProcessNode) -> bool:
-        """Whether the node's JVM took its class-data archive: Java drops one that does not fit without a word."""
+        """Return True if the node's JVM uses its class-data archive: Java ignores an unfit one silently."""
 
     def _give_back(self) -> None:
-        """Every node is gone: give back what was taken for them. May be called again."""
+        """Release addresses and links after every node is gone. May be called again."""
         self._paths.end()
         if self._lease is not None:
             self._lease.release()
@@ -134,7 +134,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = START_WITHIN_S) -> None:
-        """Start all nodes at once; returns when every broker answers and sees all of them unfenced.
+        """Start all nodes at once; return when every broker answers and sees all of them unfenced.
 
         Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up.
         """
@@ -142,8 +142,8 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             raise BadInput("this cluster was started already")
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
         addresses = self._take_addresses(ids)
-        self._found = with_features(
-            self._found or install(self.spec.kafka, self._progress), self.spec.features, self._progress
+        self._installation = with_features(
+            self._installation or install(self.spec.kafka, self._progress), self.spec.features, self._progress
         )
         self._layout = layout = Layout(self.spec, addresses, bool(CLIENTS_BY_PROXY & self._needs))
         if self._lease is not None:
@@ -154,7 +154,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
         own = file_systems.to_be_made(self._needs)
-        # Known before they are made: what is mounted when one of them cannot be is unmounted by `stop`.
+        # Known before they are made: if making one fails, `stop` unmounts those that are mounted.
         self._disks = disks_of(self.spec, self.nodes_dir, order, self._lay_data, systems_of_their_own=own)
         if own:
             make_all(self._disks.values(), self.spec.disk, self._tag.run_id)
@@ -192,9 +192,9 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._without_archive = [i for i, node in self._nodes.items() if not self._uses_archive(node)]
 
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
-        """End every node: brokers before controllers, by SIGTERM if `graceful`, else by SIGKILL at once.
+        """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
-        Returns the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any
+        Return the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any
         time and again; afterwards no node can be started.
         """
         self._ending = True
@@ -228,7 +228,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # -- who and where ----------------------------------------------------------------------------------------------
+    # -- nodes and addresses--------------------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> Mapping[int, ProcessNode]:
@@ -236,7 +236,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     @property
     def layout(self) -> Layout:
-        """Who listens where. Raises `BadInput` before `start`."""
+        """Nodes and their addresses. Raises `BadInput` before `start`."""
         if self._layout is None:
             raise BadInput("this cluster was not started")
         return self._layout
@@ -263,10 +263,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def requests(self) -> RequestLinks | None:
         return self._paths.requests
 
-    # -- what it says -------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself, `LinkError` when a proxy has."""
+        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
@@ -300,15 +300,15 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         links = self.running_links()
         if self.spec.metadata.broker_controls:
             return links.get(self.controller() or -1)
-        return answering(links)
+        return first_answering_link(links)
 
-    # -- within -------------------------------------------------------------------------------------------------------
+    # -- internals-----------------------------------------------------------------------------------------------------
 
     @property
     def _installed(self) -> Installation:
-        if self._found is None:
+        if self._installation is None:
             raise BadInput("this cluster was not started")
-        return self._found
+        return self._installation
 
     @property
     def _readiness(self) -> Readiness:
@@ -322,7 +322,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         return f"{self._tag.run_id} {self._tag.case_dir}"
 
     def _lay_data(self, node_id: int) -> None:
-        """What the node's empty data folders must hold for it to start in this cluster, as if just formatted."""
+        """Format the node's empty data folders for this cluster."""
         data, checkpoint = self._disks[node_id].data, self._installed.checkpoint
         metadata_of(self.spec).lay_data(self.layout, node_id, data, checkpoint, self._cluster_id)
 
@@ -343,7 +343,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
         servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
         nodes = self._nodes
-        return metadata_of(self.spec).quorum(servers, lambda one: nodes[one].state() is NodeState.RUNNING)
+        return metadata_of(self.spec).quorum(servers, lambda node: nodes[node].state() is NodeState.RUNNING)
 
     def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(
@@ -355,15 +355,15 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             disk=self._disks[node_id],
             launch=partial(self._launch_when_free, node_id),
             watcher=watcher,
-            on_event=self._heard,
+            on_event=self._forward,
             ready=self._await_ready,
             clock=NodeClock.right(files.clock, files.log, self.layout.listens(node_id))
             if self._clocks
             else None,
         )
 
-    def _launch_when_free(self, node_id: int) -> Served:
-        """Launch; with ZooKeeper a broker that was killed only once its session has ended, as it would exit."""
+    def _launch_when_free(self, node_id: int) -> NodeProcess:
+        """Launch a node; with ZooKeeper only once the session of a killed broker has ended, else it would exit."""
         quorum = self._quorum
         if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):
@@ -376,7 +376,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
         return self._launch(self._nodes[node_id])
 
-    def _heard(self, event: NodeEvent) -> None:
+    def _forward(self, event: NodeEvent) -> None:
         self._on_event(event)
         if isinstance(event.what, NodeStarted) and event.node is not None:
             self._paths.renew(event.node)

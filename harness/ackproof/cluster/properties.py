@@ -1,11 +1,13 @@
-"""server.properties of a node: the settings of `experiment.node_settings`, and over them what the harness stands on (a
-file may give none of these: `experiment.settings`). How such a file is written and read.
+"""Settings files of nodes (server.properties): their content, and how a .properties file is written and read.
+
+A node gets the settings of `experiment.node_settings`, and over them those that the harness makes itself, which an
+experiment may not give (`experiment.settings`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ackproof.base.errors import BadInput
@@ -23,7 +25,7 @@ _SIGNS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def check_settings(spec: ClusterSpec) -> None:
-    """Raises `BadInput` naming every setting that a node cannot have. Validation says the same with line and column."""
+    """Raise `BadInput` with every setting that a node cannot have. Validation says the same with line and column."""
     places = [("cluster.config", spec.config)]
     places += [(f"cluster.broker_config.{node}", config) for node, config in spec.broker_config.items()]
     wrong = [
@@ -39,22 +41,22 @@ def check_settings(spec: ClusterSpec) -> None:
 def _unprintable(key: str, value: str) -> str | None:
     if key and (key + value).isprintable():
         return None
-    return "it holds a character that has no place in a settings file"
+    return "it contains a character that a settings file cannot hold"
 
 
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
-    """All settings of a node, a ZooKeeper server's too. Raises `BadInput` as `check_settings` does.
+    """Return all settings of a node or ZooKeeper server. Raises `BadInput` as `check_settings` does.
 
-    `data` is the folder of its logs, relative to its working folder: Kafka would split an absolute path at each
-    comma, and the folder of a case has some.
+    `data`: the folder of its logs, relative to its working folder, as Kafka splits paths at commas and the folder of a
+    case has some.
     """
     check_settings(layout.spec)
-    asked = configured(layout.spec, node_id)
-    return dict(sorted(metadata_of(layout.spec).settings(layout, node_id, data, asked).items()))
+    wanted = configured(layout.spec, node_id)
+    return dict(sorted(metadata_of(layout.spec).settings(layout, node_id, data, wanted).items()))
 
 
 def render(values: Mapping[str, str]) -> str:
-    """The text of a .properties file (java.util.Properties)."""
+    """Return the text of a .properties file (java.util.Properties)."""
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
 
 
@@ -74,22 +76,42 @@ def _unicode_escape(sign: str) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The settings of a .properties file, as java.util.Properties reads them. Raises ValueError with the line's number
-    for an escape that Java refuses."""
-    found = {}
-    natural = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
-    for number, line in natural:
-        line = line.lstrip(_BLANKS)
-        if not line or line[0] in "#!":
-            continue
-        while _CONTINUED.search(line):
-            line = line[:-1] + next(natural, (number, ""))[1].lstrip(_BLANKS)
+    """Return the settings of a .properties file, as java.util.Properties reads them.
+
+    Raises ValueError with the number of the line for an escape that Java refuses.
+    """
+    values = {}
+
+    def join(line: str, more: str) -> str:
+        return line[:-1] + more.lstrip(_BLANKS)
+
+    for number, line in logical_lines(text, lambda line: bool(_CONTINUED.search(line)), join):
         try:
             name, value = (_unescape(part) for part in _ENTRY.fullmatch(line).groups())  # type: ignore[union-attr]
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
-        found[name] = value
-    return found
+        values[name] = value
+    return values
+
+
+def logical_lines(
+    text: str, continued: Callable[[str], bool], join: Callable[[str, str], str]
+) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each entry of a settings file, without comments (`#`, `!`) and blank lines.
+
+    While an entry is `continued`, the next line is joined to it; behind the last line stands an empty one.
+    """
+    lines = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
+    for number, line in lines:
+        line = line.lstrip(_BLANKS)
+        if not line or line[0] in "#!":
+            continue
+        while continued(line):
+            more = next(lines, None)
+            line = join(line, "" if more is None else more[1])
+            if more is None:
+                break
+        yield number, line
 
 
 def _unescape(text: str) -> str:

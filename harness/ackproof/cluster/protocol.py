@@ -23,18 +23,18 @@ if TYPE_CHECKING:  # files are checked without what runs proxies
 
 
 class NodeState(StrEnum):
-    """What the operating system says of a node's process."""
+    """State of a node's process, as the operating system knows it."""
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """All its threads stand still (SIGSTOP)."""
+    """All its threads are stopped (SIGSTOP)."""
     GONE = "gone"
-    """There is no process: it never was started, or has ended."""
+    """There is no process: it was never started, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as a broker's metadata shows it. `leader` -1: none. `eligible` is empty where ELR is off."""
+    """A partition in a broker's metadata. `leader` -1: none. `eligible` is empty if ELR is off."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
-    """Offsets of a partition, asked at its leader within one exchange. -1 is unknown.
+    """Offsets of a partition, from its leader in one exchange; -1 is unknown.
 
     `start` is the log start offset, `log_end` the leader's own log end (asked as a debugging replica),
     `leader_epoch` the epoch in which all of them were seen.
@@ -63,7 +63,7 @@ class PartitionEnds:
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """Something that happened to a node's process, or to a proxy (`node` None), in the words of a timeline."""
+    """An event of a node's process, or of a proxy (`node` None), as the timeline takes it."""
 
     node: int | None
     what: NodeStarted | NodeDied | NodeEnded | ProxyDied
@@ -73,7 +73,7 @@ OnNodeEvent = Callable[[NodeEvent], None]
 
 
 def to_timeline(timeline: Timeline) -> OnNodeEvent:
-    """A receiver that writes node events into a run's timeline."""
+    """Return a receiver that writes node events into a run's timeline."""
 
     def write(event: NodeEvent) -> None:
         timeline.add(event.what, node=event.node)
@@ -83,7 +83,7 @@ def to_timeline(timeline: Timeline) -> OnNodeEvent:
 
 @runtime_checkable
 class Node(Protocol):
-    """One node of a cluster, whoever runs it."""
+    """One node of a cluster, of ours or of somebody else."""
 
     @property
     def id(self) -> int:
@@ -91,18 +91,18 @@ class Node(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called where people read it: `broker 1`."""
+        """Its name for people: `broker 1`."""
 
     @property
     def is_broker(self) -> bool:
-        """Whether it holds partitions."""
+        """True if it holds partitions."""
 
     @property
     def is_controller(self) -> bool:
-        """Whether it keeps the metadata: votes in the quorum, or is a ZooKeeper server."""
+        """True if it keeps the metadata: a voter of the quorum, or a ZooKeeper server."""
 
     def state(self) -> NodeState:
-        """What the operating system says now; running, where that is out of reach."""
+        """Return the state of its process now; running, if that cannot be known."""
 
     def await_ready(self, timeout_s: float) -> None:
         """Wait until it answers and is registered and unfenced (broker), knows the quorum's leader
@@ -121,41 +121,43 @@ class LocalNode(Node, Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The process that serves it, or served it last; None before the first start."""
+        """Its process, or its last one; None before the first start."""
 
     @property
     def disk(self) -> NodeDisk:
-        """What it keeps its data on, as this machine sees it."""
+        """Its log dirs and file systems on this machine."""
 
     @property
     def clock(self) -> NodeClock | None:
-        """Its wall clock, if its cluster was made so that it can be set."""
+        """Its wall clock; None if the cluster was not made for setting clocks."""
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of what it logged, and what it printed if it printed anything."""
+        """Return the last lines of its log and of its output."""
 
     def start(self) -> None:
-        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
+        """Start a process for it and return at once. Raises `BadInput` if it has one."""
 
     def kill(self) -> None:
-        """SIGKILL, and return at once. Nothing happens to a node that is gone."""
+        """Send SIGKILL and return at once; does nothing if the node is gone."""
 
     def terminate(self) -> None:
-        """SIGTERM (a controlled shutdown begins), and return at once."""
+        """Send SIGTERM, which begins a controlled shutdown, and return at once."""
 
     def expect_end(self) -> None:
-        """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""
+        """Expect its end until its next start, as a fault causes it (a full disk)."""
 
     def pause(self) -> None:
-        """SIGSTOP, and return at once."""
+        """Send SIGSTOP and return at once."""
 
     def resume(self) -> None:
-        """SIGCONT, and return at once."""
+        """Send SIGCONT and return at once."""
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
-    """The same nodes, as a fault of processes or data needs them. Raises `FaultNotConfirmed` where one is not on
-    this machine: validation refuses that before, by what the backend lacks (`experiment.backends`)."""
+    """Return the nodes as nodes of this machine. Raises `FaultNotConfirmed` if one is not.
+
+    Validation refuses that before, by what the backend lacks (`experiment.backends`).
+    """
     found: list[LocalNode] = []
     for node in nodes:
         if not isinstance(node, LocalNode):
@@ -167,7 +169,7 @@ def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
 
 
 def clock_of(node: Node) -> NodeClock:
-    """The wall clock of a node. Raises `FaultNotConfirmed` where it cannot be set."""
+    """Return the wall clock of a node. Raises `FaultNotConfirmed` if it cannot be set."""
     clock = node.clock if isinstance(node, LocalNode) else None
     if clock is None:
         raise FaultNotConfirmed(f"the clock of node {node.id} cannot be set: the cluster was not made for it")
@@ -179,86 +181,88 @@ class Cluster(Protocol):
 
     @property
     def spec(self) -> ClusterSpec:
-        """What it was made from."""
+        """The cluster as the experiment describes it."""
 
     @property
     def nodes(self) -> Mapping[int, Node]:
         """All nodes by id; empty before it is started."""
 
     def node(self, node_id: int) -> Node:
-        """The node with this id. Raises `BadInput` when there is none."""
+        """Return the node with this id. Raises `BadInput` if there is none."""
 
     def brokers(self) -> tuple[Node, ...]:
-        """The brokers by id."""
+        """Return the brokers by id."""
 
     def controllers(self) -> tuple[Node, ...]:
-        """Those that keep the metadata, by id: the quorum's voters, or the ZooKeeper servers."""
+        """Return the quorum's voters, or the ZooKeeper servers, by id."""
 
     @property
     def bootstrap(self) -> str:
-        """For clients: `address:port,…` of all brokers, addresses as IP literals."""
+        """Bootstrap servers for clients: `address:port,…` of all brokers, with IP literals."""
 
     @property
     def access(self) -> Access:
-        """How its nodes are spoken to."""
+        """Protocol versions and credentials for its nodes."""
 
     def client_addresses(self) -> Mapping[int, Address]:
-        """Where each broker listens for clients, past all proxies: for the harness's own questions."""
+        """Return each broker's client listener past all proxies, for the harness's own questions."""
 
     def exporters(self) -> Mapping[int, Address]:
-        """Where each node tells its own metrics, past all proxies; empty where none does."""
+        """Return each node's address for its metrics, past all proxies; empty without metrics."""
 
     @property
     def mesh(self) -> Mesh | None:
-        """Its links, where faults need to break some; else None."""
+        """Its links, if faults break some; else None."""
 
     @property
     def requests(self) -> RequestLinks | None:
-        """Its links whose requests can be touched, where faults need some; else None."""
+        """Its links whose requests can be changed, if faults need some; else None."""
 
     def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself and was not started again."""
+        """Raise `NodeDied` if a node has died by itself and was not started again."""
 
     def controller(self) -> int | None:
-        """The active controller, None while nobody says that it is."""
+        """Return the active controller, None while no node claims to be it."""
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """The partitions of these topics as the brokers that answer see them; newest leader epoch wins."""
+        """Return the partitions of these topics in the brokers' view; the newest leader epoch wins."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What the metadata quorum itself holds; empty where it does not tell (KRaft). A second at most."""
+        """Return the partitions in the metadata quorum's own view; empty if it has none (KRaft). A second at most."""
 
     def registered(self) -> frozenset[int] | None:
-        """Brokers that the metadata quorum itself says are registered; None where it does not tell (KRaft). A second at
-        most. Raises `WireError`."""
+        """Return the brokers registered in the metadata quorum's own view; None if it has none (KRaft).
+
+        Takes a second at most. Raises `WireError`.
+        """
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
+        """Return the offsets of every partition from its leader; missing if the leader does not answer."""
 
     def running_links(self) -> Mapping[int, Connection]:
-        """A connection to each broker that runs (not paused), for questions through `queries`."""
+        """Return a connection to each broker that runs (not paused), for `queries`."""
 
     def admin_link(self) -> Connection | None:
-        """A connection to a broker that takes changes: any that runs, or the controller where it alone does."""
+        """Return a connection to a broker that accepts changes: any that runs, or the controller if only it does."""
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.
+        """Create topics; return when every running broker sees all leaders and full ISRs, and leaders answer.
 
         Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
         """
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """From its next start on the node runs this Kafka. Raises `BadInput` where that cannot be."""
+        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible."""
 
     def environment(self) -> dict[str, str]:
-        """What a report tells of the ground that it stood on: versions, machine, load."""
+        """Return versions, machine and load, for the report."""
 
 
 class RunningCluster(Cluster, Protocol):
-    """A cluster with its life: whoever made it starts it, and ends it whatever happened."""
+    """A cluster with its life. Its maker starts it, and stops it in any case."""
 
     def start(self) -> None:
-        """Start all nodes; returns when every broker answers and sees all of them unfenced.
+        """Start all nodes; return when every broker answers and sees all of them unfenced.
 
         Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up.
         """
@@ -267,4 +271,4 @@ class RunningCluster(Cluster, Protocol):
         """End every node at once. May be called at any time and again; afterwards no node can be started."""
 
     def remove_data(self) -> None:
-        """Remove what the nodes stored, and nothing else: logs of the nodes stay."""
+        """Remove the data of the nodes and nothing else: their logs stay."""

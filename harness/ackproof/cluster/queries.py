@@ -1,6 +1,6 @@
-"""What the harness asks of nodes, as questions and as readers of their answers (`wire`).
+"""Questions to nodes, and readers of their answers (`network.wire`).
 
-Versions are fixed to what every release from 3.9 to 4.3 understands. Offsets are asked with ListOffsets:
+Versions are those that every release from 3.9 to 4.3 understands. Offsets are asked with ListOffsets:
 as a consumer at the leader (high watermark, last stable offset, log start), or as a *debugging replica*
 (replica id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
 """
@@ -31,7 +31,7 @@ _ROW_LIMIT: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a controller listens."""
+    """An address at which a controller listens."""
 
     name: str
     host: str
@@ -40,9 +40,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A member of the metadata quorum, or a broker that observes it. `log_end` -1: not known to the leader.
+    """A voter or observer of the metadata quorum. `log_end` -1: not known to the leader.
 
-    Its directory and endpoints are None and empty where the leader does not tell of them.
+    Without them in the leader's answer, directory is None and endpoints are empty.
     """
 
     node: int
@@ -62,7 +62,7 @@ class Quorum:
     observers: tuple[Voter, ...]
 
     def voter(self, node: int) -> Voter | None:
-        """This voter, None if the node is none."""
+        """Return this voter, None if the node is none."""
         return next((voter for voter in self.voters if voter.node == node), None)
 
 
@@ -70,7 +70,7 @@ class Quorum:
 
 
 def ask_brokers() -> Question:
-    """Metadata without topics."""
+    """Ask for metadata without topics."""
     return Question("Metadata", _METADATA, topics=[])
 
 
@@ -79,9 +79,9 @@ def ask_partitions(
     access: Access = KRAFT,
     cursor: Any = None,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> Question:
-    """Leaders, epochs, ISRs, eligible leader replicas: DescribeTopicPartitions, or Metadata where need be.
+    """Ask for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for brokers without it.
 
-    `cursor`: where an answer that did not hold all of it ended.
+    `cursor`: the end of the page before.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:
@@ -98,7 +98,7 @@ def ask_offsets(
     replica: int = CONSUMER,
     isolation: int = READ_UNCOMMITTED,
 ) -> Question:
-    """ListOffsets for `what` (LATEST or EARLIEST) of each partition, in the name of `replica`."""
+    """Ask for offsets `what` (LATEST or EARLIEST) of each partition, in the name of `replica` (ListOffsets)."""
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append((partition, _ANY_EPOCH, what))
@@ -108,12 +108,12 @@ def ask_offsets(
 
 
 def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
-    """The asked broker's own log end offsets, whether it leads or follows."""
+    """Ask a broker for its own log end offsets, as leader or follower."""
     return ask_offsets(partitions, what=LATEST, replica=DEBUGGING_REPLICA)
 
 
 def ask_high_watermark(place: TopicPartition) -> Question:
-    """The asked broker's own high watermark, whether it leads or follows: followers answer consumers too (KIP-392)."""
+    """Ask a broker for its own high watermark, as leader or follower: followers answer consumers too (KIP-392)."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",
@@ -135,31 +135,30 @@ def ask_high_watermark(place: TopicPartition) -> Question:
 
 
 def read_brokers(response: Any) -> frozenset[int]:  # noqa: ANN401 — kafka-python's messages are untyped
-    """Ids of the brokers that are registered and unfenced, as the asked broker sees it."""
+    """Return the ids of the brokers that are registered and unfenced in this broker's view."""
     return frozenset(broker.node_id for broker in response.brokers)
 
 
 def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # noqa: ANN401
-    """The partitions that the asked broker knows; topics unknown to it are missing."""
-    found: dict[TopicPartition, PartitionState] = {}
-    for topic in response.topics:
-        if topic.error_code:
-            continue
-        for row in topic.partitions:
-            found[TopicPartition(topic.name, row.partition_index)] = PartitionState(
-                topic=topic.name,
-                partition=row.partition_index,
-                leader=row.leader_id,
-                leader_epoch=row.leader_epoch,
-                replicas=tuple(row.replica_nodes),
-                isr=tuple(row.isr_nodes),
-                eligible=tuple(getattr(row, "eligible_leader_replicas", None) or ()),
-            )
-    return found
+    """Return the partitions in a broker's answer; topics unknown to it are missing."""
+    return {
+        TopicPartition(topic.name, row.partition_index): PartitionState(
+            topic=topic.name,
+            partition=row.partition_index,
+            leader=row.leader_id,
+            leader_epoch=row.leader_epoch,
+            replicas=tuple(row.replica_nodes),
+            isr=tuple(row.isr_nodes),
+            eligible=tuple(getattr(row, "eligible_leader_replicas", None) or ()),
+        )
+        for topic in response.topics
+        if not topic.error_code
+        for row in topic.partitions
+    }
 
 
 def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
-    """Offsets of the partitions that the broker could answer for; the others (not the leader, …) are missing."""
+    """Return offsets; partitions for which the broker could not answer (not the leader, …) are missing."""
     return {
         TopicPartition(topic.name, row.partition_index): row.offset
         for topic in response.topics
@@ -169,7 +168,7 @@ def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
 
 
 def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
-    """Of the one partition that was asked for; None where the broker does not answer for it."""
+    """Return the high watermark of the one partition in question, None if the broker does not answer for it."""
     (row,) = [row for topic in response.responses for row in topic.partitions] or [None]
     return None if row is None or row.error_code else int(row.high_watermark)
 
@@ -178,14 +177,14 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
-    """Ids of the brokers that are registered and unfenced, as this broker sees it. Raises `WireError`."""
+    """Return the ids of the brokers that are registered and unfenced in this broker's view. Raises `WireError`."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """All partitions of these topics, page by page. Raises `WireError`."""
+    """Return all partitions of these topics, page by page. Raises `WireError`."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)
@@ -197,8 +196,10 @@ def read_pages(
     topics: Iterable[str],
     response: Any,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> dict[TopicPartition, PartitionState]:
-    """Read the first answer to `ask_partitions`, and ask for the pages behind it: a broker lists 2,000 partitions at
-    a time (max.request.partition.size.limit). Raises `WireError`."""
+    """Read the first answer to `ask_partitions` and ask for the further pages. Raises `WireError`.
+
+    A page has at most 2,000 partitions (max.request.partition.size.limit).
+    """
     found = read_partitions(response)
     while (cursor := getattr(response, "next_cursor", None)) is not None:
         response = connection.ask(ask_partitions(topics, connection.access, cursor))
@@ -207,18 +208,18 @@ def read_pages(
 
 
 def topic_id(connection: Connection, topic: str) -> str:
-    """The id of a topic, in hexadecimal digits. Raises `WireError`, also where there is none of that name."""
+    """Return the id of a topic, in hexadecimal digits. Raises `WireError`, also if there is no such topic."""
     response = connection.ask(ask_partitions((topic,), connection.access))
-    found = next((one for one in response.topics if one.name == topic and not one.error_code), None)
+    found = next((row for row in response.topics if row.name == topic and not row.error_code), None)
     if found is None:
         raise WireError(f"there is no topic {topic}")
     return f"{found.topic_id.int:032x}"
 
 
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
-    """The metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`.
+    """Return the metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`.
 
-    With `directories` and endpoints where the cluster is of 3.9 or later.
+    `directories`: with directory and endpoints of each voter, which 3.9 and later know.
     """
     version = 2 if directories else 1
     question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])
@@ -229,7 +230,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
     row = response.topics[0].partitions[0]
     check("DescribeQuorum", row.error_code, row.error_message)
     endpoints = {
-        node.node_id: tuple(Endpoint(one.name, one.host, one.port) for one in node.listeners)
+        node.node_id: tuple(Endpoint(point.name, point.host, point.port) for point in node.listeners)
         for node in response.nodes or ()
     }
 
@@ -254,7 +255,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
-    """The quorum's leader as this controller knows it, -1 none. For controllers only. Raises `WireError`."""
+    """Return the quorum's leader in this controller's view, -1 for none. Raises `WireError`."""
     response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
     check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)
@@ -263,7 +264,7 @@ def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int
 def create_topics(
     connection: Connection, topics: Mapping[str, TopicSpec], timeout_s: float
 ) -> dict[str, Refused]:
-    """Create topics. Returns those that were refused, and why. Raises `Unreachable` without an answer."""
+    """Create topics. Return those that were refused, with the reason. Raises `Unreachable` without an answer."""
     rows = [
         (
             name,
@@ -284,8 +285,10 @@ def create_topics(
 
 
 def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[str, Refused]:
-    """Ask for topics, whereupon a broker creates those that are not there. Returns those that it does not know yet, and
-    what it says. Raises `Unreachable` without an answer."""
+    """Ask for topics, which makes a broker create missing ones (auto.create.topics.enable).
+
+    Return those that it does not know yet, with its answer. Raises `Unreachable` without an answer.
+    """
     wanted = sorted(topics)
     question = Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=True)
     return {
@@ -296,7 +299,7 @@ def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[st
 
 
 def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: float) -> None:
-    """Delete topics. Raises `Refused` for the first that is refused, `Unreachable` without an answer."""
+    """Delete topics. Raises `Refused` for the first one refused, `Unreachable` without an answer."""
     question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))
     for row in connection.ask(question, timeout_s=timeout_s + 1.0).responses:
         check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)
@@ -305,8 +308,10 @@ def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: floa
 def delete_records(
     connection: Connection, offsets: Mapping[TopicPartition, int], timeout_s: float = 5.0
 ) -> None:
-    """Let logs begin at these offsets, asked at their leader. Raises `Refused` for the first that is refused,
-    `Unreachable` without an answer."""
+    """Delete records before these offsets, at their leader.
+
+    Raises `Refused` for the first partition refused, `Unreachable` without an answer.
+    """
     rows = [(place.topic, [(place.partition, offset)]) for place, offset in offsets.items()]
     question = Question("DeleteRecords", 2, topics=rows, timeout_ms=int(timeout_s * 1000))
     for topic in connection.ask(question, timeout_s=timeout_s + 1.0).topics:

@@ -1,4 +1,4 @@
-"""Whether a node that was started takes part in its cluster."""
+"""Waiting until started nodes take part in their cluster, and until topics are created and usable."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _HEAD_START_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Readiness:
-    """`links`: to each broker, `running`: to those that run now."""
+    """Checks whether nodes take part. `links`: to each broker; `running`: to those that run now."""
 
     quorum: MetadataQuorum
     links: Mapping[int, Connection]
     running: Callable[[], Mapping[int, Connection]]
 
     def sees(self, node: Node, brokers: Collection[int]) -> bool:
-        """Whether the node answers and, if it is a broker, sees all of these unfenced."""
+        """Return True if the node answers and, if it is a broker, sees all of these brokers unfenced."""
         try:
             return self._serves(node) and (not node.is_broker or self._view(node.id) >= set(brokers))
         except WireError:
             return False
 
     def takes_part(self, node: Node) -> bool:
-        """Whether the node answers and, if it is a broker, is seen unfenced by itself and by another."""
+        """Return True if the node answers and, if it is a broker, it and another broker see it unfenced."""
         try:
             return self._serves(node) and (
                 not node.is_broker or (node.id in self._view(node.id) and self._peers_see(node.id))
@@ -52,7 +52,7 @@ class Readiness:
         return queries.brokers(self.links[broker], ASK_S / 2)
 
     def _peers_see(self, broker: int) -> bool:
-        """Whether the first other broker that answers sees it unfenced: its own view may be as old as its pause."""
+        """Return True if the first other broker that answers sees it unfenced: its own view may be outdated."""
         for peer in self.running():
             if peer != broker:
                 with contextlib.suppress(WireError):
@@ -61,9 +61,9 @@ class Readiness:
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:
-    """Let controllers reach their first log line (0.3 s) before brokers compete with them for cores.
+    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores.
 
-    Brokers that find no quorum back off and come later than they would have: worth 0.1 to 0.3 s on two cores.
+    Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores.
     """
     with contextlib.suppress(WaitTimeout):
         wait_until(
@@ -80,7 +80,7 @@ _LOOK_S: Final = 0.0005
 """Pause between two looks, for each partition: looks must not take the processor from brokers that open logs."""
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"
-"""ZooKeeper mode says of a topic whose deletion goes on that it exists (ZkAdminManager.createTopics)."""
+"""In ZooKeeper mode a topic exists until its deletion is complete (ZkAdminManager.createTopics)."""
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
 """INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
 INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
@@ -95,7 +95,7 @@ def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: 
 
     def usable() -> bool:
         cluster.check()
-        lacking[:] = _lacking(cluster, topics)
+        lacking[:] = _missing(cluster, topics)
         return not lacking
 
     wait_until(
@@ -109,51 +109,51 @@ def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: 
 
 def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
     pending = dict(topics)
-    asked_before = False
-    said: list[str] = []
+    asked_already = False
+    reasons: list[str] = []
 
     def created() -> bool:
-        nonlocal asked_before
+        nonlocal asked_already
         cluster.check()
         link = cluster.admin_link()
         if link is None:
-            said[:] = ["no broker runs that could"]
+            reasons[:] = ["no broker runs that can create them"]
             return False
         try:
-            refused = _asked(link, pending)
+            refused = _request(link, pending)
         except WireError as error:
-            said[:] = [str(error)]
-            asked_before = True
+            reasons[:] = [str(error)]
+            asked_already = True
             return False
         for name in list(pending):
             why = refused.get(name)
             exists = why is not None and why.code == _EXISTS and _GOING not in str(why)
-            if why is None or (asked_before and exists):
+            if why is None or (asked_already and exists):
                 del pending[name]
             elif exists or why.code in _USERS_FAULT:
                 raise BadInput(str(why)) from why
-        said[:] = [str(why) for why in refused.values()]
-        asked_before = True
+        reasons[:] = [str(why) for why in refused.values()]
+        asked_already = True
         return not pending
 
     wait_until(
         created,
         what=f"topics {', '.join(topics)} to be created",
         timeout_s=timeout_s,
-        state=lambda: "; ".join(said),
+        state=lambda: "; ".join(reasons),
     )
 
 
-def _asked(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
-    """Ask once for each, in the way in which it is to come into being; what is refused, or not there yet."""
-    alone = [name for name, topic in pending.items() if topic.auto_created]
+def _request(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
+    """Ask once for each topic, to be created or auto-created. Return those refused or not there yet."""
+    automatic = [name for name, topic in pending.items() if topic.auto_created]
     made = {name: topic for name, topic in pending.items() if not topic.auto_created}
     refused = queries.create_topics(link, made, 5.0) if made else {}
-    return refused | (queries.auto_create_topics(link, alone) if alone else {})
+    return refused | (queries.auto_create_topics(link, automatic) if automatic else {})
 
 
-def _lacking(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
-    """What is not yet as it should be. Every running broker is asked: clients may turn to any."""
+def _missing(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
+    """Return what is missing, in the view of every running broker: clients may ask any of them."""
     lacking: list[str] = []
     for broker, link in cluster.running_links().items():
         try:
@@ -172,7 +172,7 @@ def _lacking(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
     if not lacking:
         ends = cluster.partition_ends(topics)
         lacking = [
-            f"{place}'s leader does not answer for it"
+            f"the leader of {place} does not answer for it"
             for place in _places(topics)
             if place not in ends or ends[place].high_watermark < 0
         ]

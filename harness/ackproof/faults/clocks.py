@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.units import Shift, shift_text, wrong
-from ackproof.cluster.clocks import Reading
+from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.protocol import LocalNode, clock_of
 from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
@@ -87,7 +87,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
     def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._true: dict[int, Reading] = {}
+        self._true: dict[int, ClockReading] = {}
 
     def inject(self) -> str:
         self._must_live()
@@ -122,23 +122,23 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
     def _shift(node: LocalNode, seconds: float) -> None:
         clock_of(node).shift(seconds)
 
-    def _at_rest(self, node: LocalNode) -> Reading:
+    def _at_rest(self, node: LocalNode) -> ClockReading:
         """Return the clock's reading without the shifts of other faults."""
 
-        def sharp() -> Reading | None:
+        def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)
             now = self._look(node)
             # After another jump in between it is not known of which time the stamp is.
             known = now if off == self.holds.jumped(node.id) else None
-            if known is None or not known.within(abs(self.fault.by) * SHARP / 2):
+            if known is None or not known.is_sharp(abs(self.fault.by) * SHARP / 2):
                 return None
-            return known - Reading(off, off)
+            return known - ClockReading(off, off)
 
         return self.seen(sharp, f"the clock of node {node.id} before it jumps")
 
     def _until_moved(self, node: LocalNode) -> str:
         """Wait until the node shows the sum of all its shifts."""
-        moved: list[Reading] = []
+        moved: list[ClockReading] = []
 
         def there() -> bool:
             off = self.holds.jumped(node.id)
@@ -157,7 +157,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"log stamps of node {node.id}: off by {moved[0]}"
 
     @staticmethod
-    def _look(node: LocalNode) -> Reading | None:
+    def _look(node: LocalNode) -> ClockReading | None:
         try:
             return clock_of(node).read()
         except (OSError, WaitTimeout):

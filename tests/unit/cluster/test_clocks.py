@@ -17,7 +17,7 @@ import pytest
 from ackproof.base.errors import MissingTool
 from ackproof.cluster import clocks
 from ackproof.cluster.backends import choice as backends
-from ackproof.cluster.clocks import NodeClock, Reading
+from ackproof.cluster.clocks import ClockReading, NodeClock
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.addresses import Address
@@ -77,9 +77,9 @@ def test_it_is_read_from_what_the_node_logs(server: Server, tmp_path: Path) -> N
 
 
 def test_a_blurred_reading_is_near_nothing() -> None:
-    assert Reading(-1, 1).near(0, 2)
-    assert not Reading(-1, 1.1).near(0, 2)
-    assert not Reading(0.5, 1).near(0, 2)
+    assert ClockReading(-1, 1).near(0, 2)
+    assert not ClockReading(-1, 1.1).near(0, 2)
+    assert not ClockReading(0.5, 1).near(0, 2)
 
 
 def test_a_process_takes_its_wall_clock_from_the_file_and_no_other_clock(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_all_refusals_come_at_once_with_their_places() -> None:
 
 def test_a_line_break_cannot_smuggle_a_setting_in() -> None:
     smuggler = ClusterSpec().model_copy(update={"config": {"x": "1\nnode.id=9"}})  # past the plan's own check
-    with pytest.raises(BadInput, match="no place in a settings file"):
+    with pytest.raises(BadInput, match="a settings file cannot hold"):
         check_settings(smuggler)
 
 

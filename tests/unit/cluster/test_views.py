@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.cluster.asked import merge
+from ackproof.cluster.asked import merge_views
 from ackproof.cluster.protocol import PartitionState
 from ackproof.observe.sampler import FORGET_AFTER_LOOKS, MergedViews
 from ackproof.rundir.partition import TopicPartition
@@ -16,9 +16,12 @@ def state(epoch: int = 0, *isr: int, leader: int = 1) -> PartitionState:
 
 def test_at_one_look_the_newest_epoch_wins_then_the_majority() -> None:
     old, new = {PLACE: state(4)}, {PLACE: state(5, leader=2)}
-    assert merge([old, old, new])[PLACE] == new[PLACE]
-    assert merge([{PLACE: state(5)}, {PLACE: state(5, 1, 2)}, {PLACE: state(5, 1, 2)}])[PLACE].isr == (1, 2)
-    assert merge([{}, {}]) == {}
+    assert merge_views([old, old, new])[PLACE] == new[PLACE]
+    assert merge_views([{PLACE: state(5)}, {PLACE: state(5, 1, 2)}, {PLACE: state(5, 1, 2)}])[PLACE].isr == (
+        1,
+        2,
+    )
+    assert merge_views([{}, {}]) == {}
 
 
 def test_over_time_who_has_not_changed_lags_behind() -> None:

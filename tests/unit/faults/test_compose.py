@@ -16,7 +16,7 @@ import pytest
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.clocks import Reading
+from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
@@ -75,11 +75,11 @@ class Node(OnThisMachine):
     def shift(self, seconds: float) -> None:
         self.off = seconds
 
-    def read(self) -> Reading:
+    def read(self) -> ClockReading:
         self.looks.append(self.off)
         if not self.answers:
             raise OSError("it is gone")
-        return Reading(self.off - 0.01, self.off + 0.01)
+        return ClockReading(self.off - 0.01, self.off + 0.01)
 
 
 @dataclass

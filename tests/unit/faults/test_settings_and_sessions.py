@@ -14,7 +14,7 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Setting, Whose
-from ackproof.cluster.clocks import Reading
+from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
@@ -314,14 +314,14 @@ def test_a_killed_node_is_back_when_it_runs_and_answers(now: NodeState, ready: b
 def test_a_clock_has_jumped_where_it_is_read_sharply(
     monkeypatch: pytest.MonkeyPatch, least: float, most: float, believed: bool
 ) -> None:
-    shown = [Reading(-0.01, 0.01)]
+    shown = [ClockReading(-0.01, 0.01)]
     clock = SimpleNamespace(read=lambda: shown[-1], shift=lambda seconds: None)
     monkeypatch.setattr(clocks, "clock_of", lambda node: clock)
     fault = ClockJump(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), by=30.0)
     context = FaultContext(cast(Any, None), threading.Event())
     jump = ClockJumpInjection(fault, Aim({fault.target: cast(Any, (FakeNode(1),))}), context)
     jump.inject()
-    shown.append(Reading(least, most))
+    shown.append(ClockReading(least, most))
     if believed:
         assert "log stamps of node 1: off by" in jump.confirm()
         return

@@ -1,4 +1,4 @@
-"""From the name of a backend to its cluster: the one place that tells them apart."""
+"""Backends by name: how their clusters are made and prepared."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def make_cluster(
     needs: Set[Need] = frozenset(),
     attachment: Attachment | None = None,
 ) -> RunningCluster:
-    """A cluster that is not yet started. `needs` is what its faults need of the ground, `attachment` where the
-    cluster is that someone else runs.
+    """Return a cluster that is not yet started.
 
-    Raises `BadInput` for settings that cannot be, and for a need that this backend or machine cannot lay.
+    `needs`: what its faults need of the backend. `attachment`: address and settings of a cluster of somebody else.
+    Raises `BadInput` for impossible settings, and for a need that this backend or machine cannot meet.
     """
     if backend == "attach":
         if attachment is None:
-            raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
+            raise BadInput("backend: attach needs the address of the cluster: --bootstrap host:port")
         return AttachedCluster(spec, attachment, nodes_dir)
     if backend not in ("process", "docker"):
         raise BadInput(f"there is no backend '{backend}'")
@@ -57,10 +57,7 @@ def make_cluster(
 def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
-    """Find or make what a cluster that runs these and its needs take of the machine, before anything is started.
-
-    Raises `BadInput`.
-    """
+    """Find or make what these builds and needs take from the machine, before anything starts. Raises `BadInput`."""
     if not BACKENDS[backend].lays:
         return
     clocks.require(needs)
@@ -82,7 +79,7 @@ def prepare(
 
 
 def resolve(backend: str) -> str:
-    """What `auto` is on this machine now: `docker` where an engine answers, else `process`. Others are themselves."""
+    """Return the backend for `auto`: `docker` if an engine answers, else `process`. Others stay as they are."""
     if backend != "auto":
         return backend
     if not listening():

@@ -1,4 +1,4 @@
-"""The links of a cluster of our own: which there are, which go through proxies, and how each node sees its peers."""
+"""Links between nodes, and between clients and nodes, in a cluster of our own: which of them go through proxies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or make what these needs take of this machine, before anything is started. Raises `BadInput`."""
+    """Find or make the tools that these needs take, before anything starts. Raises `BadInput`."""
     find_tools(needs, containers=containers)
     if needs & LINKS:
         toxiproxy_server(progress)
@@ -43,7 +43,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> None:
         if os.geteuid() != 0:
             raise BadInput(
                 "faults of links and requests on the backend docker are not possible without root: packet rules "
-                "are laid from outside, in the network namespaces of the containers"
+                "are set in the network namespaces of the containers"
             )
         if shutil.which("nsenter") is None:
             raise MissingTool(
@@ -57,7 +57,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> None:
 
 @dataclass(frozen=True)
 class NodesSight:
-    """How nodes see their peers, by their own files below `nodes_dir`. `pid` tells the process of a node."""
+    """Addresses of peers in the nodes' own files below `nodes_dir`. `pid` returns the process of a node."""
 
     layout: Layout
     nodes_dir: Path
@@ -69,20 +69,20 @@ class NodesSight:
         return frozenset(link for link in pairs if _ports(self.layout, link))
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """For a node by its hosts file, for clients by what the target advertises."""
+        """Return where a link leads: by the node's hosts file, for clients by the target's advertised listener."""
         if link.source == CLIENTS:
             match = _EXTERNAL.search(self._read(link.target, "server.properties"))
             return (Address(match[1], int(match[2])),) if match else ()
         name = node_name(link.target)
         hosts = [line.split() for line in self._read(link.source, "hosts").splitlines()]
-        found = next((words[0] for words in hosts if len(words) > 1 and name in words[1:]), None)
-        return () if found is None else _at(found, self.layout, link)
+        address = next((words[0] for words in hosts if len(words) > 1 and name in words[1:]), None)
+        return () if address is None else _addresses(address, self.layout, link)
 
     def listens(self, link: Link) -> tuple[Address, ...]:
-        return _at(self.layout.addresses.node(link.target), self.layout, link)
+        return _addresses(self.layout.addresses.node(link.target), self.layout, link)
 
     def speech(self, link: Link) -> ProbeProtocol:
-        """ZooKeeper's servers speak another protocol than all other nodes."""
+        """Return the probe protocol: ZooKeeper servers have one of their own."""
         return metadata_of(self.layout.spec).speech(self.layout, link.target)
 
     def _read(self, node: int, file: str) -> str:
@@ -95,9 +95,9 @@ class NodesSight:
 def wire(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> MeshWiring:
-    """What the mesh of a cluster is made from: a proxy server, with a way for every link that the needs speak of.
+    """Return the wiring of a mesh: a proxy server, with a way for every link that the needs name.
 
-    Raises `MissingTool` when there is no Toxiproxy server.
+    Raises `MissingTool` if there is no Toxiproxy server.
     """
     server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder_of(nodes_dir), tag=tag)
     behind = frozenset(requested(layout, needs))
@@ -114,7 +114,7 @@ def wire(
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
-    """The links whose requests can be touched; one that can be broken too is broken before it comes to these."""
+    """Return the wiring of links whose requests can be changed; faults of the link itself come before this proxy."""
     proxy = RequestProxy(layout.addresses.requests, folder=folder_of(nodes_dir), tag=tag)
     broken = frozenset(_wanted(layout, needs))
     ways = {
@@ -131,17 +131,17 @@ def wire_requests(
 
 
 def folder_of(nodes_dir: Path) -> Path:
-    """Where the proxies of a cluster keep what they say."""
+    """Return the folder for the output of a cluster's proxies."""
     return nodes_dir.parent / "links"
 
 
 def requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
-    """The links whose requests the needs speak of."""
+    """Yield the links whose requests the needs name."""
     return _wanted(layout, {REQUESTS[need] for need in REQUESTS.keys() & needs})
 
 
 def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
-    """The kinds of connections that come to this port of the link's target."""
+    """Return the kinds of connections to this port of the link's target."""
     if link.source == CLIENTS:
         return frozenset({Flow.CLIENTS})
     if port == layout.addresses.internal_port:
@@ -151,29 +151,29 @@ def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
 
 
 def _ways(layout: Layout, link: Link) -> tuple[ProxyRoute, ...]:
-    """How a link goes through one proxy."""
+    """Return the ways of a link through its proxy."""
     addresses = layout.addresses
     source, target = link
     if source == CLIENTS:
         return (ProxyRoute(f"clients-{target}", addresses.for_clients(target), addresses.client(target)),)
-    listen = _at(addresses.link(source, target), layout, link)
-    upstream = _at(addresses.node(target), layout, link)
+    listen = _addresses(addresses.link(source, target), layout, link)
+    upstream = _addresses(addresses.node(target), layout, link)
     return tuple(
         ProxyRoute(f"{source}-{target}-{at.port}", at, to) for at, to in zip(listen, upstream, strict=True)
     )
 
 
-def _at(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
+def _addresses(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
     return tuple(Address(host, port) for port in _ports(layout, link))
 
 
 def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
-    """The ports of a node to which another connects, the most used first; empty when there is no such link."""
+    """Return the ports of a link, the most used first; empty if there is no such link."""
     return () if link.source == link.target else metadata_of(layout.spec).ports(layout, link)
 
 
 def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
-    """The links that the needs speak of, by their classes: a role may be held by any node."""
+    """Yield the links that the needs name: all of a class, as any node may hold a role."""
     wanted = {Need.BROKER_LINKS}
     if layout.spec.metadata.broker_controls:
         wanted.add(Need.CONTROLLER_LINKS)  # what is needed of controllers is needed of brokers
@@ -184,22 +184,22 @@ def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
             link = Link(source, target)
             if not _ports(layout, link):
                 continue
-            of_brokers = layout.is_broker(source) and bool(wanted & needs)
-            of_controllers = (
+            between_brokers = layout.is_broker(source) and bool(wanted & needs)
+            between_controllers = (
                 layout.is_controller(source)
                 and layout.is_controller(target)
                 and Need.CONTROLLER_LINKS in needs
             )
-            if of_brokers or of_controllers:
+            if between_brokers or between_controllers:
                 yield link
 
 
 CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
-"""Needs for which clients are sent to proxies in front of the brokers."""
+"""Needs that put a proxy in front of each broker for clients."""
 
 
 class Paths:
-    """The mesh, and the links whose requests can be touched; each None where no fault needs it."""
+    """The mesh, and the links whose requests can be changed; each None if no fault needs it."""
 
     def __init__(
         self,
@@ -223,24 +223,24 @@ class Paths:
         pid: Callable[[int], int | None],
         lease_descriptor: int,
     ) -> None:
-        """Start what the needs speak of, before any node. `pid` tells the process of a node. Raises `LinkError`."""
+        """Start the proxies that the needs name, before any node. `pid`: a node to its process. Raises `LinkError`."""
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
-            self.requests.start(lease_descriptor, self._died)
+            self.requests.start(lease_descriptor, self._report_death)
         if needs & LINKS:
             self.mesh = self._make_mesh(wire(layout, needs, nodes_dir, tag, pid))
             self.mesh.start(lease_descriptor)
 
-    def _died(self, why: str) -> None:
+    def _report_death(self, why: str) -> None:
         self._on_event(NodeEvent(None, ProxyDied(why=why)))
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Where a node must look for a peer; None: where the peer is."""
+        """Return the address at which a node finds a peer; None: the peer's own."""
         routes = (laid.route(viewer, peer) for laid in (self.mesh, self.requests) if laid is not None)
         return next((route for route in routes if route is not None), None)
 
     def renew(self, node: int) -> None:
-        """A node was started. What goes wrong is told by `check`: a node's start must not fail half way."""
+        """Renew the links of a started node. `check` raises what goes wrong, as a start must not fail half way."""
         for laid in (self.requests, self.mesh):  # what breaks a link comes before what touches its requests
             if laid is not None:
                 try:
@@ -249,7 +249,7 @@ class Paths:
                     self._trouble = error
 
     def check(self) -> None:
-        """Raises `LinkError` when anything of it has ended by itself that was not replaced."""
+        """Raise `LinkError` if a proxy has ended by itself and was not replaced."""
         if self._trouble is not None:
             raise self._trouble
         if self.mesh is not None:

@@ -274,15 +274,15 @@ def _says(file: Path, line: str) -> bool:
 
 
 JVM_FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.awt.headless=true"
-"""As on the process backend. Words of the image's own that name another collector would clash with them."""
+"""As on the process backend. They replace flags of the image that name another collector."""
 _PLAIN: Final = re.compile(r"[a-z0-9._-]+")
 _RUNS: Final = re.compile(r"[._-]{2,}")
 
 
 def settings_as_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """`num.io.threads` → `KAFKA_NUM_IO_THREADS`; a `_` becomes `__`, a `-` becomes `___`.
+    """Return settings as variables: `num.io.threads` → `KAFKA_NUM_IO_THREADS`; `_` becomes `__`, `-` becomes `___`.
 
-    Raises `BadInput` for a key that these rules cannot carry: the image turns names into lower case.
+    Raises `BadInput` for a key that these rules cannot express: the image turns names into lower case.
     """
     if unfit := [key for key in settings if not _PLAIN.fullmatch(key) or _RUNS.search(key)]:
         raise BadInput(

@@ -22,7 +22,7 @@ from docker.types import IPAMConfig, IPAMPool
 import docker
 from ackproof.base.errors import AckproofError, BadInput, MissingTool
 from ackproof.base.processes import RunTag, is_alive, started
-from ackproof.cluster.containers.presence import refusal, where
+from ackproof.cluster.containers.presence import engine_address, refusal
 
 INSTALL: Final = "apt-get install docker.io"
 TIMEOUT_S: Final = 60
@@ -53,7 +53,7 @@ def spoken(call: Callable[P, T]) -> Callable[P, T]:
             raise EngineFailed(f"the container engine refuses: {error.explanation or error}") from error
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException) as error:
             raise EngineLost(
-                f"the container engine at {where()} does not answer any more: {_last(error)}"
+                f"the container engine at {engine_address()} does not answer any more: {_last(error)}"
             ) from error
 
     return spoken_call
@@ -82,7 +82,7 @@ def connect() -> Engine:
 
     Raises `MissingTool` when none answers, `BadInput` when this user may not talk to it: one line each.
     """
-    address = where()
+    address = engine_address()
     reason: BaseException | None = refusal()
     if reason is None:
         try:
@@ -182,7 +182,7 @@ OWNER: Final = "ackproof.owner"
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:
-    """The labels of something that the present process makes for a run."""
+    """Return the labels of what this process makes for a run."""
     return {
         RUN: tag.run_id,
         BATCH: str(tag.batch_dir.absolute()),
@@ -194,7 +194,7 @@ def labels(tag: RunTag, role: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Marks:
-    """Labels, read back. `owned`: the harness that made it lives."""
+    """Labels of a run, read back. `owned`: the harness that made it lives."""
 
     run_id: str
     directory: Path
@@ -203,7 +203,7 @@ class Marks:
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """What labels say; None if they are not a run's."""
+    """Read labels; None if they are not a run's."""
     read = found or {}
     pid, _, start = read.get(OWNER, "").partition(":")
     if not (RUN in read and CASE in read and pid.isdigit() and start.isdigit()):
@@ -221,7 +221,7 @@ class Leftover:
     _self: Container | Network | Volume
 
     def remove(self) -> None:
-        """Remove it; a container is killed first, its anonymous volumes go with it. Nothing if it is gone."""
+        """Remove it; a container is killed first and its anonymous volumes are removed. Does nothing if it is gone."""
         try:
             match self._self:
                 case Container() as container:
@@ -240,7 +240,7 @@ class Leftover:
 
 @spoken
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
-    """Everything that carries marks (of one run, if given): containers, then networks, then volumes."""
+    """Return everything with marks (of one run, if given): containers, then networks, then volumes."""
     label: dict[str, str | list[str] | bool] = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
     leftovers: list[tuple[Kind, str, dict[str, str] | None, Container | Network | Volume]] = []
     # sparse: one that goes away while it is being listed is no error
@@ -266,7 +266,7 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove what `which` accepts: containers at once, then what they stood on. What was removed."""
+    """Remove what `which` accepts: all containers at once, then networks and volumes. Return what was removed."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

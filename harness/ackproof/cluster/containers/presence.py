@@ -1,4 +1,4 @@
-"""Whether an engine might be there, said without loading a library."""
+"""A check for a container engine that loads no library."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ DEFAULT: Final = "unix:///var/run/docker.sock"
 _LOOK_S: Final = 2.0
 
 
-def where() -> str:
-    """The engine's address: `DOCKER_HOST`, or the usual socket."""
+def engine_address() -> str:
+    """Return the engine's address: `DOCKER_HOST`, or the usual socket."""
     return os.environ.get("DOCKER_HOST") or DEFAULT
 
 
 def listening() -> bool:
-    """Whether somebody listens at the engine's address, and this user may connect. Other schemes: perhaps."""
+    """Return True if this user can connect to the engine's socket; for other schemes always."""
     return refusal() is None
 
 
 def refusal() -> OSError | None:
-    """Why nobody can be reached at the engine's address; None when somebody listens, or it is no socket of ours."""
-    address = where()
+    """Return why the engine's socket cannot be reached; None if it can, or if the address is no socket."""
+    address = engine_address()
     if not address.startswith("unix://"):
         return None
     path = Path(address.removeprefix("unix://"))

@@ -1,4 +1,4 @@
-"""From the mode of a cluster to what keeps its metadata, and to what that wrote."""
+"""Metadata of a cluster by its mode: a KRaft quorum or ZooKeeper, and the metadata log that it leaves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "z
 
 
 def metadata_of(spec: ClusterSpec) -> Metadata:
-    """What keeps the metadata of this cluster."""
+    """Return the mode of this cluster's metadata."""
     return _BY_MODE[spec.mode]
 
 
 def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
-    """Write `observed/metadata.jsonl` from the servers' data folders; why it could not be, '' when it could."""
+    """Write `observed/metadata.jsonl` from the servers' data folders. Return why that failed, '' if it did not."""
     try:
         records = list(metadata_of(spec).decode(servers))
     except (NotDecoded, OSError) as error:

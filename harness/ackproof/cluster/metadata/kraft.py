@@ -1,4 +1,4 @@
-"""What a KRaft quorum means for the nodes of a cluster."""
+"""KRaft: settings, data folders, ports and metadata log of nodes in a cluster with a KRaft quorum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Kraft:
         return SERVER
 
     def settings(
-        self, layout: Layout, node_id: int, data: str, asked: Mapping[str, str]
+        self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
         addresses, name = layout.addresses, node_name(node_id)
         own = addresses.node(node_id)
@@ -56,7 +56,7 @@ class Kraft:
             f"{voter}@{node_name(voter)}:{addresses.controller_port}" for voter in layout.spec.controller_ids
         ]
         values = {
-            **asked,
+            **wanted,
             "process.roles": ",".join(["broker"] * broker + ["controller"] * controller),
             "node.id": str(node_id),
             "controller.quorum.voters": ",".join(voters),
@@ -73,7 +73,7 @@ class Kraft:
         return values
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """As if just formatted."""
+        """Write what `kafka-storage format` would write."""
         broker = layout.is_broker(node_id)
         metadata = Path(metadata_dir(layout.spec, str(data), broker=broker))
         for folder in (metadata, *map(Path, log_dirs(layout.spec, str(data), broker=broker))):
@@ -97,11 +97,11 @@ class Kraft:
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
         return KraftQuorum(addresses, runs)
 
-    def told_controller(self, broker: Connection) -> int | None:
+    def controller_seen_by(self, broker: Connection) -> int | None:
         return queries.quorum(broker).leader
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """The metadata log of the voter whose log is the longest."""
+        """Decode the longest metadata log of the voters, up to what a majority has."""
         ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in folders}
         if any(ends.values()):
             bound = committed(list(ends.values()))
@@ -110,7 +110,7 @@ class Kraft:
 
 
 class KraftQuorum:
-    """See `MetadataQuorum`. Each voter is asked where `addresses` says."""
+    """See `MetadataQuorum`. `addresses`: the controller listener of each voter."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}
@@ -120,7 +120,7 @@ class KraftQuorum:
         return queries.quorum_leader(self._links[node_id], ASK_S / 2) >= 0
 
     def controller(self) -> int | None:
-        """Of those that say that they lead the quorum, the one with the newest epoch."""
+        """Return the leader with the newest epoch among the voters' answers."""
         leads = []
         for node_id, link in self._links.items():
             if self._runs(node_id):
@@ -130,15 +130,15 @@ class KraftQuorum:
         return max(leads)[1] if leads else None
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Nothing: a controller does not tell clients of partitions."""
+        """Return nothing: a controller does not describe partitions to clients."""
         del topics
         return {}
 
     def registered(self) -> None:
-        """Nobody is told."""
+        """Return None: a controller does not list registered brokers."""
 
     def bars(self, broker: int) -> bool:
-        """Never: a KRaft broker waits by itself until its old session has ended."""
+        """Return False: a KRaft broker waits by itself until its old session has ended."""
         del broker
         return False
 

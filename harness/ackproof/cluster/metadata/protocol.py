@@ -1,4 +1,4 @@
-"""What keeps a cluster's metadata, as a backend sees it: `Metadata` before it runs, `MetadataQuorum` while it does."""
+"""Metadata of a cluster, as a backend uses it: `Metadata` before the cluster runs, `MetadataQuorum` while it does."""
 
 from __future__ import annotations
 
@@ -15,75 +15,75 @@ from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 1.0
-"""How long one look at one node may take."""
+"""Time-out of one look at one node."""
 
 Runs = Callable[[int], bool]
-"""Whether the process of a node runs (not paused)."""
+"""Returns True if the process of a node runs (not paused)."""
 
 
 class NotDecoded(ValueError):
-    """A record is not what its decoder knows. The text says where and what."""
+    """A record that its decoder does not know. The text says where and what."""
 
 
 class MetadataQuorum(Protocol):
-    """The servers that keep the metadata (`ClusterSpec.controller_ids`), looked at from outside."""
+    """The servers that keep the metadata (`ClusterSpec.controller_ids`), seen from outside."""
 
     def serves(self, node_id: int) -> bool:
-        """Whether this server takes part and knows who leads the servers. Raises `WireError` without an answer."""
+        """Return True if this server takes part and knows the leader of the servers. Raises `WireError`."""
 
     def controller(self) -> int | None:
-        """The active controller, None while nobody says that it is."""
+        """Return the active controller, None while no node claims to be it."""
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What the servers themselves hold of these topics; empty where brokers must be asked."""
+        """Return the servers' own view of these topics; empty if only brokers know it."""
 
     def registered(self) -> frozenset[int] | None:
-        """Brokers that are registered with the servers; None where brokers must be asked. Raises `Unreachable`."""
+        """Return the brokers registered with the servers; None if only brokers know them. Raises `Unreachable`."""
 
     def bars(self, broker: int) -> bool:
-        """Whether a process of this broker that has ended still keeps another one from starting."""
+        """Return True if an ended process of this broker still keeps a new one from starting."""
 
     def close(self) -> None:
-        """Give back connections. May be called again."""
+        """Close the connections. May be called again."""
 
 
 class Metadata(Protocol):
-    """What follows for the nodes of a cluster from who keeps its metadata."""
+    """A metadata mode: its consequences for settings, data and ports of nodes."""
 
     @property
     def access(self) -> Access:
-        """The dialect in which its brokers are spoken to."""
+        """The protocol versions that its brokers speak."""
 
     def main(self, *, broker: bool) -> str:
-        """The class that the JVM of a broker, or of another node, runs."""
+        """Return the main class of a broker's JVM, or of another node's."""
 
     def settings(
-        self, layout: Layout, node_id: int, data: str, asked: Mapping[str, str]
+        self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """All settings of a node: those that are `asked` for, and the necessities. `data`: its folder."""
+        """Return all settings of a node: the `wanted` ones, and those that the harness makes. `data`: its folder."""
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Write what a node's empty data folders must hold for it to start in this cluster."""
+        """Format a node's empty data folders for this cluster."""
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
-        """The ports of another node to which a node connects, the most used first; empty for no such link."""
+        """Return the ports at a link's target to which its source connects, the most used first; empty for no link."""
 
     def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
-        """What a node answers that is asked whether it is there."""
+        """Return the protocol by which a probe asks a node for a sign of life."""
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
-        """The servers at these addresses."""
+        """Return the servers at these addresses."""
 
-    def told_controller(self, broker: Connection) -> int | None:
-        """The active controller as this broker tells. Raises `WireError`."""
+    def controller_seen_by(self, broker: Connection) -> int | None:
+        """Return the active controller in this broker's view. Raises `WireError`."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """What a majority of the servers wrote, from their data folders. Raises `NotDecoded` and OSError."""
+        """Decode what a majority of the servers wrote, from their data folders. Raises `NotDecoded` and OSError."""
 
 
 def committed(ends: Sequence[int]) -> int:
-    """What a majority of the servers have, by their log ends (their logs agree up to there): 0 for no server.
+    """Return the log end that a majority of the servers have reached, 0 for no server.
 
-    A quorum's high watermark is at least this once the voters are at rest.
+    Their logs agree up to there, and the quorum's high watermark is at least this once the voters are at rest.
     """
     return sorted(ends, reverse=True)[len(ends) // 2] if ends else 0

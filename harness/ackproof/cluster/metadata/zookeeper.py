@@ -47,7 +47,7 @@ class ZooKeeperMode:
         return SERVER if broker else _MAIN
 
     def settings(
-        self, layout: Layout, node_id: int, data: str, asked: Mapping[str, str]
+        self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
         """Of a server: zoo.cfg, in which nothing is asked for."""
         if not layout.is_broker(node_id):
@@ -58,7 +58,7 @@ class ZooKeeperMode:
             f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids
         ]
         return {
-            **asked,
+            **wanted,
             "broker.id": str(node_id),
             "zookeeper.connect": ",".join(servers),
             "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},"
@@ -94,7 +94,7 @@ class ZooKeeperMode:
         del runs
         return ZooKeeper(addresses)
 
-    def told_controller(self, broker: Connection) -> int | None:
+    def controller_seen_by(self, broker: Connection) -> int | None:
         found = int(broker.ask(queries.ask_brokers()).controller_id)
         return found if found >= 0 else None
 

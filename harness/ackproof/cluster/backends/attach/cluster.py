@@ -17,7 +17,7 @@ from typing import Any, Final
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.asked import AskedCluster, answering
+from ackproof.cluster.asked import AskedCluster, first_answering_link
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata import metadata_of
@@ -219,7 +219,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         """The quorum's leader, where a broker tells; in ZooKeeper mode the broker that is it."""
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
-                return metadata_of(self.spec).told_controller(link)
+                return metadata_of(self.spec).controller_seen_by(link)
         return None
 
     def running_links(self) -> Mapping[int, Connection]:
@@ -229,7 +229,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         """To the controller where only it takes changes and is known, else to any broker."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
-        return links.get(controller or -1) or answering(links)
+        return links.get(controller or -1) or first_answering_link(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics that must not be there yet."""

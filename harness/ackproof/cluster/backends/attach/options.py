@@ -1,4 +1,4 @@
-"""From the words of a command line to a cluster that someone else runs."""
+"""Options of the command line for a cluster that someone else runs, and settings files for librdkafka or for Java."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ackproof.base.errors import BadInput
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.backends.attach.secure import OAUTH as _OAUTH
 from ackproof.cluster.backends.attach.secure import why_refused
+from ackproof.cluster.properties import logical_lines
 
 
 def attachment(
     bootstrap: str | None, file: Path | None, settings: Sequence[str], backend: str | None = None
 ) -> Attachment | None:
-    """Where the cluster is and what lets us in; None when no `--bootstrap` was given.
+    """Return address and settings of the cluster, None without `--bootstrap`.
 
-    `file` holds lines `key=value` in the words of librdkafka or of Java clients (`java`), `settings` more of them,
-    which count more. Raises `BadInput` that never shows a value.
+    `file` holds lines `key=value` in the words of librdkafka or of Java clients; `settings` holds more of them, which
+    win. Raises `BadInput` that never shows a value.
     """
     if bootstrap is None:
         if file is not None or settings:
@@ -31,21 +32,21 @@ def attachment(
         return None
     if backend not in (None, "attach"):
         raise BadInput(f"--bootstrap is a cluster that someone else runs: leave --backend {backend} out")
-    read = [] if file is None else list(entries(str(file), _text(file)))
-    made = Attachment(bootstrap, in_words_of_librdkafka([*read, *_words(settings)]), file)
-    made.check()
-    return made
+    from_file = [] if file is None else list(entries(str(file), _text(file)))
+    attached = Attachment(bootstrap, librdkafka_settings([*from_file, *_options(settings)]), file)
+    attached.check()
+    return attached
 
 
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"{file}: cannot be read: {said}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadInput(f"{file}: cannot be read: {why}") from error
 
 
-def _words(settings: Sequence[str]) -> Iterator[Entry]:
+def _options(settings: Sequence[str]) -> Iterator[Entry]:
     for number, word in enumerate(settings, start=1):
         name, sign, value = word.partition("=")
         if not sign or not name.strip():
@@ -79,7 +80,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "scope": f"{_OAUTH}scope",
     },
 }
-"""Options of login modules, and what librdkafka calls them."""
+"""Options of login modules, and their names in librdkafka."""
 _OIDC: Final = (f"{_OAUTH}method", "oidc")
 _NAMES: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -92,7 +93,7 @@ _STORES: Final[Mapping[str, Sequence[str]]] = {
     "ssl.truststore": ("ssl.ca.location",),
     "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
-"""Stores of Java, and what a store of type PEM is to librdkafka."""
+"""Stores of Java, and the settings of librdkafka for a store of type PEM."""
 _INSTEAD: Final[Mapping[str, str]] = {
     "ssl.truststore.location": "only Java reads a store that is not of type PEM; write ssl.ca.location=ca.pem instead, "
     "made by: keytool -list -rfc -keystore STORE > ca.pem",
@@ -107,72 +108,69 @@ _NEEDLESS: Final = re.compile(
     r"ssl\.(enabled\.protocols|protocol|cipher\.suites|provider|secure\.random\..+|(key|trust)manager\..+|engine\..+)|"
     r"sasl\.login\..+|sasl\.(client|kerberos)\..+|security\.providers"
 )
-"""What Java alone has, and what no cluster asks of a client."""
+"""Settings that only Java has, and that no cluster asks of a client."""
 
 
 def entries(where: str, text: str) -> Iterator[Entry]:
-    """The settings of a file of `key=value` lines. `#` and `!` begin a comment; a value goes on to the next line within
-    a PEM, and within `sasl.jaas.config` behind a backslash. Raises `BadInput` for a line that is none."""
-    lines = enumerate(text.splitlines(), start=1)
-    for number, line in lines:
-        if not line.strip() or line.lstrip()[0] in "#!":
-            continue
-        whole = line
-        while _goes_on(whole) and (more := next(lines, None)) is not None:
-            whole += f"\n{more[1]}"
-        pair = _PAIR.fullmatch(whole)
+    """Yield the settings of a file of `key=value` lines; backslashes are not escapes.
+
+    A value continues on the next line within a PEM and, in `sasl.jaas.config`, after a backslash. Raises `BadInput` for
+    a line without key and value.
+    """
+    for number, line in logical_lines(text, _continued, "{}\n{}".format):
+        pair = _PAIR.fullmatch(line)
         if pair is None:
             raise BadInput(f"{where}:{number}: expected key=value")
         yield Entry(f"{where}:{number}", pair[1], pair[2].strip())
 
 
-def _goes_on(line: str) -> bool:
+def _continued(line: str) -> bool:
     if line.count("-----BEGIN ") > line.count("-----END "):
         return True
     return line.lstrip().startswith(_JAAS) and line.rstrip().endswith("\\")
 
 
-def in_words_of_librdkafka(given: Iterable[Entry]) -> dict[str, str]:
-    """All settings, of which later ones win. Raises `BadInput` with a line for each that cannot be one."""
-    every = list(given)
+def librdkafka_settings(settings: Iterable[Entry]) -> dict[str, str]:
+    """Return all settings in the words of librdkafka; later ones win. Raises `BadInput`, one line for each refusal."""
+    every = list(settings)
     pem = {
         store
         for store in _STORES
-        if any(one.name == f"{store}.type" and one.value.upper() == "PEM" for one in every)
+        if any(entry.name == f"{store}.type" and entry.value.upper() == "PEM" for entry in every)
     }
-    found: dict[str, str] = {}
+    translated: dict[str, str] = {}
     wrong: list[str] = []
-    for one in every:
+    for entry in every:
         try:
-            found.update(_translated(one.name, one.value, pem))
+            translated.update(_translate(entry.name, entry.value, pem))
         except BadInput as error:
-            wrong.append(f"{one.where}: {one.name}: {error}")
+            wrong.append(f"{entry.where}: {entry.name}: {error}")
     if wrong:
         raise BadInput("\n".join(wrong))
-    return found
+    return translated
 
 
-def _translated(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
-    """What one setting is in librdkafka. Raises `BadInput` that says what to write instead."""
+def _translate(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of librdkafka for one setting. Raises `BadInput` that says what to write instead."""
     store, _, part = name.rpartition(".")
     if name == _JAAS:
         yield from _login(value.replace("\\\n", " "))
     elif name == "sasl.login.callback.handler.class" and value.endswith("OAuthBearerLoginCallbackHandler"):
         yield _OIDC
     elif store in _STORES and part in ("type", "password"):
-        return  # of a PEM it says nothing, and any other store is refused by its location
+        return  # a PEM needs neither, and any other store is refused by its location
     elif store in pem and part == "location":
         yield from ((theirs, value) for theirs in _STORES[store])
     elif name in _INSTEAD:
         raise BadInput(_INSTEAD[name])
     elif _NEEDLESS.fullmatch(name):
-        raise BadInput("leave it out: it is of Java clients alone")
+        raise BadInput("leave it out: only Java clients have it")
     elif name == "ssl.endpoint.identification.algorithm":
         yield name, value or "none"
     elif why := why_refused(theirs := _NAMES.get(name, name)):
         raise BadInput(why)
     else:
-        yield theirs, _wrapped(value) if theirs.endswith(".pem") else value
+        yield theirs, _wrap_pem(value) if theirs.endswith(".pem") else value
 
 
 def _login(jaas: str) -> Iterator[tuple[str, str]]:
@@ -193,14 +191,14 @@ def _login(jaas: str) -> Iterator[tuple[str, str]]:
     yield from ((theirs, options[name]) for name, theirs in known.items() if name in options)
 
 
-def _wrapped(value: str) -> str:
-    """PEM in lines of its own, however a file has it: in one line, with Java's `\\n`, or with lines that go on."""
-    return "".join(map(_block, _PEM.finditer(value.replace("\\n", "\n").replace("\\\n", "\n")))) or value
+def _wrap_pem(value: str) -> str:
+    """Return PEM in lines of 64 characters, from one line, from lines with Java's `\\n`, or from continued lines."""
+    return "".join(map(_wrap_block, _PEM.finditer(value.replace("\\n", "\n").replace("\\\n", "\n")))) or value
 
 
-def _block(found: re.Match[str]) -> str:
-    if ":" in found[2]:
-        return f"{found[0]}\n"  # the headers of an encrypted key: its lines are as they must be
-    body = "".join(found[2].split())
+def _wrap_block(block: re.Match[str]) -> str:
+    if ":" in block[2]:
+        return f"{block[0]}\n"  # an encrypted key with headers has its lines already
+    body = "".join(block[2].split())
     lines = [body[at : at + _WIDTH] for at in range(0, len(body), _WIDTH)]
-    return "\n".join([f"-----BEGIN {found[1]}-----", *lines, f"-----END {found[1]}-----\n"])
+    return "\n".join([f"-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"])
