@@ -108,7 +108,7 @@ class Schedule:
             return
         if number in self._done:
             self._done[number].abandon()
-        self._go(self.lives[number].failed(reason))
+        self._go(self.lives[number].fail(reason))
         self._drop_the_hopeless()
 
     def _drop_the_hopeless(self) -> None:
@@ -172,10 +172,10 @@ class Schedule:
         nodes = sorted({node for found in aim.values() for node in found})
         if isinstance(fault, Storm):
             left_out = self._case.drawn[number].left_out
-            self._let_follow(self._go(life.asked(self._clock.now, trigger, nodes, left_out=left_out)))
+            self._let_follow(self._go(life.ask(self._clock.now, trigger, nodes, left_out=left_out)))
             self._watch_storm(fault)
             return
-        self._go(life.asked(self._clock.now, trigger, nodes))
+        self._go(life.ask(self._clock.now, trigger, nodes))
         if fault.targets and not nodes:
             self._fail(number, AIMED_AT_NOTHING)
             return
@@ -225,7 +225,7 @@ class Schedule:
             else:
                 self._clock.after(CONFIRM_NS, self._confirm, number, virtual, did)
             return
-        life = self._go(self.lives[number].confirmed(self._clock.now, did, virtual.witness))
+        life = self._go(self.lives[number].confirm(self._clock.now, did, virtual.witness))
         self._let_follow(life)
         if life.to_heal(self._moment):
             self._heal(number)
@@ -240,12 +240,12 @@ class Schedule:
             self._attempt(number, virtual.heal, partial(self._healed, number, virtual), "healing: ")
 
     def _healed(self, number: int, virtual: Virtual[Any], did: str) -> None:
-        self._go(self.lives[number].healed(did))
+        self._go(self.lives[number].heal(did))
         self._recover(number, virtual)
 
     def _recover(self, number: int, virtual: Virtual[Any]) -> None:
         if virtual.healed():
-            self._go(self.lives[number].recovered(virtual.witness))
+            self._go(self.lives[number].recover(virtual.witness))
         elif self._clock.now > self._bounds[number]:
             self._fail(number, "healing: it did not recover in time")
         else:

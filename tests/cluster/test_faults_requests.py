@@ -101,7 +101,7 @@ def test_a_proxy_that_ends_is_told_at_once_and_replaced(
         bite = one.bite(
             "{hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch}, for: 20s}", then=thread.join
         )
-        assert not bite.healed and "the proxy of requests ended by itself (exit -9)" in bite.failures[0]
+        assert not bite.healed and "the request proxy ended by itself (exit -9)" in bite.failures[0]
         assert bite.isr_back, bite
         assert [event.what for event in one.node_events if isinstance(event.what, ProxyDied)]
         one.cluster.check()

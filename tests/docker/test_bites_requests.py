@@ -71,7 +71,7 @@ def test_what_breaks_links_bites_there(bench: Bench, fault: str) -> None:
 
 @pytest.mark.nightly
 def test_both_at_once_on_one_link_and_after_a_restart(bench: Bench) -> None:
-    """What is held back for the mesh comes to the proxy of requests, and a node's new namespace is laid again."""
+    """What is held back for the mesh comes to the request proxy, and a node's new namespace is laid again."""
     bench.await_full_isr()
     mesh, requests = bench.cluster.mesh, bench.cluster.requests
     assert mesh is not None and requests is not None

@@ -1,4 +1,4 @@
-"""The proxy of requests over real sockets, its loop turned by hand."""
+"""The request proxy over real sockets, its loop turned by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxy of requests costs, beside Toxiproxy and no proxy at all: `python tools/bench/request_proxy.py`.
+"""What the request proxy costs, beside Toxiproxy and no proxy at all: `python tools/bench/request_proxy.py`.
 
 A server that answers each frame (as a broker: in order, correlation id by correlation id) and a client, over loopback:
 MB/s of Produce requests of 1 MB with five in flight, the median of a small request's round trip, and the same while

@@ -1,11 +1,10 @@
-"""Faults of the workload's own clients: killed, frozen, fenced. Processes of ours, so that these work on every backend.
+"""Faults of the workload's own clients: killed, frozen, fenced. They work on every backend.
 
-`client` says whom: `producer(0)` or `reader(1)` by their order of start, `producer` or `reader` one of those that
-run, drawn from the seed, `producers` or `readers` all of them. One that took another's place has the next free number.
+`client` names them: `producer(0)` or `reader(1)` by the order of their start, `producer` or `reader` one of those that
+run, drawn from the seed, `producers` or `readers` all. A client that takes another's place has the next free number.
 
-The witness is the kernel: the process is gone, or all its threads are stopped and its count of context switches
-stands still; healed, it switches again, and a client that took another's place has begun to work. Of a producer that is
-fenced the witnesses are the transaction coordinator, which names a higher epoch, and the older client's own last words.
+The witness is the kernel: the process is gone, or all its threads are stopped and are not scheduled. For a fenced
+producer the witnesses are the transaction coordinator, which has a higher epoch, and the older client's own last words.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -65,7 +65,6 @@ class ClientSelector:
 
     @property
     def prefix(self) -> str:
-        """Prefix of the ids of such clients."""
         return "p" if self.kind == "producer" else "r"
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
@@ -103,13 +102,15 @@ class ClientFault(FaultSpec):
     PER_NODE = NOTHING
     IN_FORCE_S = 1.0
 
-    client: ClientField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
+    client: ClientField = Field(
+        description="Clients: producer(0), producer (one, drawn), producers, reader, …"
+    )
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Report a client that does not exist. A successor may be named although it starts later."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
-            say.report(("client",), f"{self.client} is nobody: set workload.consumers.live to 1 or more")
+            say.report(("client",), f"{self.client} does not exist: set workload.consumers.live to 1 or more")
 
     def disturbs(self, producer: int) -> bool:
         return self.client.kind == "producer" and self.client.number in {None, producer}
@@ -129,7 +130,6 @@ class ClientFault(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a producer: every workload has one."""
         return {"client": "producer"}
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class PauseClient(ClientFault):
 
     KIND = "pause_client"
     DONE = "paused"
-    SUMMARY = "Freeze producers or readers (SIGSTOP), which later go on as if nothing had been."
+    SUMMARY = "Freeze producers or readers (SIGSTOP); later they resume where they were."
     HEALING = "resume"
     HOLD_KEY = "for"
 
@@ -165,21 +165,20 @@ class FenceProducer(ClientFault):
     KIND = "fence_producer"
     DONE = "fenced"
     IN_FORCE_S = 60.0
-    SUMMARY = "Start a second producer with the transactional id of one that goes on, which is fenced."
-    HEALING = "the older one ends, the newer one goes on"
+    SUMMARY = "Start a second producer with the transactional id of a running one, which is fenced."
+    HEALING = "the older producer ends, the newer one goes on"
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        """Report producers that write without transactions."""
         if self.client.kind == "reader":
             say.report(("client",), f"{self.client} has no transactional id; name a producer")
         elif spec.workload.producers.transaction_size is None:
             say.report(
-                ("client",), "without transactions nobody is fenced: set workload.producers.transaction_size"
+                ("client",),
+                "without transactions no producer is fenced: set workload.producers.transaction_size",
             )
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw only if producers write in transactions."""
         return {"client": "producer"} if draw.experiment.workload.producers.transaction_size else None
 
 
@@ -195,9 +194,8 @@ class ClientInjection(Injection[ClientT]):
 
     @property
     def clients(self) -> Clients:
-        """Clients of the workload. Raises `FaultNotConfirmed` if there are none."""
         if self.context.clients is None:
-            raise self.unseen("no workload of ours runs here")
+            raise self.not_confirmed("no workload of ours runs here")
         return self.context.clients
 
     def choose(self) -> list[ClientProcess]:
@@ -206,17 +204,19 @@ class ClientInjection(Injection[ClientT]):
         seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
         if not (names := self.fault.client.among(list(running), draw)):
-            raise self.unseen(f"aimed at nothing: {self.fault.client}; {', '.join(running) or 'nobody'} runs")
+            raise self.not_confirmed(
+                f"aimed at nothing: {self.fault.client}; {', '.join(running) or 'no client'} runs"
+            )
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
         """Wait until this holds for each client that was hit. Raises `FaultNotConfirmed`."""
-        for one in self.hit:
-            self.seen(
-                partial(state, one),
-                f"client {one.id} (pid {one.pid}) {what}",
+        for client in self.hit:
+            self.wait_for(
+                partial(state, client),
+                f"client {client.id} (pid {client.pid}) {what}",
                 within_s,
-                state=partial(process_state, one.pid, one.started),
+                state=partial(process_state, client.pid, client.started),
             )
 
     def await_work(self, name: str) -> str:
@@ -226,12 +226,12 @@ class ClientInjection(Injection[ClientT]):
         """
         clients = self.clients
         while True:
-            now = self.seen(
+            now = self.wait_for(
                 partial(clients.successor, name),
                 f"another fault to let someone take the place of {name}",
                 FREE_WITHIN_S,
             )
-            self.seen(
+            self.wait_for(
                 lambda now=now: clients.at_work(now) or clients.successor(name) != now,  # type: ignore[misc]
                 f"client {now} to be at work",
                 READY_WITHIN_S,
@@ -240,8 +240,8 @@ class ClientInjection(Injection[ClientT]):
                 return now
 
 
-def _is_gone(one: ClientProcess) -> bool:
-    return process_state(one.pid, one.started) == "gone"
+def _is_gone(client: ClientProcess) -> bool:
+    return process_state(client.pid, client.started) == "gone"
 
 
 @injects(KillClient)
@@ -253,14 +253,15 @@ class KillClientInjection(ClientInjection[KillClient]):
         self._others: list[str] = []
 
     def inject(self) -> str:
-        told = []
-        for one in self.choose():
-            left = self.clients.kill(one.id)
-            self.hit.append(one)
-            told.append(
-                f"{one.id} (pid {one.pid})" + ("" if left is None else f", {left} sends without an outcome")
+        did = []
+        for client in self.choose():
+            left = self.clients.kill(client.id)
+            self.hit.append(client)
+            did.append(
+                f"{client.id} (pid {client.pid})"
+                + ("" if left is None else f", {left} sends without an outcome")
             )
-        return "SIGKILL to " + ", ".join(told)
+        return "SIGKILL to " + ", ".join(did)
 
     @property
     def killed(self) -> Mapping[str, int]:
@@ -268,14 +269,13 @@ class KillClientInjection(ClientInjection[KillClient]):
 
     def confirm(self) -> str:
         self.await_all("to be gone", _is_gone, SEEN_WITHIN_S)
-        return "/proc: " + ", ".join(f"pid {one.pid} is gone" for one in self.hit)
+        return "/proc: " + ", ".join(f"pid {client.pid} is gone" for client in self.hit)
 
     def heal(self) -> str:
-        self._others = [self.clients.replace(one.id) for one in self.hit]
-        return "started " + (", ".join(self._others) or "nobody")
+        self._others = [self.clients.replace(client.id) for client in self.hit]
+        return "started " + (", ".join(self._others) or "no client")
 
     def confirm_healed(self) -> str:
-        """See that each new client is at work."""
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
         return f"counters in shared memory: {', '.join(seen)}"
 
@@ -285,49 +285,54 @@ class PauseClientInjection(ClientInjection[PauseClient]):
     """SIGSTOP and SIGCONT."""
 
     def inject(self) -> str:
-        for one in self.choose():
-            if process_state(one.pid, one.started) != "running":
-                raise self.unseen(f"{one.id} does not run: nothing to freeze")
-            self.clients.signal(one.id, signal.SIGSTOP)
-            self.hit.append(one)
-        return "SIGSTOP to " + ", ".join(f"{one.id} (pid {one.pid})" for one in self.hit)
+        for client in self.choose():
+            if process_state(client.pid, client.started) != "running":
+                raise self.not_confirmed(f"{client.id} does not run: nothing to freeze")
+            self.clients.signal(client.id, signal.SIGSTOP)
+            self.hit.append(client)
+        return "SIGSTOP to " + ", ".join(f"{client.id} (pid {client.pid})" for client in self.hit)
 
     def confirm(self) -> str:
         """See that all threads are stopped, and none is scheduled for a while."""
         self.await_all("to be stopped", self._stands_still, SEEN_WITHIN_S)
         return "/proc: " + ", ".join(
-            f"all threads of pid {one.pid} are stopped and none ran for {STILL_S:g} s" for one in self.hit
+            f"all threads of pid {client.pid} are stopped and none ran for {STILL_S:g} s"
+            for client in self.hit
         )
 
     def heal(self) -> str:
-        for one in self.hit:
-            self.clients.signal(one.id, signal.SIGCONT)
-        return "SIGCONT to " + (", ".join(one.id for one in self.hit) or "nobody")
+        for client in self.hit:
+            self.clients.signal(client.id, signal.SIGCONT)
+        return "SIGCONT to " + (", ".join(client.id for client in self.hit) or "no client")
 
     def confirm_healed(self) -> str:
         """See that each client is scheduled again. A client that has ended since (for example fenced) is not frozen
         either."""
         seen = []
-        for one in self.hit:
-            what = f"client {one.id} (pid {one.pid}) to run again"
-            runs = partial(self._runs, one, context_switches(one.pid))
-            self.seen(runs, what, SEEN_WITHIN_S, to_the_end=True)
-            gone = process_state(one.pid, one.started) in ("gone", "zombie")
-            seen.append(f"pid {one.pid} " + ("has ended since" if gone else "is scheduled again"))
+        for client in self.hit:
+            what = f"client {client.id} (pid {client.pid}) to run again"
+            runs = partial(self._runs, client, context_switches(client.pid))
+            self.wait_for(runs, what, SEEN_WITHIN_S, to_the_end=True)
+            gone = process_state(client.pid, client.started) in ("gone", "zombie")
+            seen.append(f"pid {client.pid} " + ("has ended since" if gone else "is scheduled again"))
         return "/proc: " + ", ".join(seen)
 
     @staticmethod
-    def _stands_still(one: ClientProcess) -> bool:
-        if process_state(one.pid, one.started) != "stopped":
+    def _stands_still(client: ClientProcess) -> bool:
+        if process_state(client.pid, client.started) != "stopped":
             return False
-        before, since = context_switches(one.pid), time.monotonic()
+        before, since = context_switches(client.pid), time.monotonic()
         wait_until(lambda: time.monotonic() - since >= STILL_S, what="a while", timeout_s=STILL_S + 5)
-        return process_state(one.pid, one.started) == "stopped" and context_switches(one.pid) == before
+        return (
+            process_state(client.pid, client.started) == "stopped" and context_switches(client.pid) == before
+        )
 
     @staticmethod
-    def _runs(one: ClientProcess, before: int) -> bool:  # not more: a thread that ends takes its own with it
-        state = process_state(one.pid, one.started)
-        return state in ("gone", "zombie") or (state == "running" and context_switches(one.pid) != before)
+    def _runs(
+        client: ClientProcess, before: int
+    ) -> bool:  # not more: a thread that ends takes its own with it
+        state = process_state(client.pid, client.started)
+        return state in ("gone", "zombie") or (state == "running" and context_switches(client.pid) != before)
 
 
 @injects(FenceProducer)
@@ -340,34 +345,36 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         self._others: dict[str, str] = {}
 
     def inject(self) -> str:
-        told = []
-        for one in self.choose():
-            if not (name := self.clients.transactional_id(one.id)):
-                raise self.unseen(f"{one.id} has no transactional id")
+        did = []
+        for client in self.choose():
+            if not (name := self.clients.transactional_id(client.id)):
+                raise self.not_confirmed(f"{client.id} has no transactional id")
             if (state := self._ask(name)) is None:
-                raise self.unseen(f"no broker knows the transactional id of {one.id}")
-            self._before[one.id] = state
-            self._others[one.id] = self.clients.take_over(one.id)
-            self.hit.append(one)
-            told.append(f"{self._others[one.id]} with the transactional id of {one.id}, {name}")
-        return "started " + ", ".join(told)
+                raise self.not_confirmed(f"no broker knows the transactional id of {client.id}")
+            self._before[client.id] = state
+            self._others[client.id] = self.clients.take_over(client.id)
+            self.hit.append(client)
+            did.append(f"{self._others[client.id]} with the transactional id of {client.id}, {name}")
+        return "started " + ", ".join(did)
 
     def confirm(self) -> str:
         """See that the coordinator has a higher epoch, and that the older producer was told it is fenced."""
         seen = []
-        for one in self.hit:
-            before = self._before[one.id]
-            after = self.seen(
-                partial(self._newer, one.id),
-                f"the coordinator to give the id of {one.id} another epoch than {before.producer_epoch}",
+        for client in self.hit:
+            before = self._before[client.id]
+            after = self.wait_for(
+                partial(self._newer, client.id),
+                f"the coordinator to give the id of {client.id} another epoch than {before.producer_epoch}",
                 READY_WITHIN_S,
             )
-            words = self.seen(
-                partial(self.clients.fenced, one.id), f"{one.id} to be told that it is fenced", READY_WITHIN_S
+            words = self.wait_for(
+                partial(self.clients.fenced, client.id),
+                f"{client.id} to be told that it is fenced",
+                READY_WITHIN_S,
             )
             seen.append(
-                f"the coordinator's epoch of {one.id}'s id went from {_named(before)} to {_named(after)}, "
-                f"and {one.id} ended with: {words}"
+                f"the coordinator's epoch of {client.id}'s id went from {_describe(before)} to {_describe(after)}, "
+                f"and {client.id} ended with: {words}"
             )
         return "; ".join(seen)
 
@@ -378,8 +385,7 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         """See that the older process is gone, and the newer one at work."""
         self.await_all("to end", _is_gone, READY_WITHIN_S)
         seen = {old: self.await_work(new) for old, new in self._others.items()}
-        told = (f"{old} is gone and {new} is at work" for old, new in seen.items())
-        return ", ".join(told) or "none was fenced"
+        return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
@@ -388,14 +394,11 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
     def _ask(self, name: str) -> TransactionState | None:
         """Return the coordinator's state of an id. Every broker is asked; one of them coordinates."""
         for connection in self.context.cluster.running_links().values():
-            try:
-                found = admin.transaction(connection, name)
-            except WireError:
-                continue  # a broker that is gone coordinates nothing
-            if found is not None:
-                return found
+            with suppress(WireError):  # a broker that is gone coordinates nothing
+                if (found := admin.transaction(connection, name)) is not None:
+                    return found
         return None
 
 
-def _named(state: TransactionState) -> str:
+def _describe(state: TransactionState) -> str:
     return f"{state.producer_epoch} (producer id {state.producer_id})"

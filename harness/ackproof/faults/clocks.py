@@ -1,7 +1,7 @@
-"""The wall clock of single nodes jumps, as after a wrong time server or a resumed machine.
+"""Jumps of single nodes' wall clocks, as after a wrong time server or a resumed machine.
 
-The witness is the node: it logs a line when asked, stamped with what it takes the time for. How far its stamps are from
-this machine's time is read before the jump too, so that time zones cancel out.
+The witness is the node: asked, it logs a line with its own time stamp. The difference to this machine's time is also
+read before the jump, so that time zones cancel out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClockJump(NodeFault):
     ASKS = frozenset({Ability.CLOCKS})
     OVER = WHERE_IT_RUNS
 
-    by: Shift = Field(description="How far: forwards (1h), or back (-1h).")
+    by: Shift = Field(description="Shift: forwards (1h), or back (-1h).")
 
     NEEDS = frozenset({Need.CLOCKS})
 
@@ -134,7 +134,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
                 return None
             return known - ClockReading(off, off)
 
-        return self.seen(sharp, f"the clock of node {node.id} before it jumps")
+        return self.wait_for(sharp, f"the clock of node {node.id} before it jumps")
 
     def _until_moved(self, node: LocalNode) -> str:
         """Wait until the node shows the sum of all its shifts."""

@@ -1,7 +1,7 @@
-"""A fault that the user does: commands for breaking, looking, mending.
+"""Faults by a user's own commands, which inject, check and heal.
 
-The only one that reaches the machines of a cluster that someone else runs; it can be used on every backend. The witness
-is the user's own check command, which must have said no before.
+Only these reach the machines of a cluster that somebody else runs; they work on every backend. The witness is the
+user's own check command, which must have said no before.
 """
 
 from __future__ import annotations
@@ -42,25 +42,30 @@ class CommandFault(FaultSpec):
     """
 
     KIND = "command"
-    UNPREDICTABLE = "nobody knows what a command does"
+    UNPREDICTABLE = "the effect of a command is unknown"
     NOT_SIMULATED = "your commands would act on this machine, not on virtual brokers"
-    SUMMARY = "Run a command of yours, believed when your own check command says so."
+    SUMMARY = "Run a command of yours; your own check command confirms it."
     DONE = "hit by a command"
     HEALING = "run heal"
     HOLD_KEY = "for"
     model_config = ConfigDict(populate_by_name=True)
 
-    inject: Argv = Field(description="What breaks something; it must end with status 0.")
-    looks: Argv = Field(alias="check", description="Status 0: it is broken. Any other: it is not (yet).")
-    heal: Argv = Field(description="What mends it; it must end with status 0.")
+    inject: Argv = Field(description="Command that injects the fault; it must end with status 0.")
+    looks: Argv = Field(
+        alias="check",
+        description="Command that looks for the fault. Status 0: in effect. Any other: not (yet).",
+    )
+    heal: Argv = Field(description="Command that heals the fault; it must end with status 0.")
     heal_check: Argv | None = Field(
-        None, description="Status 0: it is mended. Without it check's status must be another than 0 again."
+        None,
+        description="Command that looks for the healing. Status 0: healed. "
+        "By default check must end with another status again.",
     )
     timeout: Duration = Field(
-        30.0, gt=0, le=3600, description="How long each command may take, and how long its check may say no."
+        30.0, gt=0, le=3600, description="Time limit of each command, and of waiting for a check."
     )
     target: RoleField | None = Field(
-        None, title="Target", description="Whom {nodes} stands for, resolved when it is due."
+        None, title="Target", description="Role that {nodes} stands for, resolved when the fault is due."
     )
 
     @property
@@ -89,7 +94,7 @@ class CommandFault(FaultSpec):
     def _unfilled(self, found: str) -> tuple[str, str | None] | None:
         """Return why these braces would stand for nothing and what was meant; None if all is well."""
         if found == _NODES and self.target is None:
-            return f"{_NODES} stands for nobody; say who that is, such as target: leader(orders/0)", None
+            return f"{_NODES} stands for no node; name the role, such as target: leader(orders/0)", None
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
         return None if found in _FILLED or meant is None else (f"nothing is filled in for {found}", meant)
 
@@ -141,7 +146,7 @@ class CommandInjection(Injection[CommandFault]):
     def inject(self) -> str:
         before = self._run("check", self.fault.looks)
         if before.status == 0:
-            raise self.unseen(f"the check says yes before anything was done: {before}")
+            raise self.not_confirmed(f"the check says yes before anything was done: {before}")
         self._begun = True
         return self._must("inject", self.fault.inject)
 
@@ -151,7 +156,7 @@ class CommandInjection(Injection[CommandFault]):
         if self.fault.heal_check is not None:
             mended = self._run("heal_check", self.fault.heal_check)
             if mended.status == 0:
-                raise self.unseen(f"heal_check says mended while it is broken: {mended}")
+                raise self.not_confirmed(f"heal_check says mended while it is broken: {mended}")
         return f"check says yes: {seen}"
 
     def heal(self) -> str:
@@ -168,18 +173,18 @@ class CommandInjection(Injection[CommandFault]):
     def _must(self, name: str, argv: Sequence[str]) -> str:
         ran = self._run(name, argv)
         if ran.status != 0:
-            raise self.unseen(f"{name} failed: {ran}")
+            raise self.not_confirmed(f"{name} failed: {ran}")
         return str(ran)
 
     def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
         last: list[CommandResult] = []
 
-        def said() -> CommandResult | None:
+        def run_once() -> CommandResult | None:
             last[:] = [self._run(name, argv)]
             return last[0] if (last[0].status == 0) is yes else None
 
-        return self.seen(
-            said,
+        return self.wait_for(
+            run_once,
             f"{name} to say {'yes' if yes else 'no'}",
             self.fault.timeout,
             interval_s=CHECK_EVERY_S,
@@ -197,11 +202,11 @@ class CommandInjection(Injection[CommandFault]):
         try:
             child = spawn(words, run=self._tag, role=f"command-{name}", cwd=Path.cwd(), stdout=output)
         except OSError as error:
-            raise self.unseen(f"{name}: {words[0]}: {error.strerror or error}") from error
+            raise self.not_confirmed(f"{name}: {words[0]}: {error.strerror or error}") from error
         try:
             status = child.wait(self.fault.timeout)
         except WaitTimeout as error:
-            raise self.unseen(
+            raise self.not_confirmed(
                 f"{name} took more than {self.fault.timeout:g} s and was killed: {_text(output)}"
             ) from error
         finally:

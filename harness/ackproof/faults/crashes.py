@@ -1,6 +1,10 @@
-"""A process crashes and is started, again and again.
+"""Crashes and starvation of processes: crash loops, kills during a start, exhausted memory, CPU starvation.
 
-The witness is the operating system: each process is gone, another runs.
+The witness is the operating system: a process is gone, or another runs. A kill during a start and an exhausted heap are
+also seen in the node's log.
+
+Starvation is a duty cycle of SIGSTOP and SIGCONT, ten times a second: it works in the same way on every backend,
+without root, cgroups or a load that others would feel. Its witness reads /proc: how often all threads are stopped.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ class CrashLoop(ProcessFault):
     DONE = "crashed again and again"
     PER_NODE = Incidents(kills=1)
     ENDS_NODES = True
-    SUMMARY = "End the process at once and start it, again and again; at last it stays up."
+    SUMMARY = "End the process at once and start it, again and again; the last start stays."
 
-    times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
-    up: Duration = Field(0.5, description="How long each process lives before it crashes.")
+    times: Whole = Field(3, ge=2, le=100, description="Number of crashes.")
+    up: Duration = Field(0.5, description="Time from a start to the next crash.")
 
     def observed(self, nodes: int) -> Incidents:
         return super().observed(nodes * self.times)
@@ -87,7 +91,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
             return self._until_ready()
         lived = {pid for pid in self._crashed if pid is not None}
         if len(lived) != self.fault.times * len(self.nodes):
-            raise self.unseen(f"{len(lived)} processes crashed, not {self.fault.times}")
+            raise self.not_confirmed(f"{len(lived)} processes crashed, not {self.fault.times}")
         return f"/proc: {len(lived)} processes are gone; {self._until_ready()}"
 
 
@@ -108,7 +112,7 @@ class KillStarting(ProcessFault):
     HEALING = "start again"
     HOLD_KEY = "restart_after"
 
-    up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
+    up: Duration = Field(0.1, description="Time from its first log line to the second SIGKILL.")
 
 
 @injects(KillStarting)
@@ -125,7 +129,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         for node in self.nodes:
             self._last_line[node.id] = (self._log(node) or [""])[-1]
             node.start()
-            self.seen(
+            self.wait_for(
                 lambda node=node: self._since(node),  # type: ignore[misc]
                 f"node {node.id} to log that it starts",
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
@@ -140,7 +144,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         gone = super().confirm()
         for node in self.nodes:
             if any(STARTED in line for line in self._since(node)):
-                raise self.unseen(f"node {node.id} had started before it was killed")
+                raise self.not_confirmed(f"node {node.id} had started before it was killed")
         return f"{gone}; its log begins a start and does not end it"
 
     @staticmethod
@@ -229,7 +233,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                     timeout_s=LAST_WORDS_WITHIN_S,
                 )
             except WaitTimeout as error:
-                raise self.unseen(f"node {node.id} ended, and not by {OOM}") from error
+                raise self.not_confirmed(f"node {node.id} ended, and not by {OOM}") from error
         return f"{gone}; its last words: {OOM}"
 
 
@@ -249,11 +253,11 @@ class Starve(ProcessFault):
     KIND = "starve"
     DONE = "starved of processor time"
     GRIP = Grip.SLOW
-    SUMMARY = "Let the process run for a share of the time only, ten times a second."
+    SUMMARY = "Let the process run for only a share of the time, in cycles of 0.1 s."
     HEALING = "let it run"
     HOLD_KEY = "for"
 
-    share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
+    share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time for which it runs.")
 
     def planned(self, exposure: Exposure) -> Incidents:
         return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
@@ -301,7 +305,7 @@ class StarveInjection(ProcessInjection[Starve]):
         wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
             if stopped[node.id] < wanted:
-                raise self.unseen(
+                raise self.not_confirmed(
                     f"node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
                     f"not for {1 - self.fault.share:.0%}"
                 )
@@ -333,7 +337,7 @@ class StarveInjection(ProcessInjection[Starve]):
         stopped, _ = self._look()
         for node in self.nodes:
             if stopped[node.id] and not self.holds.others(node.id, self.fault.number):
-                raise self.unseen(f"node {node.id} still stands still at times")
+                raise self.not_confirmed(f"node {node.id} still stands still at times")
         return f"/proc: {self._names()} never stands still; {self._until_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:

@@ -1,7 +1,7 @@
-"""Carries a case's faults through their lives on a real cluster, one thread each.
+"""Driver of a case's faults on a real cluster, one thread each.
 
-A fault that does not bite, is aimed at nothing, or whose trigger never fires is written down as `fault-failed`; the
-run goes on, what is broken is healed, and the judge says INCONCLUSIVE.
+A fault without effect, without a target, or whose trigger never fires is written down as `fault-failed`; the run goes
+on, every fault is healed, and the judge says INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class FaultDriver:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
         except OSError as error:
-            # A disk is full: the thread ends its fault all the same, and who awaits all faults is told.
+            # The disk is full: the thread ends its fault all the same, and `heal_all` raises this error.
             self._unwritten = self._unwritten or error
         self._lives[step.life.number] = step.life
 
@@ -199,7 +199,7 @@ class FaultDriver:
         except _Forgotten:
             return
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._go(self._lives[number].failed(_words(error)))
+            self._go(self._lives[number].fail(_words(error)))
             return
         try:
             if isinstance(storm := self._lives[number].fault, Storm):
@@ -209,10 +209,10 @@ class FaultDriver:
             did = injection.inject()
             witness = injection.confirm()
             now_ns = self._timeline.clock.now()
-            self._go(self._lives[number].confirmed(now_ns, did, witness, injection.killed))
+            self._go(self._lives[number].confirm(now_ns, did, witness, injection.killed))
             self._await(partial(self._to_heal, number, injection), f"the end of fault {number}")
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._go(self._lives[number].failed(_words(error), to_undo=injection is not None))
+            self._go(self._lives[number].fail(_words(error), to_undo=injection is not None))
         if injection is not None:
             self._heal(number, injection)
 
@@ -257,7 +257,7 @@ class FaultDriver:
         aim = Aim(
             {role: tuple(node(one) for one in self._resolve(role, life.fault)) for role in life.fault.targets}
         )
-        self._go(life.asked(self._timeline.clock.now(), trigger, [node.id for node in aim.nodes]))
+        self._go(life.ask(self._timeline.clock.now(), trigger, [node.id for node in aim.nodes]))
         if (why := self._case.unable.get(number)) is not None:
             raise AckproofError(f"{UNABLE}: {why}")
         if life.fault.targets and not aim.nodes:
@@ -267,12 +267,12 @@ class FaultDriver:
     def _heal(self, number: int, injection: Injection[Any]) -> None:
         try:
             begun_ns = self._timeline.clock.now()
-            self._go(self._lives[number].healed(injection.heal(), begun_ns))
+            self._go(self._lives[number].heal(injection.heal(), begun_ns))
             if self._field.stop.is_set():
                 raise Interrupted("the run was stopped, so healing was not awaited")
-            self._go(self._lives[number].recovered(injection.confirm_healed()))
+            self._go(self._lives[number].recover(injection.confirm_healed()))
         except Exception as error:  # noqa: BLE001 — as above
-            self._go(self._lives[number].not_healed(f"healing: {_words(error)}"))
+            self._go(self._lives[number].fail_healing(f"healing: {_words(error)}"))
             self._left.append((number, injection))
         finally:
             # Others on its nodes await that: what could not heal must not keep them waiting.
@@ -292,7 +292,7 @@ class FaultDriver:
         """Begin a storm, which lets the faults that it drew begin."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()
-        self._go(self._lives[storm.number].asked(now, trigger, [], left_out=drawn.left_out))
+        self._go(self._lives[storm.number].ask(now, trigger, [], left_out=drawn.left_out))
 
         def over() -> bool:
             own = [self._lives[fault.number] for fault in drawn.faults]

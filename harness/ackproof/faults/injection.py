@@ -1,4 +1,4 @@
-"""What every fault is while it is being done, and which class does which kind."""
+"""Injections: what every fault offers while it is in force, which nodes it hits, and which nodes it holds."""
 
 from __future__ import annotations
 
@@ -97,10 +97,6 @@ class Aim:
 
     roles: Mapping[Role, tuple[Node, ...]] = field(default_factory=dict)
 
-    def of(self, role: Role) -> tuple[Node, ...]:
-        """Return the nodes that held one of the fault's `targets`."""
-        return self.roles[role]
-
     @property
     def numbers(self) -> dict[Role, tuple[int, ...]]:
         """Numbers of the nodes by role."""
@@ -152,7 +148,7 @@ class Injection(ABC, Generic[SpecT]):
         """Undo changes of the cluster's metadata. Called after healing has failed, when all faults are over."""
         return ""
 
-    def seen(
+    def wait_for(
         self,
         look: Callable[[], T | None],
         what: str,
@@ -174,9 +170,18 @@ class Injection(ABC, Generic[SpecT]):
                 look, what=what, timeout_s=within_s, interval_s=interval_s, state=state, logs=logs, stop=stop
             )
         except WaitTimeout as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
 
-    def unseen(self, why: object) -> FaultNotConfirmed:
+    def fall_short(self, why: str) -> str:
+        """Return why the fault was over early or hit nothing, if a storm drew it; else raise `FaultNotConfirmed`.
+
+        A storm promises nothing of a single fault.
+        """
+        if not self.fault.is_drawn:
+            raise self.not_confirmed(why)
+        return why
+
+    def not_confirmed(self, why: object) -> FaultNotConfirmed:
         """Return the error that says why this fault lacks evidence."""
         return FaultNotConfirmed(f"{self.fault.kind}: {why}")
 
@@ -240,26 +245,30 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
         members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
     if role.kind is RoleKind.CONTROLLER and role.node is None:
         members = replace(members, active_controller=_controller(cluster, stop))
-    return role.resolve(members, _drawn(order, members.brokers))
+    return role.resolve(members, _to_broker_ids(order, members.brokers))
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:
     """Return the active controller, or -1. With ZooKeeper there is none for a moment after a controller was lost."""
 
-    def told() -> tuple[int] | None:
+    def find_active() -> tuple[int] | None:
         found = cluster.controller()
         return None if found is None else (found,)
 
-    now = told()
+    now = find_active()
     if now is None and cluster.spec.metadata.broker_controls:
         with contextlib.suppress(WaitTimeout):
             now = wait_until(
-                told, what="an active controller", timeout_s=RESOLVE_WITHIN_S, interval_s=0.05, stop=stop
+                find_active,
+                what="an active controller",
+                timeout_s=RESOLVE_WITHIN_S,
+                interval_s=0.05,
+                stop=stop,
             )
     return -1 if now is None else now[0]
 
 
-def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
+def _to_broker_ids(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
     """Map drawn positions to broker ids: those of a cluster that somebody else runs need not count from 1."""
     if set(order) <= set(brokers):
         return order

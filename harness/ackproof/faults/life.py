@@ -1,12 +1,12 @@
-"""The life of a fault, as a pure state machine: a state, what happened and when → the next state, and an event.
+"""Life of a fault, as a pure state machine: a state, an occurrence and its time → the next state, and events.
 
 ::
 
     waiting ─▶ asked ─▶ confirmed ─▶ healed ─▶ recovered
-       └─────────┴──────────┴───────────┴─▶ failed; missed, if a storm drew it and it never bit
+       └─────────┴──────────┴───────────┴─▶ failed; missed, if a storm drew it and it had no effect
 
 Nothing here waits, looks or writes. Three drivers carry faults through their lives: threads on a real cluster
-(`faults.driver`), virtual time (the simulator's `schedule`), and the hands of a test (`testing.cluster`).
+(`faults.driver`), virtual time (the simulator's `schedule`), and a test's own calls (`testing.cluster`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AFTER_HEALING_BOUND_S: Final = 30.0
 """Longest such time if nothing is acknowledged."""
 PARTNER_S: Final = 15.0
 """The first fault of a pair waits at most this long for the second to take effect."""
-AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
+AIMED_AT_NOTHING: Final = "aimed at nothing: no node holds the role"
 UNABLE: Final = "not possible on this machine"
 Look: TypeAlias = Callable[[Condition], float | None]
 """Present quantity of a condition; None: unknown at this moment."""
@@ -107,7 +107,7 @@ class Life:
         return self.fault.number
 
     @property
-    def drawn(self) -> bool:
+    def is_drawn(self) -> bool:
         """True if a storm drew the fault."""
         return self.fault.is_drawn
 
@@ -126,7 +126,7 @@ class Life:
 
     # -- what happens to it -------------------------------------------------------------------------------------
 
-    def asked(
+    def ask(
         self,
         now_ns: int,
         trigger: str,
@@ -147,42 +147,42 @@ class Life:
             said = said.model_copy(update={"left_out": tuple(left_out)})
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
-    def confirmed(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
+    def confirm(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
         """The fault took effect, and an independent witness saw it. `killed`: client → process id."""
         said = FaultConfirmed(did=did, witness=witness)
         if killed is not None:
             said = said.model_copy(update={"killed": dict(killed)})
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
-    def healed(self, did: str, begun_ns: int = 0) -> Step:
+    def heal(self, did: str, begun_ns: int = 0) -> Step:
         """The fault was undone, which began at `begun_ns` (0: now)."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
-    def recovered(self, witness: str) -> Step:
+    def recover(self, witness: str) -> Step:
         """A witness saw that the fault is undone. A fault that failed before stays failed."""
-        life = self._given_up() if self.reason else replace(self, stage=Stage.RECOVERED)
+        life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
-    def failed(self, reason: str, *, to_undo: bool = False) -> Step:
+    def fail(self, reason: str, *, to_undo: bool = False) -> Step:
         """The fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
-        step = self._went_wrong(reason)
-        return step if to_undo else replace(step, life=step.life._given_up())
+        step = self._note_failure(reason)
+        return step if to_undo else replace(step, life=step.life._end_failed())
 
-    def not_healed(self, reason: str) -> Step:
+    def fail_healing(self, reason: str) -> Step:
         """The fault could not be undone, or nobody saw that it was."""
-        return replace(self, unhealed=True).failed(reason)
+        return replace(self, unhealed=True).fail(reason)
 
-    def _went_wrong(self, reason: str) -> Step:
+    def _note_failure(self, reason: str) -> Step:
         said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
         return Step(replace(self, reason=self.reason or reason), (said,))
 
-    def _given_up(self) -> Life:
+    def _end_failed(self) -> Life:
         """Return the life at its end, without further steps."""
         return replace(self, stage=Stage.MISSED if self._missed else Stage.FAILED)
 
     @property
     def _missed(self) -> bool:
-        return self.drawn and not self.bit and not self.unhealed
+        return self.is_drawn and not self.bit and not self.unhealed
 
     # -- what is to be done -------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ Lives: TypeAlias = Mapping[int, Life]
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     """Return the trigger's words if a waiting fault begins now, else None. Raises `AckproofError` if it never will."""
-    if moment.load is LoadPhase.OVER and life.drawn:
+    if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
     if fired is None and moment.load is not LoadPhase.RUNS and not will_fire(life, lives):
@@ -234,7 +234,7 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
         second is None
         or not isinstance(trigger, ChainTrigger)
         or trigger.fault != life.number
-        or not life.drawn
+        or not life.is_drawn
     ):
         return False
     if second.over or moment.load is LoadPhase.OVER:
@@ -249,7 +249,7 @@ def _never(fault: FaultSpec, look: Look) -> str:
     if not isinstance(trigger, StateTrigger):
         return text
     number = look(trigger.condition)
-    now = "nobody could tell it" if number is None else f"it was {number:,g} when the load ended"
+    now = "its value was unknown" if number is None else f"it was {number:,g} when the load ended"
     return f"{text}; {now}: a longer duration, another number or at_latest lets it begin"
 
 
@@ -263,10 +263,10 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     first = lives[trigger.fault]
     if first.stage is Stage.FAILED:
         raise AckproofError(f"fault {trigger.fault}, after which it was to come, failed")
-    if life.drawn and first.drawn and first.stage is Stage.MISSED:
-        raise AckproofError(f"fault {fault_name(first.number)}, beside which it was to come, did not bite")
+    if life.is_drawn and first.is_drawn and first.stage is Stage.MISSED:
+        raise AckproofError(f"fault {fault_name(first.number)}, its partner in the pair, did not take effect")
     since = first.confirmed_ns
-    if life.drawn and (not first.drawn or first.fault.HOLD_KEY is None):
+    if life.is_drawn and (not first.is_drawn or first.fault.HOLD_KEY is None):
         since = first.asked_ns
         if any(not other.over for other in _pairs_before(life, lives)):
             return None
@@ -328,7 +328,7 @@ def followers(lives: Lives, first: Life) -> list[Life]:
         for life in lives.values()
         if isinstance(life.fault.trigger, ChainTrigger)
         and life.fault.trigger.fault == first.number
-        and life.drawn is (first.stage is Stage.ASKED)
+        and life.is_drawn is (first.stage is Stage.ASKED)
     ]
 
 
@@ -339,9 +339,9 @@ def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) ->
     bit = sum(one.bit for one in own)
     if not life.bit and bit >= storm.least:
         witness = f"{storm.least} of them were confirmed, each by its own witness"
-        steps.append(life.confirmed(now_ns, f"drew {len(own)} faults", witness))
+        steps.append(life.confirm(now_ns, f"drew {len(own)} faults", witness))
     if all(one.over for one in own):
-        steps.append((steps[-1].life if steps else life).healed("each fault healed in its turn"))
+        steps.append((steps[-1].life if steps else life).heal("each fault healed in its turn"))
         steps.append(_end_of_storm(steps[-1].life, storm, own, bit))
     return Step(steps[-1].life if steps else life, tuple(said for step in steps for said in step.events))
 
@@ -353,10 +353,10 @@ def _end_of_storm(life: Life, storm: Storm, own: Sequence[Life], bit: int) -> St
     count = f"{bit} of {len(own)} drawn faults bit" + (f"; missed: {missed}" if missed else "")
     unhealed = ", ".join(fault_name(one.number) for one in own if one.stage is Stage.FAILED)
     if bit < storm.least:
-        return life.failed(f"at least {storm.least} were to bite: {count}")
+        return life.fail(f"at least {storm.least} were to bite: {count}")
     if unhealed:
-        return life.failed(f"fault {unhealed} did not heal, or did not hold; {count}")
-    return life.recovered(count)
+        return life.fail(f"fault {unhealed} did not heal, or did not hold; {count}")
+    return life.recover(count)
 
 
 def _since(moment: Moment, start_ns: int) -> float:

@@ -1,8 +1,8 @@
-"""Every pair of fault kinds, dealt to runs (`storm: {pairs: all}`).
+"""Every pair of fault kinds, distributed over runs (`storm: {pairs: all}`).
 
 A run has a share of the pairs, one after the other: the second fault of a pair begins while the first is in force, and
 the next pair when both are over (`faults.life`). Which pairs a share has depends on the experiment alone, so that
-shares can be run on different days and machines; the seed decides whom each fault hits and how hard.
+shares can be run on different days and machines; the seed decides which nodes each fault hits and how hard.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Faults of processes: kill, stop, pause, restart.
+"""Faults of processes: kill, stop, pause, restart; and the base of all faults of whole processes.
 
-The witness is the operating system (`/proc`: the process is gone, or stands still), never the signal's own return
-value; healing is witnessed by the protocol: the node answers and, if a broker, is registered and unfenced.
+The witness is the operating system (`/proc`: the process is gone, or stopped), never the signal's own return value.
+The protocol witnesses healing: the node answers and, if it is a broker, is registered and unfenced.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Stop(ProcessFault):
     DONE = "stopped"
     PER_NODE = Incidents(clean_stops=1)
     ENDS_NODES = True
-    SUMMARY = "Shut the node down in good order (SIGTERM)."
+    SUMMARY = "Shut the node down (SIGTERM, a controlled shutdown)."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
 
@@ -85,7 +85,7 @@ class Restart(ProcessFault):
     DONE = "restarted"
     PER_NODE = Incidents(clean_stops=1)
     ENDS_NODES = True
-    SUMMARY = "Shut the node down in good order and start it again at once."
+    SUMMARY = "Shut the node down (SIGTERM) and start it again at once."
 
 
 class ProcessInjection(Injection[SpecT]):
@@ -163,7 +163,7 @@ class ProcessInjection(Injection[SpecT]):
 
     def _until(self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None) -> str:
         for node in self.nodes if nodes is None else nodes:
-            self.seen(
+            self.wait_for(
                 lambda node=node: node.state() is state,  # type: ignore[misc]
                 f"node {node.id} to be {state.value}",
                 within_s,
@@ -186,7 +186,7 @@ class ProcessInjection(Injection[SpecT]):
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             before = self.holds.changes(node.id)
             try:
-                self.seen(look, what, within_s, state=state)
+                self.wait_for(look, what, within_s, state=state)
                 return
             except FaultNotConfirmed:
                 if self.holds.changes(node.id) == before:
@@ -202,7 +202,7 @@ class ProcessInjection(Injection[SpecT]):
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
 
     def _start_the_dead(self) -> str:
         """Release the nodes, and start those that are dead and that no other fault wants dead."""
@@ -329,7 +329,7 @@ class RestartInjection(ProcessInjection[Restart]):
         self._strike(lambda _: None, "a bounce")
         for node in self.nodes:
             self._terminate(node)
-            self._gone(node)
+            self._await_end(node)
             self._start(node)
         return f"SIGTERM and start of {self._names()}"
 
@@ -341,8 +341,8 @@ class RestartInjection(ProcessInjection[Restart]):
             if node.state() is NodeState.GONE:
                 node.start()
 
-    def _gone(self, node: LocalNode) -> None:
-        self.seen(
+    def _await_end(self, node: LocalNode) -> None:
+        self.wait_for(
             partial(_has_ended, node, self._before[node.id]),
             f"node {node.id} to shut down",
             STOPPED_WITHIN_S,
@@ -358,5 +358,5 @@ class RestartInjection(ProcessInjection[Restart]):
             held = self.holds.others(node.id, self.fault.number)
             runs = node.state() is NodeState.RUNNING or held
             if not runs or node.pid == self._before[node.id]:
-                raise self.unseen(f"node {node.id} is {node.state().value}, pid {node.pid}")
+                raise self.not_confirmed(f"node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs {self._names()}"

@@ -1,6 +1,8 @@
-"""The quorum of controllers is lost: more than half of them go, the active one among them.
+"""Faults of the KRaft quorum: it is lost, or a controller leaves it and comes back (KIP-853).
 
-Witnesses: the operating system, that they are gone or stand still; those that are left, that nobody leads them.
+The witness of a lost quorum is the operating system (more than half of the controllers are gone or stopped), and the
+remaining controllers, which have no leader. The witness of a removal is DescribeQuorum at another broker than the one
+that was asked: it lists the voters that the quorum's leader has committed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class LoseQuorum(FaultSpec):
 
     KIND = "lose_quorum"
     SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
-    HEALING = "bring them back"
+    HEALING = "restart or resume them"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.PROCESSES})
     OVER = WHERE_IT_RUNS
@@ -110,7 +112,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
             looks = looks + 1 if self.context.cluster.controller() is None else 0
             return looks >= LEADERLESS_LOOKS
 
-        self.seen(
+        self.wait_for(
             leaderless,
             "no controller to lead the quorum",
             state=lambda: f"active controller: {self.context.cluster.controller()}",
@@ -133,13 +135,13 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     def confirm_healed(self) -> str:
         """See that they answer, and that a controller leads the quorum."""
         ready = self._until_ready()
-        leader = self.seen(
+        leader = self.wait_for(
             self.context.cluster.controller,
             "a controller to lead the quorum",
             within_s=ELECTED_WITHIN_S,
         )
         if leader not in {node.id for node in self.voters}:
-            raise self.unseen(f"node {leader} leads, and is no controller")
+            raise self.not_confirmed(f"node {leader} leads, and is no controller")
         return f"{ready}; DescribeQuorum: controller {leader} leads"
 
 
@@ -154,8 +156,8 @@ class RemoveController(NodeFault):
     """
 
     KIND = "remove_controller"
-    SUMMARY = "Take a controller out of the quorum while it runs, and take it in again."
-    HEALING = "take it in again"
+    SUMMARY = "Remove a controller from the quorum while it runs, and add it again."
+    HEALING = "add it again"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.PROCESSES})
     NOT_IN = MappingProxyType({"zookeeper": "ZooKeeper's servers are no KRaft quorum"})
@@ -202,7 +204,7 @@ class ControllerRemoval(Injection[RemoveController]):
         self._await("the quorum to be a dynamic one", self._make_dynamic)
         before = self._quorum()
         if before is None:
-            raise FaultNotConfirmed("nobody tells who votes in the quorum")
+            raise FaultNotConfirmed("no broker lists the voters of the quorum")
         for node in self.nodes:
             voter = before.voter(node.id)
             if voter is None:
@@ -258,7 +260,7 @@ class ControllerRemoval(Injection[RemoveController]):
                 return None
             return now
 
-        now = self.seen(
+        now = self.wait_for(
             there,
             f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
             state=lambda: str(self._quorum()),
@@ -276,14 +278,16 @@ class ControllerRemoval(Injection[RemoveController]):
         """Ask until Kafka accepts: it refuses while another change is in progress."""
         said: list[str] = []
 
-        def taken() -> bool:
+        def is_accepted() -> bool:
             try:
                 return change()
             except (WireError, FaultNotConfirmed) as error:
                 said[:] = [str(error)]
                 return False
 
-        self.seen(taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
+        self.wait_for(
+            is_accepted, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S
+        )
 
     def _names(self) -> str:
         return ", ".join(str(node.id) for node in self.nodes)

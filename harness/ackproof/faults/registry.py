@@ -1,5 +1,6 @@
-"""Every kind of fault, found by looking: each `KIND = "…"` in a module of `ackproof.faults` is one. Nobody lists
-families or kinds by hand, and a file's own kinds are the only ones whose modules are imported to read it.
+"""Every kind of fault, found by reading the sources: each `KIND = "…"` in a module of `ackproof.faults` is one.
+
+No list of kinds is kept by hand. To read an experiment only the modules of its own kinds are imported.
 """
 
 from __future__ import annotations

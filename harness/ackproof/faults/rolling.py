@@ -1,8 +1,8 @@
-"""Rolling restart and rolling upgrade. The first node is the injection, the others are its way to the end.
+"""Rolling restart and rolling upgrade. The first node is the injection, the others are part of the healing.
 
-So that faults which come `after` it meet it while it goes on. The witnesses are the operating system (another process
-runs the node), the protocol (every broker shows full ISRs), and for an upgrade what each node logged of its release
-and the feature levels that another broker than the asked one says are in force.
+Faults that come `after` such a fault therefore meet it while it goes on. Witnesses are the operating system (another
+process runs the node) and the protocol (every broker shows full ISRs); for an upgrade also each node's log, which names
+its release, and another broker, which shows the feature levels in force.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RollingRestart(ProcessFault):
     KIND = "rolling_restart"
     DONE = "restarted one by one"
     PER_NODE = Incidents(clean_stops=1)
-    SUMMARY = "Restart node after node in good order; the next when all ISRs are full again."
+    SUMMARY = "Restart node after node by a controlled shutdown; the next when all ISRs are full again."
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
-    rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
+    rest: Duration = Field(0.0, description="Time for which each node runs before the next one's turn.")
 
 
 class Upgrade(FaultSpec):
@@ -69,7 +69,7 @@ class Upgrade(FaultSpec):
     NOT_IN = MappingProxyType({"zookeeper": "no release after 3.9 runs with ZooKeeper"})
 
     to: Kafka = Field(
-        description="What to run afterwards, as cluster.kafka says it: a newer release, or a build of your own."
+        description="Kafka to run afterwards, written as in cluster.kafka: a newer release, or a build of your own."
     )
     finalise: Flag = Field(
         True, description="Raise the feature levels to those of the new release at the end."
@@ -136,7 +136,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
             self._terminate(node)
-            self.seen(
+            self.wait_for(
                 lambda: node.state() is NodeState.GONE,
                 f"node {node.id} to shut down",
                 state=lambda: node.state().value,
@@ -205,7 +205,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
     def _another_process(self, nodes: Sequence[LocalNode]) -> str:
         for node in nodes:
             if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
-                raise self.unseen(f"node {node.id} is {node.state().value}, pid {node.pid}")
+                raise self.not_confirmed(f"node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs node {', '.join(str(node.id) for node in nodes)}"
 
 
@@ -258,7 +258,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
                 return False
             return True
 
-        self.seen(
+        self.wait_for(
             raised,
             "the new feature levels to be taken",
             state=lambda: "; ".join(said),
@@ -278,7 +278,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
             except (WireError, FaultNotConfirmed):
                 return {}
 
-        self.seen(
+        self.wait_for(
             lambda: all(in_force().get(name, 0) >= level for name, level in self._levels.items()),
             f"another broker to say that {self._text(self._levels)} are in force",
             state=lambda: self._text(in_force()),
@@ -293,7 +293,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
             logged[:] = _STARTED.findall(node.log_tail(_LOG_LINES))[-1:]
             return logged == [self.to.version]
 
-        self.seen(
+        self.wait_for(
             says,
             f"node {node.id} to log that it is of release {self.to.version}",
             state=lambda: f"it logged {logged}",

@@ -1,26 +1,25 @@
-"""A storm: seeded random faults, every one drawn before the case starts, from a menu with weights.
+"""Storms: random faults from a seed, all drawn before the case starts, from a menu with weights.
 
 ::
 
     - storm:
-        count: 12                    # how many faults
+        count: 12                    # number of faults
         menu: {pause: 3, kill: 2}    # kinds and their weights; {kill: {weight: 2, lasting: 5s}} says more
         roles: [leader(orders/0), broker, controller]
-        gap: 0.5s..3s                # from the beginning of one to the beginning of the next
-        lasting: 1s..4s              # how long each is held
-        at_least: 8                  # so many must bite, or the case is INCONCLUSIVE
-        swarm: true                  # each seed leaves whole kinds of the menu out
+        gap: 0.5s..3s                # from the beginning of a fault to the beginning of the next
+        lasting: 1s..4s              # time for which each is held
+        at_least: 8                  # number that must take effect, or the case is INCONCLUSIVE
+        swarm: true                  # each seed leaves out whole kinds of the menu
         pairs: all                   # in place of single faults, all pairs of kinds: `faults.pairs`
       at: 2s
 
-The drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2;
-each begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. One that
-finds nothing to break (its node is dead already, nobody holds the role) is listed as missed.
+Drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2. Each
+begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. A fault with
+nothing to break (its node is dead, or no node holds the role) is listed as missed.
 
-What is left out is drawn: `storm: {count: 20}` alone is one of all kinds that the backend and the cluster can do, aimed
-at leaders, followers, brokers and controllers, links and parameters from each kind's own ranges. One seed draws the
+Omitted fields are drawn: `storm: {count: 20}` draws from all kinds that the backend and the cluster can do, aimed at
+leaders, followers, brokers and controllers, with links and parameters from each kind's own ranges. One seed draws the
 same storm on every machine; a fault that the machine cannot do is missed.
-
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _read_dish(value: object) -> object:
     given = {"weight": value} if isinstance(value, int) else dict(value)
     weight = given.pop("weight", 1)
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= 1_000_000:
-        raise wrong("expected a weight of at least 1; leave the kind out to have none of it")
+        raise wrong("expected a weight of at least 1; to exclude a kind, remove it from the menu")
     lasting = given.pop("lasting", None)
     return {"weight": weight, "lasting": lasting, "fields": given}
 
@@ -130,7 +129,7 @@ class Storm(FaultSpec):
 
     KIND = "storm"
     PER_NODE = NOTHING
-    SUMMARY = "Many random faults, drawn beforehand from a menu with weights, each of them healed."
+    SUMMARY = "Many random faults, drawn beforehand from a menu with weights; each is healed."
 
     menu: dict[MenuKind, MenuEntryField] | None = Field(
         None,
@@ -143,31 +142,31 @@ class Storm(FaultSpec):
         description="Instead of single faults draw pairs of kinds, each in force together, until a batch has had all: "
         "every case is a share, with `count` faults.",
     )
-    count: Whole = Field(10, ge=1, le=MOST, description="How many faults are drawn.")
+    count: Whole = Field(10, ge=1, le=MOST, description="Number of faults that are drawn.")
     roles: tuple[RoleField, ...] | None = Field(
         None,
         min_length=1,
-        description="Whom the faults of nodes may be aimed at; by default broker, and without a menu leaders, "
+        description="Roles that faults of nodes may be aimed at; by default broker, and without a menu leaders, "
         "followers and controllers too; of pairs every node by its number.",
     )
     gap: RangeField = Field(
         DurationRange(0.5, 3.0),
         json_schema_extra={"default": "0.5s..3s"},
-        description="Time from the beginning of one fault to that of the next.",
+        description="Time between the beginnings of two faults.",
     )
     lasting: RangeField = Field(
         DurationRange(1.0, 4.0),
         json_schema_extra={"default": "1s..4s"},
-        description="How long each fault is held.",
+        description="Time for which each fault is held.",
     )
     at_least: Whole | None = Field(
         None,
         ge=0,
         le=MOST,
-        description="How many must bite, or the case is INCONCLUSIVE; half of them by default, of pairs 1.",
+        description="Faults that must take effect, or the case is INCONCLUSIVE; default: half of them, of pairs 1.",
     )
     swarm: Flag = Field(
-        False, description="Each seed leaves whole kinds of the menu out, so that others meet more often."
+        False, description="Each seed leaves out whole kinds of the menu, so that others meet more often."
     )
 
     @field_validator("menu")

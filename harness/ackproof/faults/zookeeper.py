@@ -1,7 +1,9 @@
-"""A broker's ZooKeeper session ends. ZooKeeper's servers themselves are reached by `kill`, `stop` and `pause` (role
-`zookeeper`), and the links to them by the faults of links (`cut: {link: broker(2) -> zookeeper}`).
+"""End of a broker's ZooKeeper session.
 
-The session is closed over one connection; the witness reads the znodes over another, of a session of its own: the
+ZooKeeper's servers themselves are reached by `kill`, `stop` and `pause` (role `zookeeper`), and the links to them by
+the faults of links (`cut: {link: broker(2) -> zookeeper}`).
+
+The session is closed over one connection; the witness reads the znodes over another, in a session of its own: the
 broker's registration is gone, or held by another session.
 """
 
@@ -36,7 +38,7 @@ class ExpireSession(NodeFault):
 
     KIND = "expire_session"
     DONE = "robbed of the session"
-    SUMMARY = "End a broker's ZooKeeper session from outside; it registers anew by itself."
+    SUMMARY = "End a broker's ZooKeeper session from outside; it registers again by itself."
     NOT_IN = MappingProxyType({"kraft": "there is no ZooKeeper, nor a session with it"})
     ASKS = frozenset({Ability.ZOOKEEPER})
 
@@ -82,7 +84,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             try:
                 end_session(self.zookeeper.addresses, held.session)
             except WireError as error:
-                raise self.unseen(error) from error
+                raise self.not_confirmed(error) from error
         return "closed session " + ", ".join(
             f"0x{held.session & (1 << 64) - 1:x} of broker {broker}" for broker, held in self._before.items()
         )
@@ -110,7 +112,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
                 now[0] = self.zookeeper.registration(node.id)
             return now[0] is None or now[0].session != before.session
 
-        self.seen(
+        self.wait_for(
             lost,
             f"the registration of broker {node.id} to end with its session",
             GONE_WITHIN_S,
@@ -129,20 +131,20 @@ class ExpireSessionInjection(Injection[ExpireSession]):
                 now = self.zookeeper.registration(node.id)
             return now if now is not None and (before is None or now.made_by != before.made_by) else None
 
-        now = self.seen(
-            back, f"broker {node.id} to register anew", BACK_WITHIN_S, logs=node.log_tail, to_the_end=True
+        now = self.wait_for(
+            back, f"broker {node.id} to register again", BACK_WITHIN_S, logs=node.log_tail, to_the_end=True
         )
         try:
             node.await_ready(BACK_WITHIN_S)
         except WaitTimeout as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
     def _first(self, node: LocalNode) -> Registration:
         """Return a broker's session. A broker that has just started, or lost another, gets time to open one."""
         said = ""
 
-        def held() -> Registration | None:
+        def find_session() -> Registration | None:
             nonlocal said
             try:
                 found = self.zookeeper.registration(node.id)
@@ -152,6 +154,9 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             said = "it holds no session: nothing to break"
             return found
 
-        return self.seen(
-            held, f"broker {node.id} to hold a session with ZooKeeper", GONE_WITHIN_S, state=lambda: said
+        return self.wait_for(
+            find_session,
+            f"broker {node.id} to hold a session with ZooKeeper",
+            GONE_WITHIN_S,
+            state=lambda: said,
         )

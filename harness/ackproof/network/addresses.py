@@ -4,7 +4,7 @@
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
 127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
 127.C.50.j       where clients reach broker j when these links go through proxies
-127.C.4.1        the server of the proxies, and the proxy of requests
+127.C.4.1        the server of the proxies, and the request proxy
 
 A link that goes through both proxies goes through that of requests last, at the same address and other ports.
 """
@@ -73,7 +73,7 @@ class Addresses:
 
     @property
     def requests(self) -> Address:
-        """Where the proxy of requests takes orders."""
+        """Where the request proxy takes orders."""
         return Address(self.proxies.host, self.base_port + 1)
 
     @staticmethod

@@ -89,9 +89,11 @@ class PacketRules:
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
         """Send new connections elsewhere, whatever earlier rules say; present ones, which go there or `through`
         another address, are reset when they carry something. Raises `LinkError`."""
-        self._add([f'{_REDIRECTED} {_to(address)} dnat ip to {to} comment "{mark}"'], first=True)
+        self._add(
+            [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
+        )
         present = [address] if through is None else [address, through]
-        self._add([f'{_DIRECT} {_to(one)} {_REJECT} comment "{mark}"' for one in present])
+        self._add([f'{_DIRECT} {_match_destination(one)} {_REJECT} comment "{mark}"' for one in present])
 
     def _add(self, rules: list[str], *, first: bool = False) -> None:
         lines = [f"{'insert' if first else 'add'} rule inet {self.table} {rule}" for rule in rules]
@@ -176,7 +178,7 @@ def remove_table(table: str, enter: Sequence[str] = ()) -> None:
         run_nft(["delete", "table", "inet", table], enter=enter)
 
 
-def _to(address: Address) -> str:
+def _match_destination(address: Address) -> str:
     return f"ip daddr {address.host} tcp dport {address.port}"
 
 
@@ -219,7 +221,7 @@ class Namespaces:
                 self._known[node] = known
             return known[1]
 
-    def within(self, node: int, act: Callable[[], T]) -> T:
+    def run_in(self, node: int, act: Callable[[], T]) -> T:
         """Call `act` in the namespace of a node, and return its result. Raises `LinkError`."""
         pid = self._pid(node)
         if pid is None:

@@ -1,4 +1,4 @@
-"""What every backend offers of its links."""
+"""Mesh: the links that a backend offers, their effects, and what every mesh can do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Throttle:
-    """At most `rate` bytes per second, per connection and direction."""
+    """A limit of `rate` bytes per second, per connection and direction."""
 
     rate: int
 

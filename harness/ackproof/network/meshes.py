@@ -211,7 +211,7 @@ class ProxyMesh:
         def own() -> frozenset[int]:
             return read_socket_inodes(pid) if pid is not None else frozenset()
 
-        # Asked before and after: what is closed between the two looks is told by the kernel, with all that ever came.
+        # Read before and after: a connection closed in between is in one of them, with all its bytes.
         before, seen, after = own(), self._at_source(link, read_tcp_flows), own()
         seen = [flow for flow in seen if (flow.inode in before | after) != of_clients]
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
@@ -224,7 +224,7 @@ class ProxyMesh:
     def _address(self, link: Link) -> Address:
         addresses = self._sight.reaches(link)
         if not addresses:
-            raise LinkError(f"nobody knows where {link} leads")
+            raise LinkError(f"the address of {link} is unknown: its source has none for its target")
         return addresses[0]
 
 
@@ -313,7 +313,7 @@ class KernelMesh(ProxyMesh):
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        return act() if link.source == CLIENTS else self._spaces.within(link.source, act)
+        return act() if link.source == CLIENTS else self._spaces.run_in(link.source, act)
 
 
 def _mark(owner: str, link: Link) -> str:

@@ -128,7 +128,7 @@ def measure_close(
                 return None
             began = time.monotonic()
             line.shutdown(socket.SHUT_WR)
-            line.settimeout(_left(deadline))
+            line.settimeout(_remaining_s(deadline))
             return time.monotonic() - began if line.recv(1) == b"" else None
     except OSError:
         return None
@@ -136,12 +136,12 @@ def measure_close(
 
 def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
     """Send a frame and read one. Return False if the other side closed."""
-    line.settimeout(_left(deadline))
+    line.settimeout(_remaining_s(deadline))
     line.sendall(frame)
     wanted = 4
     head = b""
     while wanted:
-        line.settimeout(_left(deadline))
+        line.settimeout(_remaining_s(deadline))
         data = line.recv(min(wanted, 65536))
         if not data:
             return False
@@ -153,7 +153,7 @@ def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
     return True
 
 
-def _left(deadline: float) -> float:
+def _remaining_s(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 

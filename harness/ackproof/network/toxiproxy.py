@@ -96,7 +96,7 @@ class Toxiproxy:
         proxy = self.proxy(name)
         listening, _, port = proxy.listen.rpartition(":")
         if proxy.upstream != str(upstream) or listening != host or port == "0":
-            raise LinkError(f"Toxiproxy was told to make {name} at {host} for {upstream}, and has {proxy}")
+            raise LinkError(f"Toxiproxy made another proxy than {name} at {host} for {upstream}: {proxy}")
         return ProxyRoute(name, Address(host, int(port)), upstream)
 
     def remove(self, name: str) -> None:
@@ -122,7 +122,7 @@ class Toxiproxy:
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
-            raise LinkError(f"Toxiproxy was told to lay {toxic} on {name}, and has {there}")
+            raise LinkError(f"Toxiproxy laid another toxic on {name} than {toxic}: {there}")
 
     def cure(self, name: str, toxic: str) -> None:
         """Remove a toxic, if it exists."""

@@ -267,14 +267,14 @@ class KafkaCluster:
         number = fault.number
         injection = self._injection(fault, nodes)
         role = str(target) if isinstance(target, str) else _names(nodes)
-        self._go(Life(fault).asked(self.clock.now(), "test", nodes, role=role))
+        self._go(Life(fault).ask(self.clock.now(), "test", nodes, role=role))
         try:
             did = injection.inject()
             witness = injection.confirm()
         except AckproofError as error:
-            self._go(self._lives[number].failed(str(error), to_undo=number in self._holders(nodes)))
+            self._go(self._lives[number].fail(str(error), to_undo=number in self._holders(nodes)))
             raise
-        self._go(self._lives[number].confirmed(self.clock.now(), did, witness))
+        self._go(self._lives[number].confirm(self.clock.now(), did, witness))
         self._did(f"{fault.kind} {role} → {_names(nodes)}")
         return number, injection
 
@@ -324,17 +324,17 @@ class KafkaCluster:
         for number, injection in injections.items():
             begun_ns, did = self.clock.now(), injection.heal()
             if number and number not in self._holders(self._cluster.nodes):
-                self._go(self._lives[number].healed(did, begun_ns))
+                self._go(self._lives[number].heal(did, begun_ns))
                 healed.append(number)
         for number, injection in injections.items():
             try:
                 witness = injection.confirm_healed()
             except AckproofError as error:
                 if number:
-                    self._go(self._lives[number].not_healed(f"healing: {error}"))
+                    self._go(self._lives[number].fail_healing(f"healing: {error}"))
                 raise
             if number in healed:
-                self._go(self._lives[number].recovered(witness))
+                self._go(self._lives[number].recover(witness))
         self._did(f"{word} {_names(nodes)}")
 
     def _fault(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> NodeFault:

@@ -80,6 +80,6 @@ REQUEST_DUDS: Final[Mapping[str, Dud]] = {
         stage=let_go_at_last,
     ),
     "requests of which none came": Dud(
-        f"hold_request: {{{_LINK}, api: OffsetForLeaderEpoch}}", "none came by", bites=True
+        f"hold_request: {{{_LINK}, api: OffsetForLeaderEpoch}}", "none passed", bites=True
     ),
 }

@@ -205,7 +205,7 @@ def test_a_topic_that_others_still_show_was_not_deleted(
     assert "no topic t" in again.confirm()
     cluster.ends = {PLACE: PartitionEnds(1, 0, 7, 9, 9, 9)}
     again.heal()
-    with pytest.raises(FaultNotConfirmed, match="does not begin anew"):
+    with pytest.raises(FaultNotConfirmed, match="does not begin at offset 0"):
         again.confirm_healed()
 
 

@@ -219,5 +219,7 @@ def test_one_that_lives_on_has_not_been_taken_out(cluster: Cluster) -> None:
 
 def test_nobody_could_take_them(cluster: Cluster) -> None:
     _holding(cluster, {0: (1, 2, 3)})
-    with pytest.raises(FaultNotConfirmed, match="nobody could take the replica of t/0 that broker 2 holds"):
+    with pytest.raises(
+        FaultNotConfirmed, match="no broker could take the replica of t/0 that broker 2 holds"
+    ):
         _leaving(cluster, 2, 4, 5).inject()

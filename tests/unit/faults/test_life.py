@@ -47,11 +47,11 @@ def kinds(step: Step) -> list[EventKind]:
 
 
 def asked(life: Life) -> Life:
-    return life.asked(S, "", [1]).life
+    return life.ask(S, "", [1]).life
 
 
 def bitten(life: Life) -> Life:
-    return asked(life).confirmed(2 * S, "", "").life
+    return asked(life).confirm(2 * S, "", "").life
 
 
 def unknown(_: Condition) -> float | None:
@@ -59,7 +59,7 @@ def unknown(_: Condition) -> float | None:
 
 
 def test_a_whole_life() -> None:
-    step = pause().asked(S, "at once", [1])
+    step = pause().ask(S, "at once", [1])
     assert step.life.stage is Stage.ASKED
     assert step.events[0].model_dump(mode="json", exclude_unset=True) == {
         "kind": "pause",
@@ -68,29 +68,29 @@ def test_a_whole_life() -> None:
         "nodes": [1],
         "trigger": "at once",
     }
-    step = step.life.confirmed(2 * S, "SIGSTOP", "/proc")
+    step = step.life.confirm(2 * S, "SIGSTOP", "/proc")
     assert (step.life.stage, step.life.confirmed_ns) == (Stage.CONFIRMED, 2 * S)
-    step = step.life.healed("SIGCONT")
+    step = step.life.heal("SIGCONT")
     assert step.life.stage is Stage.HEALED
-    step = step.life.recovered("it answers")
+    step = step.life.recover("it answers")
     assert (step.life.stage, kinds(step)) == (Stage.RECOVERED, [EventKind.FAULT_RECOVERED])
 
 
 def test_what_failed_is_undone_and_stays_failed() -> None:
-    step = asked(pause()).failed("it ran on", to_undo=True)
+    step = asked(pause()).fail("it ran on", to_undo=True)
     assert (step.life.stage, kinds(step)) == (Stage.ASKED, [EventKind.FAULT_FAILED])
-    step = step.life.healed("SIGCONT").life.recovered("it runs")
+    step = step.life.heal("SIGCONT").life.recover("it runs")
     assert (step.life.stage, step.life.reason) == (Stage.FAILED, "it ran on")
 
 
 def test_what_a_storm_drew_is_missed_unless_it_bit_or_did_not_heal() -> None:
     drawn = pause(1001, ChainTrigger(1))
-    assert kinds(asked(drawn).failed("nobody")) == [EventKind.FAULT_MISSED]
-    assert asked(drawn).failed("nobody").life.stage is Stage.MISSED
-    half_done = asked(drawn).failed("it ran on", to_undo=True).life
-    assert half_done.healed("").life.recovered("").life.stage is Stage.MISSED
-    assert half_done.not_healed("it stands still").life.stage is Stage.FAILED
-    assert bitten(drawn).failed("it did not hold").life.stage is Stage.FAILED
+    assert kinds(asked(drawn).fail("nobody")) == [EventKind.FAULT_MISSED]
+    assert asked(drawn).fail("nobody").life.stage is Stage.MISSED
+    half_done = asked(drawn).fail("it ran on", to_undo=True).life
+    assert half_done.heal("").life.recover("").life.stage is Stage.MISSED
+    assert half_done.fail_healing("it stands still").life.stage is Stage.FAILED
+    assert bitten(drawn).fail("it did not hold").life.stage is Stage.FAILED
 
 
 def test_the_holding_time_counts_from_the_confirmation() -> None:
@@ -147,7 +147,7 @@ def test_what_never_begins() -> None:
         due(never, lives(never), at(9, LoadPhase.ENDS), unknown)
     second = pause(2, ChainTrigger(1))
     with pytest.raises(AckproofError, match="fault 1, after which it was to come, failed"):
-        due(second, lives(pause().failed("").life, second), at(9), unknown)
+        due(second, lives(pause().fail("").life, second), at(9), unknown)
     with pytest.raises(AckproofError, match="its trigger never fired: 0s after fault 1 is confirmed"):
         due(second, lives(never, second), at(9, LoadPhase.ENDS), unknown)
     drawn = pause(1001, ChainTrigger(1))
@@ -158,26 +158,26 @@ def test_what_never_begins() -> None:
 def test_what_the_load_waits_for() -> None:
     assert pending(lives(pause()))
     assert pending(lives(bitten(pause())))
-    assert pending(lives(bitten(pause()).healed("").life))
+    assert pending(lives(bitten(pause()).heal("").life))
     assert not pending(lives(bitten(pause(hold=None))))
     # It may wait to be looked at until the other ends, which is with the load.
-    assert not pending(lives(bitten(pause()).healed("").life, bitten(pause(2, hold=None))))
+    assert not pending(lives(bitten(pause()).heal("").life, bitten(pause(2, hold=None))))
     assert pending(lives(bitten(pause()), bitten(pause(2, hold=None))))
     assert not pending(lives(pause(trigger=STATE)))
     assert not pending(lives(pause(trigger=STATE), pause(2, ChainTrigger(1))))
     assert pending(lives(pause(trigger=StateTrigger(STATE.condition, 5.0)), pause(2, ChainTrigger(1))))
-    assert not pending(lives(pause().failed("").life, pause(2, ChainTrigger(1))))
+    assert not pending(lives(pause().fail("").life, pause(2, ChainTrigger(1))))
 
 
 STORM = Storm(number=1, trigger=TimeTrigger(0.0), menu={"pause": MenuEntry(weight=1)}, count=3)
 
 
 def ended(life: Life) -> Life:
-    return bitten(life).healed("").life.recovered("").life
+    return bitten(life).heal("").life.recover("").life
 
 
 def missed(life: Life) -> Life:
-    return asked(life).failed("nobody").life
+    return asked(life).fail("nobody").life
 
 
 OWN: list[FaultSpec] = [pause(1000 + number, ChainTrigger(1)).fault for number in (1, 2, 3)]
@@ -192,7 +192,7 @@ ONE, TWO, THREE = (Life(fault) for fault in OWN)
         ([ended(ONE), ended(TWO), missed(THREE)], Stage.RECOVERED, ["confirmed", "healed", "recovered"]),
         ([ended(ONE), missed(TWO), missed(THREE)], Stage.FAILED, ["healed", "failed"]),
         (
-            [ended(ONE), ended(TWO), bitten(THREE).not_healed("").life],
+            [ended(ONE), ended(TWO), bitten(THREE).fail_healing("").life],
             Stage.FAILED,
             ["confirmed", "healed", "failed"],
         ),
@@ -215,7 +215,7 @@ def test_a_storm_says_what_it_missed() -> None:
 
 
 def pair(first: Life, second: Life, third: Life | None = None) -> Lives:
-    storm = Life(Storm(number=1, trigger=AT_ONE, pairs="all")).asked(S, "", []).life
+    storm = Life(Storm(number=1, trigger=AT_ONE, pairs="all")).ask(S, "", []).life
     return lives(storm, first, second, *(() if third is None else (third,)))
 
 
@@ -229,30 +229,30 @@ def test_the_second_of_a_pair_begins_once_the_first_is_in_force() -> None:
     assert due(SECOND, pair(bitten(FIRST), SECOND), at(2.3), unknown)
     restart = Life(Restart(number=1001, trigger=ChainTrigger(1), target=BROKER))
     assert due(SECOND, pair(asked(restart), SECOND), at(1.3), unknown), "it is in force when it is asked for"
-    missed = asked(FIRST).failed("aimed at nothing").life
-    with pytest.raises(AckproofError, match=r"fault 1\.1, beside which it was to come, did not bite"):
+    missed = asked(FIRST).fail("aimed at nothing").life
+    with pytest.raises(AckproofError, match=r"fault 1\.1, its partner in the pair, did not take effect"):
         due(SECOND, pair(missed, SECOND), at(2), unknown)
 
 
 def test_the_next_pair_begins_when_both_are_over() -> None:
     third = pause(1003, ChainTrigger(1))
-    over = bitten(FIRST).healed("").life.recovered("").life
+    over = bitten(FIRST).heal("").life.recover("").life
     assert due(third, pair(over, bitten(SECOND), third), at(9), unknown) is None
-    assert due(third, pair(over, bitten(SECOND).healed("").life.recovered("").life, third), at(9), unknown)
-    assert due(third, pair(over, asked(SECOND).failed("nothing").life, third), at(9), unknown), "missed"
+    assert due(third, pair(over, bitten(SECOND).heal("").life.recover("").life, third), at(9), unknown)
+    assert due(third, pair(over, asked(SECOND).fail("nothing").life, third), at(9), unknown), "missed"
 
 
 def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     first = bitten(FIRST)
     assert held_for_partner(first, pair(first, SECOND), at(16.9))
     assert not held_for_partner(first, pair(first, SECOND), at(17)), "the second never begins"
-    late = SECOND.asked(5 * S, "", [1]).life
+    late = SECOND.ask(5 * S, "", [1]).life
     assert held_for_partner(first, pair(first, late), at(19.9))
     assert not held_for_partner(first, pair(first, late), at(20)), "the second does not bite"
     both = late.confirmed(6 * S, "", "").life
     assert held_for_partner(first, pair(first, both), at(7.9))
     assert not held_for_partner(first, pair(first, both), at(8)), "both lasted as long as the second is held"
-    assert not held_for_partner(first, pair(first, asked(SECOND).failed("nothing").life), at(2.5))
+    assert not held_for_partner(first, pair(first, asked(SECOND).fail("nothing").life), at(2.5))
     assert not held_for_partner(first, pair(first, SECOND), at(3, LoadPhase.OVER))
     assert not held_for_partner(both, pair(first, both), at(7)), "the second waits for nobody"
     assert not held_for_partner(
@@ -260,7 +260,7 @@ def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     )
     restart = Life(Restart(number=1002, trigger=ChainTrigger(1001, 0.3), target=BROKER))
     assert held_for_partner(first, pair(first, restart), at(9))
-    assert held_for_partner(first, pair(first, restart.asked(9 * S, "", [1]).life), at(9.5)), (
+    assert held_for_partner(first, pair(first, restart.ask(9 * S, "", [1]).life), at(9.5)), (
         "all through the restart"
     )
     assert not held_for_partner(first, pair(first, bitten(restart)), at(2.5))

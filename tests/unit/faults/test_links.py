@@ -232,8 +232,8 @@ def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rat
     size, asks = witness.volume()
     nominal = size * asks / fault.rate
     assert 0.5 <= nominal <= 1.5
-    assert witness.bit(before, LinkObservation(True, nominal, ""))
-    assert not witness.bit(before, LinkObservation(True, 0.4, ""))
+    assert witness.shows(before, LinkObservation(True, nominal, ""))
+    assert not witness.shows(before, LinkObservation(True, 0.4, ""))
 
 
 def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,8 +184,8 @@ def test_a_session_that_ended(
     ("then", "ready", "why"),
     [
         (NEW, True, ""),
-        (None, True, "to register anew"),
-        (Registration(1, 80, 500), True, "to register anew"),
+        (None, True, "to register again"),
+        (Registration(1, 80, 500), True, "to register again"),
         (NEW, False, "to be unfenced"),
     ],
     ids=["anew", "nobody", "the old one", "does not answer"],

@@ -184,9 +184,10 @@ def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_
         move = CancelledReassignment(fault, Aim(), _context(cluster))
         move.inject()
         if number > 1:
-            assert move.heal() == "it completed before it was cancelled; throttle lifted"
+            did = f"the reassignment of {PLACE} completed before it was cancelled: use a smaller throttle"
+            assert move.heal() == f"{did}; throttle lifted"
         else:
-            with pytest.raises(FaultNotConfirmed, match="was through before it was cancelled"):
+            with pytest.raises(FaultNotConfirmed, match="completed before it was cancelled"):
                 move.heal()
 
 

@@ -1,4 +1,4 @@
-"""The proxy of requests as a process: one that ends by itself is told and replaced, one that is ended is not."""
+"""The request proxy as a process: one that ends by itself is told and replaced, one that is ended is not."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def test_another_takes_its_place_without_its_rules(proxy: RequestProxy, tmp_path
     proxy.add([way])
     proxy.keep(hear)
     proxy.lay(Rule("r", RuleKind.HOLD, FrameSide.REQUEST, 1, ("w",)))
-    assert proxy.held() == {"r": {"w": 0}}
+    assert proxy.count_held() == {"r": {"w": 0}}
     (first,) = pids(tmp_path)
     os.kill(first, signal.SIGKILL)
     assert heard.wait(10.0)
 
     def answers() -> bool:
         try:
-            return proxy.counted("r") is None
+            return proxy.read_counts("r") is None
         except LinkError:
             return False
 
     wait_until(answers, what="another to answer", timeout_s=20.0)
     assert told == [proxy.died] and "ended by itself (exit -9)" in proxy.died
     wait_until(lambda: first not in pids(tmp_path), what="another", timeout_s=5.0)
-    wait_until(lambda: taken(way.listen), what="the way to be there again", timeout_s=5.0)
+    wait_until(lambda: is_taken(way.listen), what="the way to be there again", timeout_s=5.0)
     proxy.end()
     assert not pids(tmp_path)
     assert len(told) == 1
 
 
-def taken(address: Address) -> bool:
+def is_taken(address: Address) -> bool:
     """Whether somebody listens there."""
     with (
         contextlib.suppress(ConnectionRefusedError, ConnectionResetError),

@@ -99,7 +99,7 @@ class DockerCluster(OwnCluster):
         return self._requests
 
     def _make_mesh(self, wiring: MeshWiring) -> KernelMesh:
-        behind = {} if self._requests is None else {"behind": self._requests.taken}
+        behind = {} if self._requests is None else {"behind": self._requests.find_proxy_address}
         return KernelMesh(wiring, self._spaces, self._ground.gateway, **behind)
 
     @cached_property

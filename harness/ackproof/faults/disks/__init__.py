@@ -1,1 +1,1 @@
-"""Faults: full, failing, slow, emptied and rotten disks, power loss."""
+"""Faults of disks: full, failing, slow, emptied and corrupt ones, and power loss."""

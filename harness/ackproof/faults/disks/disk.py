@@ -1,4 +1,7 @@
-"""What all faults of disks have in common: they heal by a start, after which each replica is in sync again."""
+"""Base of disk faults, which heal by a start after which each replica is in sync again; and emptied disks.
+
+The witness of an emptied disk is the list of its folders.
+"""
 
 from __future__ import annotations
 
@@ -127,18 +130,16 @@ class EmptyDisk(DiskFault):
     # Taken as a loss of power that nothing survived.
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True
-    SUMMARY = (
-        "End the process and empty its disk; it returns under the same id, with a copy if that is wanted."
-    )
+    SUMMARY = "End the process and empty its disk; it returns under the same id, with a copy if wanted."
     HEALING = _START
     HOLD_KEY = "restart_after"
 
     restore: Literal["nothing", "live", "stopped"] = Field(
         "nothing",
-        description="What it returns with: nothing, or a copy made while it ran, or when it had stopped.",
+        description="Content on return: nothing, or a copy made while the node ran, or after it had stopped.",
     )
     age: Duration = Field(
-        0.0, ge=0, le=60, description="How long the node runs on after a live copy of it was made."
+        0.0, ge=0, le=60, description="Time for which the node runs on after the live copy was made."
     )
 
     @model_validator(mode="after")
@@ -217,9 +218,9 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         for node in self.nodes:
             left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
             if left and set(left) - {folder.name for folder in node.disk.folders}:
-                raise self.unseen(f"{node.name} still has {', '.join(sorted(left)[:5])}")
+                raise self.not_confirmed(f"{node.name} still has {', '.join(sorted(left)[:5])}")
             if not self._emptied.get(node.id):
-                raise self.unseen(f"there was no log on {node.name}'s disk before")
+                raise self.not_confirmed(f"there was no log on {node.name}'s disk before")
         counts = ", ".join(
             f"{node.name} had {self._emptied[node.id]} segments{self._of_the_copy(node)}"
             for node in self.nodes
@@ -232,7 +233,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
             return ""
         there = count_contents(node.disk.copies.values())
         if not there.segments or there != self._copied.get(node.id):
-            raise self.unseen(f"there is no whole copy of {node.name}'s disk")
+            raise self.not_confirmed(f"there is no whole copy of {node.name}'s disk")
         return f", its copy has {there}"
 
     def _mend(self, node: LocalNode) -> str:
@@ -246,7 +247,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
             copy_folder(copy, folder)
         there, copied = count_contents(node.disk.folders), self._copied.pop(node.id)
         if there != copied:
-            raise self.unseen(f"{node.name}'s disk has {there}, and its copy {copied}")
+            raise self.not_confirmed(f"{node.name}'s disk has {there}, and its copy {copied}")
         node.disk.remove_copies()
         return f"put the copy of {node.name}'s disk back: {there}"
 

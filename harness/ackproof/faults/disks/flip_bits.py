@@ -1,6 +1,6 @@
-"""flip_bits: a bit of a record batch is flipped on the disk of a broker that goes on running.
+"""Bit flips in a record batch on the disk of a running broker.
 
-The witness is the file itself, read anew: the batch's checksum, which held, does not hold, and holds in another
+The witness is the file itself, read again: the batch's checksum, which was right, is wrong, and is right in another
 node's replica.
 """
 
@@ -41,12 +41,12 @@ class FlipBits(PartitionFault):
 
     KIND = "flip_bits"
     OVER = frozenset(Grip)
-    NOT_SIMULATED = "what a broker does about a batch whose checksum is wrong is no part of the protocol"
+    NOT_SIMULATED = "the protocol does not say what a broker does about a wrong checksum"
     SUMMARY = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
-    HEALING = "replicate anew"
+    HEALING = "replicate the log again"
     HOLD_KEY = "for"
 
-    segment: SegmentField = Field("active", description="In which segment.")
+    segment: SegmentField = Field("active", description="Segment whose bit is flipped.")
 
     def keeps(self, spec: SystemUnderTest) -> None:
         """The broker runs on until it is healed."""
@@ -123,9 +123,11 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
                 for other in local(self.context.cluster.brokers())
                 if other.id not in self._flipped and self._holds(other, first)
             ]
-            beside = f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
+            elsewhere = (
+                f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
+            )
             said.append(
-                f"read anew, the checksum of offsets {first} to {last} does not hold on {node.name}{beside}"
+                f"read again, the checksum of offsets {first} to {last} does not hold on {node.name}{elsewhere}"
             )
         return "; ".join(said)
 
@@ -137,9 +139,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
             return "nothing was flipped"
         if not self._others_in_sync():
             back = [node.name for node in touched if self._flipped[node.id].put_back()]
-            return (
-                f"{self.place} could be copied from nobody: bit flipped back on {', '.join(back) or 'nobody'}"
-            )
+            return f"{self.place} has no replica to copy from: bit flipped back on {', '.join(back) or 'no node'}"
         for node in touched:
             with self.holds.acting_on(node.id):
                 self.holds.take(node.id, self.fault.number, Grip.DOWN)

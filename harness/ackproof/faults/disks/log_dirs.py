@@ -1,7 +1,7 @@
-"""One log dir is full, or fails.
+"""Full and failing log dirs.
 
-Its state is seen through the file system itself (statvfs, a probe); that it matters to Kafka is seen at the broker: its
-process ended, or it logged that the log dir is lost.
+The file system itself shows its state (statvfs, a probe). The broker shows that it matters to Kafka: its process ended,
+or it logged that the log dir is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class LogDirFault(DiskFault):
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0
     dir: Whole | None = Field(
-        None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
+        None,
+        ge=1,
+        le=8,
+        description="Number of the log dir, from 1; by default that of the role's partition.",
     )
 
     @property
@@ -97,7 +100,7 @@ class FullDisk(LogDirFault):
     DONE = "left without disk space"
     # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
     PER_NODE = Incidents(kills=1)
-    SUMMARY = "Fill the node's file system (root; `leave` says how much stays free)."
+    SUMMARY = "Fill the node's file system (root; `leave` bytes stay free)."
     HEALING = "free the space and start again"
     HOLD_KEY = "for"
 
@@ -129,7 +132,7 @@ class FailLogDir(LogDirFault):
     HOLD_KEY = "for"
     NEEDS = frozenset({Need.DISKS})
 
-    how: Literal["io_error", "read_only"] = Field("io_error", description="How it fails.")
+    how: Literal["io_error", "read_only"] = Field("io_error", description="Way of failing.")
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -196,14 +199,14 @@ class LogDirInjection(DiskInjection[LogDirT]):
     def _reaction(self, node: LocalNode) -> str:
         """Return the broker's reaction, in words. Raises `FaultNotConfirmed` if there is none."""
 
-        def seen() -> str | None:
+        def find_reaction() -> str | None:
             if node.state() is NodeState.GONE:
                 return f"{node.name}: its process ended"
             sign = self._logged[node.id].sign()
             return f'{node.name} logged "{sign}"' if sign else None
 
-        return self.seen(
-            seen,
+        return self.wait_for(
+            find_reaction,
             f"{node.name} to notice that it lost {self._dirs[node.id].name}",
             REACTS_WITHIN_S,
             state=lambda: f"it is {node.state().value}",
@@ -234,7 +237,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
             there = os.statvfs(folder)
             free, size = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
             if free > self.fault.leave + SLACK:
-                raise self.unseen(
+                raise self.not_confirmed(
                     f"statvfs says that {size_text(free)} of {size_text(size)} are free "
                     f"where {node.name} has its log"
                 )
@@ -278,7 +281,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
                 continue
             with contextlib.suppress(OSError):
                 probe.unlink()
-            raise self.unseen(f"{node.name}'s log dir still takes a new file")
+            raise self.not_confirmed(f"{node.name}'s log dir still takes a new file")
         return "; ".join(said)
 
     def _mend(self, node: LocalNode) -> str:
@@ -288,7 +291,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
         system = node.disk.system_of(folder)
         if system is not None and self.fault.how == "io_error":
             system.remount()
-            return f"mounted {node.name}'s file system anew"
+            return f"mounted {node.name}'s file system again"
         make_writable(folder)
         return f"{node.name}'s log dir can be written again"
 

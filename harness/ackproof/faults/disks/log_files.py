@@ -1,7 +1,7 @@
-"""Faults of a log's files: truncated segments, deleted checkpoints, and what flipped bits have in common with them.
+"""Faults of a log's files: truncated segments, deleted checkpoints, and the base that they share with flipped bits.
 
 A file's partition is named as `partition: orders/0`, or by a role of that partition. The witness is the file itself,
-read anew: it is shorter, or is not there.
+read again: it is shorter, or gone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartitionFault(DiskFault):
     PER_NODE = Incidents(kills=1)
 
     partition: PartitionField | None = Field(
-        None, title="Partition", description="Whose files; by default those of the role's partition."
+        None, title="Partition", description="Partition whose files are hit; by default the role's."
     )
 
     @property
@@ -86,8 +86,8 @@ class TruncateSegment(PartitionFault):
     HEALING = _START
     HOLD_KEY = "restart_after"
 
-    segment: SegmentField = Field("active", description="Which segment.")
-    bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
+    segment: SegmentField = Field("active", description="Segment that is cut.")
+    bytes: Size = Field(1024, ge=1, description="Bytes that are cut off its end.")
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("segment", "its logs are one segment each") if self.segment == "closed" else None
@@ -103,7 +103,7 @@ class DeleteCheckpoint(PartitionFault):
     HOLD_KEY = "restart_after"
 
     file: Literal["recovery-point", "replication-offset", "log-start-offset", "leader-epoch"] = Field(
-        description="Which: one of the log dir's, or leader-epoch, which is the partition's."
+        description="Checkpoint file: one of the log dir's, or leader-epoch, which is the partition's."
     )
 
     @property
@@ -139,7 +139,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
     def _replica(self, node: LocalNode) -> Path:
         found = node.disk.partition(*self.place)
         if found is None:
-            raise self.unseen(f"{node.name} has no replica of {self.place} on its disk")
+            raise self.not_confirmed(f"{node.name} has no replica of {self.place} on its disk")
         return found
 
     def _segment(self, node: LocalNode, which: str) -> Segment:
@@ -147,14 +147,14 @@ class PartitionInjection(DiskInjection[PartitionT]):
         if which == "closed":
             found = found[:-1]
         if not found:
-            raise self.unseen(f"{self.place} on {node.name} has no {which} segment yet")
+            raise self.not_confirmed(f"{self.place} on {node.name} has no {which} segment yet")
         return found[-1]
 
     def _kill(self) -> None:
         self._strike(lambda node: node.kill(), "SIGKILL")
         self._until(NodeState.GONE, GONE_WITHIN_S)
-        # Killed while it starts, it has not taken back yet that it was shut down in good order. Whose files were being
-        # written has not been, and a broker that is told so looks at none of them.
+        # A broker that is killed while it starts may not have removed its mark of a clean shutdown yet. With that mark
+        # it would check none of its files, which cannot be right for a broker that was writing them.
         for node in self.nodes:
             for log_dir in node.disk.log_dirs:
                 (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
@@ -187,7 +187,7 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
             segment, size, end = self._before[node.id]
             now, now_end = segment.size(), segment.end()
             if now >= size or now_end >= end:
-                raise self.unseen(
+                raise self.not_confirmed(
                     f"{segment.path.name} of {node.name} had {size} B and has {now} B: no record is gone"
                 )
             said.append(
@@ -221,7 +221,7 @@ class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
         for node in self.nodes:
             for path in self._deleted[node.id]:
                 if path.exists():
-                    raise self.unseen(f"{node.name} still has {path.name}")
+                    raise self.not_confirmed(f"{node.name} still has {path.name}")
         count = sum(map(len, self._deleted.values()))
         return f"{witness}; {count} file(s) {_FILES[self.fault.file]} gone from its disk"
 
@@ -230,5 +230,5 @@ class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
         folders = [self._replica(node)] if self.fault.file == "leader-epoch" else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]
         if not found:
-            raise self.unseen(f"{node.name} has no {name} to delete")
+            raise self.not_confirmed(f"{node.name} has no {name} to delete")
         return found

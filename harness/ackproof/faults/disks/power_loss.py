@@ -1,8 +1,8 @@
-"""Power loss: what was not fsynced is gone.
+"""Power loss: everything that was not fsynced is gone.
 
-The true way shuts the ext4 below the node's data down without a flush of its journal; a file of ours, written just
-before and not synced, is the witness: what it held is gone after the next mount. The other way, for those who are not
-root, cuts the logs after SIGKILL. Both say how far each log reached before and after.
+With root the ext4 below the node's data is shut down without a flush of its journal. The witness is a file of ours,
+written just before and not synced: its content is gone after the next mount. Without root the logs are cut after
+SIGKILL. In both ways the timeline says how far each log reached before and after.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class PowerLoss(DiskFault):
     DONE = "cut off from power"
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True
-    SUMMARY = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
+    SUMMARY = "Cut the power: everything that was not fsynced is lost (`how: device`, root; or `cut`)."
     HEALING = _START
     HOLD_KEY = "restart_after"
     NEEDS = frozenset({Need.DISKS_WHERE_ROOT})
 
-    how: Literal["auto", "device", "cut"] = Field("auto", description="How it is done.")
+    how: Literal["auto", "device", "cut"] = Field("auto", description="Way of losing power.")
     keep: Whole | None = Field(
         None, ge=0, description="how: cut only. The first offset that is lost; by default the recovery point."
     )
@@ -139,7 +139,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
             with self._alone():  # who heals there needs the disk mounted
                 return self._lose_power()
         if self.fault.how == "device":
-            raise self.unseen(f"{self._names()} has no file system of its own")
+            raise self.not_confirmed(f"{self._names()} has no file system of its own")
         return self._cut()
 
     def confirm(self) -> str:
@@ -148,11 +148,15 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         if self._by_device:
             for canary in self._canaries:
                 if canary.lives():
-                    raise self.unseen(f"a file that {canary.name}'s disk had not synced is still there")
+                    raise self.not_confirmed(
+                        f"a file that {canary.name}'s disk had not synced is still there"
+                    )
             witness += "; a file written just before and not synced is gone from every disk"
         shrunk, lines = self._shrunk()
         if not shrunk and not self._by_device:
-            raise self.unseen("nothing lay behind the recovery point, so this was a kill: nothing was lost")
+            raise self.not_confirmed(
+                "nothing lay behind the recovery point, so this was a kill: nothing was lost"
+            )
         return f"{witness}; {lines}"
 
     def _mend(self, node: LocalNode) -> str:
@@ -161,7 +165,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         for system in node.disk.file_systems:
             system.remount()
         self._down.discard(node.id)
-        return f"mounted {node.name}'s disk anew"
+        return f"mounted {node.name}'s disk again"
 
     # -- the true way -------------------------------------------------------------------------------------------
 
@@ -186,7 +190,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
                 system.remount()
             self._down.discard(node.id)
         return (
-            f"true power loss of {self._names()}: ext4 shut down without a log flush, SIGKILL, mounted anew"
+            f"true power loss of {self._names()}: ext4 shut down without a log flush, SIGKILL, mounted again"
         )
 
     # -- the way without root -----------------------------------------------------------------------------------
@@ -195,7 +199,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         case = self.context.case
         flushed = flush_settings(case.experiment) if case is not None else []
         if flushed and self.fault.keep is None:
-            raise self.unseen(
+            raise self.not_confirmed(
                 f"without root only a cut at the recovery point on disk is possible, and that does "
                 f"not show what {flushed[0]} made safe"
             )

@@ -1,7 +1,7 @@
-"""A disk that stands still again and again: writes and fsyncs wait.
+"""Slow disks: writes and fsyncs wait, again and again.
 
-The file system is frozen (FIFREEZE) for `stall`, then lets through for a moment. The witness is a write and an fsync of
-ours, timed. Who waits for a frozen file system cannot be killed, so whoever ends nodes thaws it first.
+The file system is frozen (FIFREEZE) for `stall`, then lets writes through for a moment. The witness is a timed write
+and fsync of ours. A process that waits for a frozen file system cannot be killed: faults that end nodes thaw it first.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class SlowDisk(LogDirFault):
     KIND = "slow_disk"
     DONE = "slowed down at the disk"
     GRIP = None
-    SUMMARY = "Let each write and each fsync of the node wait up to `stall` (root)."
-    HEALING = "let it write freely"
+    SUMMARY = "Make every write and fsync of the node wait up to `stall` (root)."
+    HEALING = "thaw the file system"
     HOLD_KEY = "for"
 
     stall: Duration = Field(
-        0.5, ge=0.05, le=30, description="How long the file system stands still at a time."
+        0.5, ge=0.05, le=30, description="Time for which the file system is frozen at a time."
     )
 
     NEEDS = frozenset({Need.DISKS})
@@ -193,8 +193,8 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
         def waits() -> bool:
             nonlocal longest
-            with ThreadPoolExecutor(1) as beside:
-                control = beside.submit(timed_fsync, self._system(node).image.parent)
+            with ThreadPoolExecutor(1) as pool:
+                control = pool.submit(timed_fsync, self._system(node).image.parent)
                 took = timed_fsync(self._dirs[node.id])
             last.append(took - control.result())
             longest = max(longest, last[-1])
@@ -206,13 +206,13 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
                 what=f"a write and fsync where {node.name} has its log to wait",
                 timeout_s=3 * self.fault.stall + SLOW_WITHIN_S,
                 interval_s=0.02,
-                state=lambda: f"the longest took {longest:.3f} s longer than one beside it",
+                state=lambda: f"the longest took {longest:.3f} s longer than on a disk nearby",
                 stop=self.context.stop,
             )
         except WaitTimeout as error:
             broken = self._stutter.error if self._stutter is not None else None
-            raise self.unseen(f"{error}{f': {broken}' if broken else ''}") from error
-        return f"a write and fsync where {node.name} has its log took {longest:.2f} s longer than beside it"
+            raise self.not_confirmed(f"{error}{f': {broken}' if broken else ''}") from error
+        return f"a write and fsync where {node.name} has its log took {longest:.2f} s longer than on a disk nearby"
 
     def heal(self) -> str:
         if self._stutter is None:

@@ -1,1 +1,1 @@
-"""Faults: cuts, silence, delay, loss, splits."""
+"""Faults of links: cuts, silence, delay, loss, splits."""

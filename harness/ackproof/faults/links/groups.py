@@ -1,4 +1,4 @@
-"""Faults of many links at once, named by who is kept from whom: isolate, split, bridge."""
+"""Faults of many links at once: isolated and detached nodes, splits, bridges."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class SplitFault(GroupFault):
     SHORT = ("groups",)
 
     groups: tuple[GroupField, ...] = Field(
-        min_length=2, max_length=20, description="The groups: nodes' numbers, roles, or lists of these."
+        min_length=2, max_length=20, description="Groups: node numbers, roles, or lists of these."
     )
 
     @property
@@ -250,7 +250,7 @@ class Detach(LinkFault, NodeFault):
 
     KIND = "detach"
     DONE = "detached from the network"
-    SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
+    SUMMARY = "Remove a node's network card: all its links and clients at once, in silence."
     HEALING = "attach again"
 
     def effect(self) -> Effect:

@@ -1,9 +1,9 @@
-"""How links are broken and mended: an effect is imposed on every link that the fault names, and lifted.
+"""Injection of link faults: an effect is imposed on every link that the fault names, and lifted.
 
-The witnesses are connections that the harness makes as the link's source would, where that source's own files say
-that its peer is, and the kernel's counters of the source's own connections (`witnesses`). A link of which an end does
-not run is broken too, but nobody can vouch for it, unless another fault is known to hold that end: that nothing passes
-is then as this fault wants it, and is looked at again once the node is back. At least one link must be vouched for.
+The witnesses are connections that the harness makes as the link's source would, to where the source's own files say
+that its peer is, and the kernel's counters of the source's connections. A link with an end that does not run is broken
+too, but unseen, unless another fault is known to hold that end: then nothing passes, as wanted, and the link is looked
+at again once the node is back. At least one link must be seen broken.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LinksInjection(Injection[LinksT]):
         self._witness = fault.witness()
         self.holds = context.holds or Holds()
         self._before: dict[Link, LinkObservation] = {}
-        self._unseen: dict[Link, str] = {}
+        self._unobserved: dict[Link, str] = {}
         self._vouched: list[Link] = []
         self._below: dict[Link, frozenset[str]] = {}
         self._silent: dict[Link, Traffic] = {}
@@ -70,7 +70,7 @@ class LinksInjection(Injection[LinksT]):
             self._silent = self._on_each(mute, self.mesh.traffic)
         else:
             self._bitten = tuple(seen)
-        return self._told(seen)
+        return self._describe(seen)
 
     def heal(self) -> str:
         """See whether the effect lasted, look at links whose ends have come back, and lift it from all links."""
@@ -85,10 +85,10 @@ class LinksInjection(Injection[LinksT]):
     def confirm_healed(self) -> str:
         """See that broken links are whole again, and that nodes whose links are all whole take part."""
         links = self._await_a_look()
-        seen = self._on_each(links, self._until_whole)
+        seen = self._on_each(links, self._until_mended)
         self._until_ready()
         unseen = "".join(f"; {link} was not looked at again" for link in self._broken if link not in seen)
-        return f"{self._told(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
+        return f"{self._describe(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
 
     # -- within -------------------------------------------------------------------------------------------------
 
@@ -108,13 +108,17 @@ class LinksInjection(Injection[LinksT]):
 
     def _lasted(self) -> str:
         """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
-        came = self._on_each(tuple(self._silent), self._came)
+        came = self._on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
             if bytes_:
-                raise self.unseen(f"{link} carried {bytes_} bytes before it was mended ({self.effect})")
+                raise self.not_confirmed(
+                    f"{link} carried {bytes_} bytes before it was mended ({self.effect})"
+                )
         if self._silent:
             return "; until then no byte came back" + "".join(
-                f", of {link} nobody can say" for link, bytes_ in came.items() if bytes_ is None
+                f"; whether anything came over {link} is unknown"
+                for link, bytes_ in came.items()
+                if bytes_ is None
             )
         comparable = [
             link
@@ -123,7 +127,7 @@ class LinksInjection(Injection[LinksT]):
         ]
         return self._until_then(self._on_each(comparable, self._until_bitten))
 
-    def _came(self, link: Link) -> int | None:
+    def _count_bytes(self, link: Link) -> int | None:
         """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
         gone."""
         try:
@@ -148,15 +152,17 @@ class LinksInjection(Injection[LinksT]):
             if links := tuple(link for link in self._broken if not self._excuse(link)):
                 return links
             if time.monotonic() - hindered_at > BITES_WITHIN_S:
-                raise self.unseen(f"nothing can be seen of its healing: {self._excuses(self._broken)}")
+                raise self.not_confirmed(f"nothing can be seen of its healing: {self._excuses(self._broken)}")
             return None
 
         what = f"one of {names(self._broken)} to be looked at again"
-        return self.seen(look, what, FREE_WITHIN_S, state=lambda: self._excuses(self._broken), interval_s=0.2)
+        return self.wait_for(
+            look, what, FREE_WITHIN_S, state=lambda: self._excuses(self._broken), interval_s=0.2
+        )
 
     def _is_hindered(self, link: Link) -> bool:
         """Return True if another fault, which goes on, hinders a look at the link, or an end of it is coming back."""
-        if self._held(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
+        if self._holding_faults(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
         others = map(_OWNER.match, self._others(link))
         return any(other and not self.holds.is_over(int(other[1])) for other in others)
@@ -169,11 +175,11 @@ class LinksInjection(Injection[LinksT]):
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
         looks = self._on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}
-        self._unseen = {link: look.words for link, look in looks.items() if not look.passes}
-        self._vouched = [link for link in self._unseen if self._is_vouched_for(link)]
+        self._unobserved = {link: look.words for link, look in looks.items() if not look.passes}
+        self._vouched = [link for link in self._unobserved if self._is_vouched_for(link)]
         if not self._before and not self._vouched:
-            raise self.unseen(
-                "nothing to break: " + "; ".join(f"{link} {why}" for link, why in self._unseen.items())
+            raise self.not_confirmed(
+                "nothing to break: " + "; ".join(f"{link} {why}" for link, why in self._unobserved.items())
             )
 
     def _first_look(self, link: Link) -> LinkObservation:
@@ -188,7 +194,7 @@ class LinksInjection(Injection[LinksT]):
             self._below[link] |= self._others(link)  # what flaps is there at one look, and not at the next
         if why := self._is_away(link) or _broken_by(self._below[link]):
             return LinkObservation(False, 0.0, why)
-        raise self.unseen(f"{link} was broken before the fault: {answer}")
+        raise self.not_confirmed(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
         """Look at a link. One that had another effect before does not show in which way nothing passes."""
@@ -203,7 +209,7 @@ class LinksInjection(Injection[LinksT]):
 
     def _is_vouched_for(self, link: Link) -> bool:
         """Return True if nothing passes the link as this fault wants it, and another fault is known to be the cause."""
-        cause = self._held(link) if self._not_running(link) else self._below[link]
+        cause = self._holding_faults(link) if self._not_running(link) else self._below[link]
         return isinstance(self.effect, SILENT) and bool(cause)
 
     def _not_running(self, link: Link) -> str:
@@ -215,7 +221,7 @@ class LinksInjection(Injection[LinksT]):
                 return f"(node {end} is {state.value}{by})"
         return ""
 
-    def _held(self, link: Link) -> tuple[int, ...]:
+    def _holding_faults(self, link: Link) -> tuple[int, ...]:
         """Return the other faults that hold an end of a link."""
         return tuple(
             fault for end in link if end != CLIENTS for fault in self.holds.others(end, self.fault.number)
@@ -260,13 +266,16 @@ class LinksInjection(Injection[LinksT]):
             except LinkError as error:
                 failed.append(str(error))
         if failed:
-            raise self.unseen(f"could not mend: {'; '.join(failed)}")
+            raise self.not_confirmed(f"could not mend: {'; '.join(failed)}")
 
     def _until_bitten(self, link: Link) -> LinkObservation:
         what = f"{self.effect} to show on {link}"
         before = self._before[link]
         return self._until(
-            link, lambda now: self._witness.bit(before, now) or bool(self._held(link)), what, BITES_WITHIN_S
+            link,
+            lambda now: self._witness.shows(before, now) or bool(self._holding_faults(link)),
+            what,
+            BITES_WITHIN_S,
         )
 
     def _until_silent(self, link: Link) -> LinkObservation:
@@ -275,16 +284,16 @@ class LinksInjection(Injection[LinksT]):
             link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
         )
 
-    def _until_whole(self, link: Link) -> LinkObservation:
+    def _until_mended(self, link: Link) -> LinkObservation:
         what = f"{link} to be whole"
         before = self._before.get(link)
 
-        def whole(now: LinkObservation) -> bool:
+        def mended(now: LinkObservation) -> bool:
             # Of one that was silent before nothing is known but that it was whole once.
-            mended = now.passes if before is None else self._witness.whole(before, now)
-            return mended or bool(self._excuse(link))
+            healed = now.passes if before is None else self._witness.is_mended(before, now)
+            return healed or bool(self._excuse(link))
 
-        return self._until(link, whole, what, MENDED_WITHIN_S)
+        return self._until(link, mended, what, MENDED_WITHIN_S)
 
     def _until(
         self, link: Link, good: Callable[[LinkObservation], bool], what: str, within_s: float
@@ -295,7 +304,7 @@ class LinksInjection(Injection[LinksT]):
             last[:] = [self._look(link)]
             return last[0] if good(last[0]) else None
 
-        return self.seen(
+        return self.wait_for(
             look, what, within_s, interval_s=0.05, state=lambda: last[0].words if last else "nothing"
         )
 
@@ -309,7 +318,7 @@ class LinksInjection(Injection[LinksT]):
                     break
                 except WaitTimeout as error:
                     if self.holds.changes(end) == seen and not self._is_elsewhere_held(end):
-                        raise self.unseen(error) from error
+                        raise self.not_confirmed(error) from error
 
     def _is_elsewhere_held(self, end: int) -> bool:
         """Return True if a node need not answer: it does not run, or another fault lies on one of its links."""
@@ -317,9 +326,9 @@ class LinksInjection(Injection[LinksT]):
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))
 
-    def _told(self, seen: dict[Link, LinkObservation]) -> str:
+    def _describe(self, seen: dict[Link, LinkObservation]) -> str:
         words = [f"{link}: {look.words}" for link, look in seen.items()]
-        words += [f"{link} was not looked at {why}" for link, why in self._unseen.items()]
+        words += [f"{link} was not looked at {why}" for link, why in self._unobserved.items()]
         return "; ".join(words)
 
     @staticmethod

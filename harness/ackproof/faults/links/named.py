@@ -1,8 +1,8 @@
-"""Links that are named by their ends, and over which nothing passes: cut, black_hole, reset, flap.
+"""Faults of links that are named by their ends, over which nothing passes: cut, black_hole, reset, flap.
 
-A link `A -> B` is every connection that A opens to B, with what flows over it in both directions: `cut` keeps A from
-asking B, while B may still ask A. `both_ways` breaks the connections that B opens to A too. What is broken stays so
-`for` the time given, without it until the end of the run.
+A link `A -> B` is every connection that A opens to B, with its traffic in both directions: `cut` keeps A from asking B,
+while B may still ask A. `both_ways` breaks the connections that B opens to A too. The fault lasts for the time given as
+`for`, and without it until the end of the run.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BlackHoleFault(NamedLinkFault):
     """Connections stay open and nothing arrives: the caller knows after a time-out."""
 
     KIND = "black_hole"
-    SUMMARY = "Let nothing through a link, in silence; its connections stay open."
+    SUMMARY = "Let nothing through a link; its connections stay open (a black hole)."
 
     def effect(self) -> Effect:
         return BlackHole()
@@ -117,8 +117,8 @@ class FlapFault(NamedLinkFault):
     KIND = "flap"
     SUMMARY = "Cut a link and mend it, again and again."
 
-    down: Duration = Field(ge=0.05, le=600, description="How long it is cut each time.")
-    up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
+    down: Duration = Field(ge=0.05, le=600, description="Time for which it is cut each time.")
+    up: Duration = Field(ge=0.05, le=600, description="Time for which it is whole in between.")
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -157,7 +157,7 @@ class FlapInjection(LinksInjection[FlapFault]):
     def confirm(self) -> str:
         """See that probes are refused, then answered again, wherever nothing else hinders them."""
         seen = self._on_each(tuple(self._before), self._until_flapped) | self._still_silent()
-        return self._told(seen)
+        return self._describe(seen)
 
     def heal(self) -> str:
         """End the flapping, after a look at the links that nothing else silences any more."""
@@ -171,7 +171,7 @@ class FlapInjection(LinksInjection[FlapFault]):
                 self._thread.join()
             self._lift()
         if self._trouble:
-            raise self.unseen(f"{self._trouble}")
+            raise self.not_confirmed(f"{self._trouble}")
         return f"mended {names(self.links)} after {self._times} cuts{self._until_then(back)}"
 
     def _flap(self) -> None:
@@ -190,8 +190,8 @@ class FlapInjection(LinksInjection[FlapFault]):
         told = []
         for passes, word in ((False, "down"), (True, "up")):
             told.append(
-                self.seen(
-                    lambda passes=passes, word=word: self._seen(link, passes, word),  # type: ignore[misc]
+                self.wait_for(
+                    lambda passes=passes, word=word: self._see_link(link, passes, word),  # type: ignore[misc]
                     f"{link} to be seen {word}",
                     within_s,
                     interval_s=0.01,
@@ -200,7 +200,7 @@ class FlapInjection(LinksInjection[FlapFault]):
             )
         return LinkObservation(True, 0.0, ", ".join(told))
 
-    def _seen(self, link: Link, passes: bool, word: str) -> str:
+    def _see_link(self, link: Link, passes: bool, word: str) -> str:
         """Return words if the link passes, or does not, as wanted, or if another fault keeps it from being seen up."""
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"

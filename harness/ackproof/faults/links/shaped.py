@@ -1,4 +1,4 @@
-"""Links that carry less, later, or not all of it: throttle, delay, loss, drop_large, slow_close."""
+"""Faults of links that carry less, later, or not everything: throttle, delay, loss, drop_large, slow_close."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class ThrottleWitness(LinkWitness):
                 break
         return LinkObservation(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         # What stands below (a line that is thin or long already) adds up with this one.
         return now.value >= before.value + max(self.least, min(before.value, VOLUME_S))
 
-    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
 
 
@@ -70,9 +70,9 @@ class ThrottleFault(NamedLinkFault):
     """Each connection carries at most `rate` in each direction."""
 
     KIND = "throttle"
-    SUMMARY = "Let at most so much through each connection of a link, per direction."
+    SUMMARY = "Limit the bandwidth of each connection of a link, per direction."
 
-    rate: ByteRate = Field(ge=1024, le=1 << 30, description="Bytes per second.")
+    rate: ByteRate = Field(ge=1024, le=1 << 30, description="Bandwidth in bytes per second.")
 
     def __str__(self) -> str:
         return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
@@ -115,10 +115,10 @@ class _DelayWitness(LinkWitness):
             best = min(best, self.look(mesh, link), key=lambda look: look.value)
         return best
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value >= before.value + self.latency
 
-    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value < before.value + self.latency
 
 
@@ -126,10 +126,12 @@ class DelayFault(NamedLinkFault):
     """Everything arrives later, in each direction, so that a round trip takes twice `latency`."""
 
     KIND = "delay"
-    SUMMARY = "Let everything arrive later, in each direction of a link."
+    SUMMARY = "Delay everything on a link, in each direction."
 
-    latency: Duration = Field(ge=0.001, le=600, description="How much later, one way.")
-    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
+    latency: Duration = Field(ge=0.001, le=600, description="Delay, one way.")
+    jitter: Duration = Field(
+        0.0, ge=0, le=600, description="Largest deviation from the delay, drawn uniformly."
+    )
 
     @model_validator(mode="after")
     def _jitter_is_less(self) -> DelayFault:
@@ -165,11 +167,11 @@ class _LossWitness(LinkWitness):
         value = answer.resent / max(1, answer.answers)
         return LinkObservation(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         # What is lost below varies from look to look.
         return before.passes and (now.value > 3 * before.value or not now.passes)
 
-    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value <= 2 * before.value
 
 
@@ -180,7 +182,7 @@ class LossFault(NamedLinkFault):
     SUMMARY = "Lose a share of a link's packets, in each direction (needs root)."
     NEEDS = LINKS | {Need.PACKETS}
 
-    share: Share = Field(gt=0, le=1, description="How many of them.")
+    share: Share = Field(gt=0, le=1, description="Share of packets that are lost.")
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -216,7 +218,7 @@ class _DropLargeWitness(LinkWitness):
             large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}"
         )
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         return before.passes and not now.passes and now.value == 1
 
 
@@ -228,7 +230,7 @@ class DropLargeFault(NamedLinkFault):
     NEEDS = LINKS | {Need.PACKETS}
 
     above: Size = Field(
-        ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."
+        ge=576, le=60_000, description="Largest packet that passes, in bytes (at least 576: RFC 791)."
     )
 
     @property
@@ -273,10 +275,10 @@ class _SlowCloseWitness(LinkWitness):
             return LinkObservation(False, float("inf"), "it did not close")
         return LinkObservation(True, seconds, f"closed after {seconds * 1000:.0f} ms")
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         return before.passes and now.value >= before.value + 0.8 * self.delay
 
-    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         return now.passes and now.value < before.value + 0.8 * self.delay
 
 
@@ -284,9 +286,9 @@ class SlowCloseFault(NamedLinkFault):
     """The end of a connection arrives late: the other side keeps the connection meanwhile."""
 
     KIND = "slow_close"
-    SUMMARY = "Let the end of a connection arrive late."
+    SUMMARY = "Delay the end of a connection."
 
-    delay: Duration = Field(ge=0.01, le=600, description="How late.")
+    delay: Duration = Field(ge=0.01, le=600, description="Delay.")
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:

@@ -1,4 +1,4 @@
-"""What all faults of links say of themselves: the effect, the links, and which of them are sure to be there."""
+"""Fields and witnesses of link faults: the effect, the links, and which of them certainly exist."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LinkFault(FaultSpec):
 
     def witness(self) -> LinkWitness:
         """Return the witness of the effect."""
-        return UnreachableWitness.by(self.effect())
+        return UnreachableWitness.for_effect(self.effect())
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
@@ -131,11 +131,11 @@ class LinkWitness(ABC):
         """Look before the effect, patiently if a busy machine could hide it."""
         return self.look(mesh, link)
 
-    def bit(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Return True if the effect shows."""
         return before.passes and not now.passes
 
-    def whole(self, before: LinkObservation, now: LinkObservation) -> bool:
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Return True if nothing of the effect is left."""
         return now.passes
 
@@ -148,7 +148,7 @@ class UnreachableWitness(LinkWitness):
     ways: tuple[str, ...] = ("refused", "reset", "closed", "silent")
 
     @classmethod
-    def by(cls, effect: Effect) -> UnreachableWitness:
+    def for_effect(cls, effect: Effect) -> UnreachableWitness:
         """Return the witness for a cut, a reset or a black hole."""
         match effect:
             case Cut():

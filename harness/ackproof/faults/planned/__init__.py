@@ -1,5 +1,5 @@
 """Planned work: leader moves, reassignments, changes of settings. Nothing fails; records can be lost.
 
-What an operator does to a running cluster on purpose. Each is asked for through the admin protocol at one broker
-and witnessed at another, which has its own copy of the metadata.
+Operators do such work on purpose, on a running cluster. Each change is asked for through the admin protocol at one
+broker and witnessed at another, which has its own copy of the metadata.
 """

@@ -1,7 +1,7 @@
-"""Brokers that are taken out: their replicas go to others, before or after they are gone.
+"""Decommissioned brokers: their replicas move to others, before or after the brokers are gone.
 
 Witnesses: another broker shows that they hold no partition and that every ISR is full without them; the operating
-system, that they are gone.
+system shows that they are gone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Decommission(ProcessFault):
 
     KIND = "decommission"
     DONE = "decommissioned"
-    SUMMARY = "Take brokers out and give their replicas to others, before or after they go."
+    SUMMARY = "Remove brokers and move their replicas to others, before or after they go."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
 
@@ -58,7 +58,7 @@ class Decommission(ProcessFault):
             if topic.replication_factor > spec.cluster.brokers - leave:
                 say.report(
                     ("target",),
-                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers"
+                    f"no broker could take its replicas of {name}: {spec.cluster.brokers} brokers"
                     f"{f' of which {leave} leave' if leave > 1 else ''}, "
                     f"replication factor {topic.replication_factor}",
                 )
@@ -118,7 +118,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
                 free = [other for other in others if other not in replicas]
                 if not free:
                     raise FaultNotConfirmed(
-                        f"nobody could take the replica of {place} that broker {broker} holds"
+                        f"no broker could take the replica of {place} that broker {broker} holds"
                     )
                 taker = min(free, key=lambda other: (held[other], other))
                 held[taker] += 1
@@ -134,17 +134,17 @@ class DecommissionInjection(ProcessInjection[Decommission]):
     def _await_moved(self) -> str:
         """Wait until no running broker shows a replica on those that leave, and every ISR is full."""
 
-        def left() -> list[str]:
+        def find_unmoved() -> list[str]:
             return [
                 f"{place}: replicas {list(state.replicas)}, ISR {list(state.isr)}"
                 for place, state in self._states().items()
                 if self.leaving & set(state.replicas) or set(state.isr) != set(state.replicas)
             ]
 
-        self.seen(
-            lambda: not left(),
+        self.wait_for(
+            lambda: not find_unmoved(),
             f"all replicas of broker {', '.join(map(str, sorted(self.leaving)))} to be elsewhere, in sync",
-            state=lambda: "; ".join(left()[:5]),
+            state=lambda: "; ".join(find_unmoved()[:5]),
             within_s=MOVED_WITHIN_S,
         )
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
@@ -159,4 +159,4 @@ class DecommissionInjection(ProcessInjection[Decommission]):
                     return queries.partitions(links[broker], all_topics(self.context))
             return None
 
-        return self.seen(look, "a broker that stays to describe all partitions")
+        return self.wait_for(look, "a broker that stays to describe all partitions")

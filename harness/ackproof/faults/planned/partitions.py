@@ -1,4 +1,8 @@
-"""What planned work on one partition has in common: asked for at one broker, witnessed at another."""
+"""Planned work on one partition: elections, and moves to another log dir.
+
+An election is witnessed by another broker than the asked one: it shows the new leader, in a newer epoch. A move is
+witnessed on the disk: the partition's folder is in another log dir, and in no other.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ class PartitionOperationInjection(Injection[PlannedT]):
         self._before: PartitionState | None = None
 
     @property
-    def before(self) -> PartitionState:
+    def state_before(self) -> PartitionState:
         """State of the partition when the work began."""
         if self._before is None:
             raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
@@ -78,7 +82,7 @@ class PartitionOperationInjection(Injection[PlannedT]):
 
     def _await_leader(self) -> str:
         """Wait until the leader answers for its partition."""
-        ends = self.seen(
+        ends = self.wait_for(
             lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
             f"the leader of {self.place} to answer for it",
         )
@@ -94,7 +98,7 @@ class ElectPreferred(PartitionOperation):
     """A preferred election: the first of the assigned replicas becomes leader again (KIP-460)."""
 
     KIND = "elect_preferred"
-    SUMMARY = "Make the first assigned replica of a partition its leader; another must lead before."
+    SUMMARY = "Make the first assigned replica of a partition its leader; another must lead at that time."
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -144,8 +148,8 @@ class ElectionInjection(PartitionOperationInjection[PlannedT]):
 
     def confirm(self) -> str:
         """See that another broker shows another leader, in a newer epoch."""
-        before = self.before
-        after = self.seen(
+        before = self.state_before
+        after = self.wait_for(
             lambda: (
                 (
                     (state := self._witness())
@@ -173,7 +177,7 @@ class PreferredElection(ElectionInjection[ElectPreferred]):
     """Make the first assigned replica the leader."""
 
     def _must_change_something(self) -> None:
-        before = self.before
+        before = self.state_before
         preferred = before.replicas[0]
         if before.leader == preferred:
             raise FaultNotConfirmed(
@@ -185,7 +189,7 @@ class PreferredElection(ElectionInjection[ElectPreferred]):
             )
 
     def _is_elected(self, state: PartitionState) -> bool:
-        return state.leader == self.before.replicas[0]
+        return state.leader == self.state_before.replicas[0]
 
 
 @injects(ElectUnclean)
@@ -195,15 +199,16 @@ class UncleanElection(ElectionInjection[ElectUnclean]):
     ELECTION = Election.UNCLEAN
 
     def _must_change_something(self) -> None:
-        if self.before.leader >= 0:
+        if self.state_before.leader >= 0:
             raise FaultNotConfirmed(
-                f"broker {self.before.leader} leads {self.place}: an unclean election takes a leaderless partition"
+                f"broker {self.state_before.leader} leads {self.place}: "
+                "an unclean election takes a leaderless partition"
             )
 
     def _is_elected(self, state: PartitionState) -> bool:
-        if state.leader in self.before.isr:
+        if state.leader in self.state_before.isr:
             raise FaultNotConfirmed(
-                f"broker {state.leader} came to lead {self.place} and was in sync {list(self.before.isr)}: "
+                f"broker {state.leader} came to lead {self.place} and was in sync {list(self.state_before.isr)}: "
                 "that election was clean"
             )
         return state.leader >= 0
@@ -280,7 +285,7 @@ class LogDirMove(Injection[MoveLogDir]):
         said = []
         for node in self.nodes:
             before = self._before[node.id]
-            now = self.seen(
+            now = self.wait_for(
                 lambda node=node, before=before: (  # type: ignore[misc]
                     found if len(found := self._on_disk(node)) == 1 and found != before else None
                 ),
@@ -294,7 +299,7 @@ class LogDirMove(Injection[MoveLogDir]):
     def confirm_healed(self) -> str:
         """See that the replicas that moved are in sync."""
         moved = {node.id for node in self.nodes}
-        self.seen(
+        self.wait_for(
             lambda: (
                 (state := self.context.cluster.topic_state([self.place.topic]).get(self.place)) is not None
                 and moved <= set(state.isr)

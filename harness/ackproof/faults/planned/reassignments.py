@@ -38,12 +38,12 @@ class Move(PartitionOperation):
     """Base of reassignments."""
 
     to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
-        description="Brokers of its replicas afterwards, preferred leader first."
+        description="Brokers of the new replicas, preferred leader first."
     )
     throttle: Size | None = Field(
         None,
         ge=1,
-        description="Bytes a second that new replicas may copy, so that it takes its time; lifted after 90 s.",
+        description="Bytes per second that new replicas may copy; lifted after 90 s.",
     )
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
@@ -89,14 +89,14 @@ class CancelReassign(Move):
     """A reassignment that is cancelled before it completes; `throttle` keeps it from completing too soon."""
 
     KIND = "cancel_reassign"
-    SUMMARY = "Begin to give a partition other replicas, and cancel that while it goes on."
-    HEALING = "cancel it"
+    SUMMARY = "Begin a reassignment, and cancel it while it is in progress."
+    HEALING = "cancel the reassignment"
     HOLD_KEY = "for"
 
     throttle: Size | None = Field(
         1 << 10,
         ge=1,
-        description="Bytes a second that new replicas may copy, so that it is not through too soon.",
+        description="Bytes per second that new replicas may copy, so that it does not complete too soon.",
     )
 
     @classmethod
@@ -128,7 +128,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
     def inject(self) -> str:
         """Ask for the reassignment, with a throttle if wanted."""
         self._look()
-        if self.before.replicas == self.fault.to:
+        if self.state_before.replicas == self.fault.to:
             raise FaultNotConfirmed(
                 f"{self.place} has the replicas {list(self.fault.to)} already: nothing to move"
             )
@@ -143,8 +143,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
     def confirm(self) -> str:
         """See that another broker shows changed replicas."""
-        before = self.before
-        after = self.seen(
+        before = self.state_before
+        after = self.wait_for(
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
             f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
         )
@@ -196,7 +196,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
                 and not self._goes_on()
             )
 
-        self.seen(
+        self.wait_for(
             there,
             f"another broker to show {self.place} on the replicas that were asked for, all in sync",
             state=lambda: f"{list(self._last_asked()[1])} were asked for, and there is {self._witness()}",
@@ -230,7 +230,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
         self.holds.await_free(broker, self.fault.number, self.context.stop)
         what = f"broker {broker} to say where its log of {self.place} ends"
-        return self.seen(one_more, what, READY_WITHIN_S) - 1
+        return self.wait_for(one_more, what, READY_WITHIN_S) - 1
 
 
 @injects(Reassign)
@@ -247,7 +247,7 @@ class Reassignment(MoveInjection[Reassign]):
             return f"nothing to undo{self._lift_throttle()}"
         end, lifted = "it is through", ""
         try:
-            self.seen(
+            self.wait_for(
                 lambda: not self._goes_on(),
                 f"the reassignment of {self.place} to be through",
                 state=lambda: str(self._witness()),
@@ -276,7 +276,9 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         """See that another broker shows replicas being added, and that the controller lists the reassignment."""
         witness = super().confirm()
         if not self._goes_on():
-            raise self.unseen(f"the reassignment of {self.place} was through at once: nothing to cancel")
+            raise self.not_confirmed(
+                f"the reassignment of {self.place} was through at once: nothing to cancel"
+            )
         return f"{witness}, and it goes on"
 
     def heal(self) -> str:
@@ -288,13 +290,10 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         try:
             if self._goes_on():
                 did = f"asked broker {self._cancel()} to cancel it"
-                self.holds.assign(self.place, self.fault.number, self.before.replicas)
-            elif self.fault.is_drawn:  # nobody wrote down how long it was to last
-                did = "it completed before it was cancelled"
+                self.holds.assign(self.place, self.fault.number, self.state_before.replicas)
             else:
-                raise FaultNotConfirmed(
-                    f"the reassignment of {self.place} was through before it was cancelled; "
-                    "a smaller throttle makes it last"
+                did = self.fall_short(
+                    f"the reassignment of {self.place} completed before it was cancelled: use a smaller throttle"
                 )
         finally:
             lifted = self._lift_throttle()

@@ -1,4 +1,8 @@
-"""Dynamic changes of settings, witnessed by what brokers say that is in force."""
+"""Planned work on topics and settings: dynamic changes of settings, and topics that are deleted and created again.
+
+A change of settings is witnessed by every broker, which reports the values in force. A deletion is witnessed by another
+broker than the asked one, which does not know the topic; then by every leader, whose new log begins at offset 0.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class SetConfig(FaultSpec):
     KIND = "set"
     PER_NODE = NOTHING
     SUMMARY = "Change settings of a topic, a broker or (with neither) all brokers while they run."
-    HEALING = "put it back"
+    HEALING = "restore the settings"
     HOLD_KEY = "for"
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 5.0
@@ -195,8 +199,8 @@ class ConfigChange(Injection[SetConfig]):
             said = self._in_force()
             return said if all(fits(values) for values in said.values()) else None
 
-        # What is told is what was seen to fit, not what they say a moment later.
-        said = self.seen(
+        # Report the values that matched, not what brokers say a moment later.
+        said = self.wait_for(
             look,
             f"every broker to say that {what} is in force for {self.owner}",
             within_s,
@@ -240,7 +244,7 @@ class Recreate(FaultSpec):
 
     KIND = "recreate"
     PER_NODE = NOTHING
-    SUMMARY = "Delete a topic and create it again; what it held is gone, as was asked for."
+    SUMMARY = "Delete a topic and create it again; its records count as deleted."
     ASKS = frozenset({Ability.DELETION})
 
     topic: str = Field(strict=True, description="The topic.")
@@ -276,7 +280,7 @@ class Recreation(Injection[Recreate]):
         """Specification of the topic. Raises `FaultNotConfirmed` if no experiment has it."""
         case = self.context.case
         if case is None or self.fault.topic not in case.experiment.topics:
-            raise FaultNotConfirmed(f"nobody says how {self.fault.topic} is to be made again")
+            raise FaultNotConfirmed(f"no experiment says how to create {self.fault.topic} again")
         return case.experiment.topics[self.fault.topic]
 
     def inject(self) -> str:
@@ -296,14 +300,14 @@ class Recreation(Injection[Recreate]):
     def confirm(self) -> str:
         """See that another broker does not know the topic."""
 
-        def gone() -> bool:
+        def is_gone() -> bool:
             look = find_views(self.context)
             try:
                 return look is not None and not queries.partitions(look.witness_link, [self.fault.topic])
             except WireError:
                 return False
 
-        self.seen(gone, f"another broker to show no topic {self.fault.topic}")
+        self.wait_for(is_gone, f"another broker to show no topic {self.fault.topic}")
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
@@ -313,15 +317,15 @@ class Recreation(Injection[Recreate]):
         try:
             self.context.cluster.create_topics({self.fault.topic: self.spec}, CREATED_WITHIN_S)
         except WaitTimeout as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
         return f"created {self.fault.topic} again"
 
     def confirm_healed(self) -> str:
         """See that its logs begin at offset 0."""
-        after = self.seen(self._all_ends, f"every leader of {self.fault.topic} to answer")
+        after = self.wait_for(self._all_ends, f"every leader of {self.fault.topic} to answer")
         for place, ends in after.items():
             if ends.start > 0:
-                raise FaultNotConfirmed(f"the log of {place} does not begin anew: {ends}")
+                raise FaultNotConfirmed(f"the log of {place} does not begin at offset 0: {ends}")
         said = ", ".join(f"{place}: {ends.start} to {ends.log_end}" for place, ends in sorted(after.items()))
         return f"protocol: leaders answer with new logs, {said}"
 

@@ -1,7 +1,7 @@
 """Two brokers for planned work: one that is asked for a change, and another that witnesses it.
 
-Each broker answers from its own copy of the metadata, which it replays from the controllers' log. What a second
-broker shows was therefore committed, whatever the first one answered.
+Each broker answers from its own copy of the metadata, which it replays from the controllers' log. A change that the
+second broker shows was therefore committed, whatever the first one answered.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def views(context: FaultContext) -> Views:
         within_s += longest_time_out(cluster, cluster.metadata.session) / 1000
     elif not context.cluster.running_links():
         raise FaultNotConfirmed(NOBODY)
-    return seen(context, lambda: find_views(context), "a broker that takes changes", within_s=within_s)
+    return wait_for(context, lambda: find_views(context), "a broker that takes changes", within_s=within_s)
 
 
 def find_views(context: FaultContext) -> Views | None:
@@ -103,7 +103,7 @@ def ask(
     """
     broken: list[str] = []
 
-    def asked() -> tuple[int, T] | None:
+    def ask_once() -> tuple[int, T] | None:
         look = find_views(context)
         try:
             if look is not None:
@@ -117,8 +117,8 @@ def ask(
             broken[:] = [str(error)]
         return None
 
-    return seen(
-        context, asked, "a broker to do what it is asked for", state=lambda: broken[0], within_s=within_s
+    return wait_for(
+        context, ask_once, "a broker to do what it is asked for", state=lambda: broken[0], within_s=within_s
     )
 
 
@@ -157,14 +157,14 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
     """Return the partition's state now. Raises `FaultNotConfirmed` if no broker tells."""
-    return seen(
+    return wait_for(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),
         f"a broker to describe {place}",
     )
 
 
-def seen(
+def wait_for(
     context: FaultContext,
     look: Callable[[], T | None],
     what: str,
@@ -210,7 +210,7 @@ def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> 
             lacking.extend(not_in_sync(link, topics))
         return not lacking and bool(context.cluster.running_links())
 
-    seen(
+    wait_for(
         context,
         look,
         "all replicas of all partitions to be in sync",

@@ -1,3 +1,3 @@
-"""Faults of single requests: of one API on some links, by the proxy that understands Kafka's frames."""
+"""Faults of single requests of one API, by the request proxy, which understands Kafka's frames."""
 
 from __future__ import annotations

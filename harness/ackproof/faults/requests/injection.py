@@ -1,10 +1,10 @@
-"""What all faults of requests have in common: a rule for one API, laid on every link that the fault names, and lifted.
+"""Injection of request faults: a rule for one API, laid on every link that the fault names, and lifted.
 
-The proxy is not asked whether it bites. A question of that API, as the link's source would ask it and that changes
-nothing, goes over the link, and one of another API beside it: the first must show what is done, the second must not.
-The kernel counts whether the first arrived at the node, so that a request that was lost is told from an answer. The
-questions are not counted among the frames that `times`, `every` and `share` speak of. Whether anything but questions
-was hit is the proxy's to count: where nothing was, the fault did not bite.
+The proxy is not asked whether the rule works. A question of that API, which changes nothing, goes over the link as the
+link's source would send it, and a control question of another API: the first must show the effect, the second must not.
+The kernel counts whether the first arrived at the node, which tells a lost request from a lost response. `times`,
+`every` and `share` do not count questions. The proxy counts whether anything else was hit; if not, the fault had no
+effect.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class RequestsInjection(Injection[SpecT]):
             there, lambda link: self._until(link, RequestWitness().sees, "to answer")
         )
         if not self._before:
-            raise self.unseen("nobody is there: " + "; ".join(map(self._away, self.links)))
+            raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._away, self.links)))
         self._is_laid = True  # also where the order is not confirmed: it may have come
         self._laid.lay(self._rule)
         return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
@@ -172,13 +172,13 @@ class RequestsInjection(Injection[SpecT]):
             tuple(self._before), lambda link: self._until(link, self._witness.sees, f"{self.fault} to show")
         )
         self._bit = True
-        return self._told(seen)
+        return self._describe(seen)
 
     def check(self) -> None:
         try:
             self._laid.check()
         except LinkError as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
         """See whether the rule has lasted, and lift it."""
@@ -193,15 +193,15 @@ class RequestsInjection(Injection[SpecT]):
             if self._is_laid:
                 self._is_laid = False
                 self._counted = self._laid.lift(self._rule.name)
-        return f"lifted from {names(self.links)}; until then: {self._told(lasted)}{self._sum()}"
+        return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{self._sum()}"
 
     def confirm_healed(self) -> str:
         """See that questions pass again, that nodes at the ends take part, and that more than questions was hit."""
         if not self._before:
             return "no rule was laid"
-        links = self.seen(
+        links = self.wait_for(
             lambda: [link for link in self._before if not self._away(link)],
-            "somebody to be there who can be asked",
+            "a node that can be asked",
             READY_WITHIN_S,
             state=lambda: "; ".join(filter(None, map(self._away, self._before))),
         )
@@ -209,21 +209,21 @@ class RequestsInjection(Injection[SpecT]):
             links, lambda link: self._until(link, RequestWitness().sees, "to pass again", MENDED_WITHIN_S)
         )
         self._until_ready()
-        none = ""
+        short = ""
         if self._counted is not None and not self._counted.hit:
             counted = self._counted.matched
-            why = f"of the {counted} that came by none was drawn" if counted else "none came by"
-            none = f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
-            if not self.fault.is_drawn:  # a storm promises nothing of each
-                raise self.unseen(none)
+            why = f"of {counted} that passed none was drawn" if counted else "none passed"
+            short = self.fall_short(
+                f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
+            )
         if self._counted is not None and self._counted.trouble:
-            raise self.unseen(f"what it was to be done to could not be read: {self._counted.trouble}")
+            raise self.not_confirmed(f"what it was to be done to could not be read: {self._counted.trouble}")
         if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
-            raise self.unseen(f"{self._rule.until_held} were to wait together, and never did")
+            raise self.not_confirmed(f"{self._rule.until_held} were to wait together, and never did")
         if trouble := self._laid.proxy.trouble():
-            raise self.unseen(f"what went through the proxy was not all Kafka's protocol: {trouble}")
-        told = f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
-        return f"{told}; {none}" if none else told
+            raise self.not_confirmed(f"what went through the proxy was not all Kafka's protocol: {trouble}")
+        witness = f"{self._describe(seen)}; the nodes at their ends answer, registered and unfenced"
+        return f"{witness}; {short}" if short else witness
 
     # -- within -------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class RequestsInjection(Injection[SpecT]):
             last[:] = [self._look(link)]
             return last[0] if sees(last[0]) else None
 
-        return self.seen(
+        return self.wait_for(
             look,
             f"{self.fault.api} on {link} {what}",
             within_s,
@@ -262,22 +262,22 @@ class RequestsInjection(Injection[SpecT]):
         try:
             asked = self._laid.ask(link, self._api, asking)
         except LinkError as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
         return RequestObservation(*asked)
 
     def _topic_id(self, topic: str) -> str:
         link = self.context.cluster.admin_link()
         if link is None:
-            raise self.unseen("no broker is there that could say which topic it is")
+            raise self.not_confirmed("no broker could be asked for the topic's id")
         try:
             return queries.topic_id(link, topic)
         except WireError as error:
-            raise self.unseen(error) from error
+            raise self.not_confirmed(error) from error
 
     def _links_in_reach(self) -> list[Link]:
         """Return links whose far end runs. A node that is starved of processor time runs now and then."""
         try:
-            return self.seen(
+            return self.wait_for(
                 lambda: [link for link in self.links if not self._away(link)],
                 "a node to run",
                 RUNS_WITHIN_S,
@@ -294,13 +294,13 @@ class RequestsInjection(Injection[SpecT]):
     def _until_ready(self) -> None:
         for end in sorted({end for link in self.links for end in link if end != CLIENTS}):
             node = self.context.cluster.node(end)
-            if node.state() is NodeState.RUNNING and not self._elsewhere_held(end):
+            if node.state() is NodeState.RUNNING and not self._is_held_elsewhere(end):
                 try:
                     node.await_ready(READY_WITHIN_S)
                 except WaitTimeout as error:
-                    raise self.unseen(error) from error
+                    raise self.not_confirmed(error) from error
 
-    def _elsewhere_held(self, end: int) -> bool:
+    def _is_held_elsewhere(self, end: int) -> bool:
         """Return True if another fault keeps a node from taking part."""
         holds, mesh = self.context.holds, self.context.cluster.mesh
         touching = [link for link in mesh.links() if end in link] if mesh is not None else []
@@ -311,7 +311,7 @@ class RequestsInjection(Injection[SpecT]):
         counted = self._counted
         return "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
 
-    def _told(self, seen: Mapping[Link, RequestObservation]) -> str:
+    def _describe(self, seen: Mapping[Link, RequestObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]
         words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._away(link))]
         return "; ".join(words)

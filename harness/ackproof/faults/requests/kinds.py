@@ -1,4 +1,4 @@
-"""Single requests that wait, are lost, come late or twice, or end their connection.
+"""Kinds of request faults: requests that wait, are lost, come late or twice, or end their connection.
 
 ::
 
@@ -7,10 +7,9 @@
     - lose_request: {link: clients -> leader(orders/0), api: Produce, side: response, times: 1}
       when: acked >= 1000
 
-A broker takes the requests of a connection one after the other, and answers in that order. What comes behind a request
-that waits, waits with it; behind one that is lost nothing comes any more until whoever asked gives the connection up.
-Other connections, and so mostly other APIs, go on: brokers have one for heartbeats, one for AlterPartition, one for
-each fetcher.
+A broker takes the requests of a connection one after the other, and answers in that order. Requests behind one that
+waits, wait too; behind a lost one nothing comes any more until its client gives the connection up. Other connections,
+and so mostly other APIs, go on: brokers have one for heartbeats, one for AlterPartition, one for each fetcher.
 """
 
 from __future__ import annotations
@@ -47,14 +46,16 @@ class HoldRequest(RequestFault):
     """Requests wait, and continue in order when the fault heals, or as soon as a given number wait."""
 
     KIND = "hold_request"
-    SUMMARY = "Hold requests of one API, or their responses, until it heals; then they go on, in order."
-    HEALING = "let go"
+    SUMMARY = (
+        "Hold requests of one API, or their responses, until the fault heals; then they continue in order."
+    )
+    HEALING = "release them"
 
     until_held: Whole | None = Field(
-        None, ge=1, le=10_000, description="As soon as so many wait they go on, and no other waits."
+        None, ge=1, le=10_000, description="As soon as this many wait they continue, and no other waits."
     )
     overtaken: bool = Field(
-        False, description="What comes behind on the same connection goes on before it, and is done first."
+        False, description="Let later requests on the same connection overtake the held one."
     )
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
@@ -73,9 +74,7 @@ class LoseRequest(RequestFault):
     """Requests vanish, and with them everything later on their connection."""
 
     KIND = "lose_request"
-    SUMMARY = (
-        "Lose requests of one API, or only their responses (done but unheard), and what comes behind them."
-    )
+    SUMMARY = "Lose requests of one API, or only their responses, and everything later on the connection."
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         return self._rule(RuleKind.LOSE, ways)
@@ -88,7 +87,7 @@ class CloseAtRequest(RequestFault):
     """The connection of a request is closed, and the request is not passed on."""
 
     KIND = "close_at_request"
-    SUMMARY = "Close the connection at a request of one API, or at its response, which is not passed on."
+    SUMMARY = "Close the connection at a request of one API, or at its response, without passing it on."
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         return self._rule(RuleKind.CLOSE, ways)
@@ -101,11 +100,11 @@ class LateRequest(RequestFault):
     """Requests arrive later."""
 
     KIND = "late_request"
-    SUMMARY = "Let requests of one API, or their responses, come later; other APIs do not."
+    SUMMARY = "Delay requests of one API, or their responses; other APIs are not delayed."
     ENDS_THEM = False
 
-    by: Duration = Field(ge=0.01, le=600, description="How much later.")
-    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, drawn by `distribution`.")
+    by: Duration = Field(ge=0.01, le=600, description="Delay.")
+    jitter: Duration = Field(0.0, ge=0, le=600, description="Spread of the delay, drawn by `distribution`.")
     distribution: Literal["uniform", "normal", "exponential"] = Field(
         "uniform",
         description="uniform: at most `jitter` more or less; normal: `jitter` is the standard deviation, of which "
@@ -144,14 +143,14 @@ class RepeatRequest(RequestFault):
     """Requests are sent a second time, at once or later; the second response is dropped."""
 
     KIND = "repeat_request"
-    SUMMARY = "Send requests of one API twice; the second response is swallowed."
+    SUMMARY = "Send requests of one API twice; the second response is dropped."
     ENDS_THEM = False
 
     by: Duration = Field(
         0.0,
         ge=0,
         le=600,
-        description="The second one comes so much later, behind others; without it right behind.",
+        description="Delay of the second request, behind others; by default it follows at once.",
     )
 
     @classmethod
@@ -195,11 +194,13 @@ class AnswerRequest(RequestFault):
 
     KIND = "answer_request"
     SUMMARY = (
-        "Answer requests of one API with an error in the node's place, which never gets them; or put the error "
+        "Answer requests of one API with an error, without passing them to the node; or put the error "
         "into the node's own responses."
     )
 
-    error: ErrorField = Field(description="Kafka's name of the error, of the whole or of each partition.")
+    error: ErrorField = Field(
+        description="Kafka's name of the error, for the whole response or for each partition."
+    )
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:

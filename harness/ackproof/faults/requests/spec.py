@@ -1,4 +1,4 @@
-"""Faults of requests in a file: an API on a link, and which of its requests are hit."""
+"""Fields of request faults: an API on a link, and which of its requests are hit."""
 
 from __future__ import annotations
 
@@ -56,23 +56,25 @@ class RequestFault(FaultSpec):
     ASKS = frozenset({Ability.REQUESTS})
     NEEDS = frozenset(REQUESTS)
     OVER = frozenset({Grip.SLOW})
-    NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
+    NOT_SIMULATED = "the model has no proxy between client and server"
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
     ENDS_THEM: ClassVar[bool] = True
     """True if a question gets no answer as long as the fault lasts."""
 
     link: LinkField
-    api: ApiField = Field(description="The API whose requests or responses it befalls.")
-    side: SideWord = Field("request", description="What asks, or what answers.")
-    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
+    api: ApiField = Field(description="API whose requests or responses are hit.")
+    side: SideWord = Field("request", description="Side that is hit: requests or responses.")
+    times: Whole | None = Field(
+        None, ge=1, le=1_000_000, description="Largest number of requests that are hit; default: no limit."
+    )
     every: Whole = Field(1, ge=1, le=1_000_000, description="Apply to every Nth matching request.")
-    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+    share: Share | None = Field(None, gt=0, le=1, description="Apply to this share of them, drawn at random.")
     topic: str | None = Field(
-        None, strict=True, description="Only those that name a partition of this topic."
+        None, strict=True, description="Apply only to requests that name a partition of this topic."
     )
     partition: PartitionField | None = Field(
-        None, title="Partition", description="Only those that name this partition."
+        None, title="Partition", description="Apply only to requests that name this partition."
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Scripts: step by step, each lets one thing through and waits until it is seen to have happened.
+"""Scripts: each step lets one thing through, and waits until its effect is seen.
 
-`steps` is the grammar, `script` the kind of fault that a script is, `gates` hold what no step lets through, `looks` see
-what has happened, `play` does one step after the other.
+`spec` has the grammar of steps and the kind of fault, `stage` the gates and what is seen, `acts` one method for each
+action, `injection` takes step after step.
 """
 
 from __future__ import annotations

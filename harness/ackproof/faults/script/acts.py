@@ -1,4 +1,4 @@
-"""What each step does, and what it waits to see."""
+"""Actions of a script: what each step does, and what it waits to see."""
 
 from __future__ import annotations
 
@@ -20,14 +20,34 @@ class ScriptActions:
 
     def __init__(self, stage: ScriptStage) -> None:
         self._on = stage
+        self._by_name: dict[str, Callable[[StepSpec], str]] = {
+            "send": self._send,
+            "resend": self._resend,
+            "fetch": self._fetch,
+            "proposal": self._proposal,
+            "learn": self._learn,
+            "heartbeat": self._heartbeat,
+            "end_session": self._end_session,
+            "unfence": self._unfence,
+            "kill": self._kill,
+            "stop": self._stop,
+            "power_loss": self._power_loss,
+            "start": self._start,
+            "pause": self._pause,
+            "resume": self._resume,
+            "elect": self._elect,
+            "lead": self._lead,
+            "set": self._set,
+            "open": self._open,
+            "shut": self._shut,
+        }
 
     def take(self, step: StepSpec) -> str:
-        """Take a step, and wait until its effect is seen; return what was done. Raises `FaultNotConfirmed`,
-        `AckproofError`."""
-        if not step.action:
-            return ""
-        act: Callable[[StepSpec], str] = getattr(self, f"_{step.action}")
-        return act(step)
+        """Take a step, and wait until its effect is seen; return what was done.
+
+        Raises `FaultNotConfirmed`, `AckproofError`.
+        """
+        return self._by_name[step.action](step) if step.action else ""
 
     # -- what goes through the gates ----------------------------------------------------------------------------
 
@@ -45,17 +65,18 @@ class ScriptActions:
         broker, gates, until = step.broker or 0, self._on.gates, self._on.until
         name = f"the {what} of broker {broker}"
         if step.side in ("request", "both"):
-            until(lambda: gates.held(gate, broker, FrameSide.REQUEST) == 1, f"{name} to be there")
+            until(lambda: gates.count_held(gate, broker, FrameSide.REQUEST) == 1, f"{name} to be there")
             gates.release(gate, broker, FrameSide.REQUEST)
-            until(lambda: gates.held(gate, broker, FrameSide.RESPONSE) == 1, f"{name} to be answered")
+            until(lambda: gates.count_held(gate, broker, FrameSide.RESPONSE) == 1, f"{name} to be answered")
         if step.side in ("response", "both"):
             until(
-                lambda: gates.held(gate, broker, FrameSide.RESPONSE) == 1, f"the answer to {name} to be there"
+                lambda: gates.count_held(gate, broker, FrameSide.RESPONSE) == 1,
+                f"the answer to {name} to be there",
             )
             gates.release(gate, broker, FrameSide.RESPONSE)
             if gate is Gate.FETCHES:
                 until(
-                    lambda: gates.held(gate, broker, FrameSide.REQUEST) == 1,
+                    lambda: gates.count_held(gate, broker, FrameSide.REQUEST) == 1,
                     f"broker {broker} to fetch again",
                 )
         return f"let through {'' if step.side == 'both' else f'the {step.side} of '}{name}"
@@ -66,7 +87,7 @@ class ScriptActions:
 
         def knows() -> bool:
             nonlocal passed
-            decided = self._on.decided()
+            decided = self._on.read_decisions()
             if decided is not None and self._on.looks.knows(broker, decided):
                 return True
             passed += gates.release(Gate.METADATA, broker, FrameSide.REQUEST)
@@ -78,12 +99,12 @@ class ScriptActions:
     def _heartbeat(self, step: StepSpec) -> str:
         broker, gates, until = step.broker or 0, self._on.gates, self._on.until
         until(
-            lambda: gates.held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
+            lambda: gates.count_held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
             f"a heartbeat of broker {broker}",
         )
         gates.release(Gate.HEARTBEATS, broker, FrameSide.REQUEST)
         until(
-            lambda: gates.held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
+            lambda: gates.count_held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
             f"broker {broker}'s next heartbeat",
         )
         return f"let one heartbeat of broker {broker} through"
@@ -129,7 +150,7 @@ class ScriptActions:
         if far == "acked":
             until(lambda: clients.acked() > acked, "its acknowledgement")
         grown = [broker for broker, end in self._ends().items() if end != before.get(broker)]
-        return f"{name} sent a record, which came to {', '.join(map(str, grown)) or 'nobody'}"
+        return f"{name} sent a record, which was appended by {', '.join(map(str, grown)) or 'no broker'}"
 
     def _resend(self, step: StepSpec) -> str:
         before = self._ends()
@@ -156,7 +177,7 @@ class ScriptActions:
         node.terminate()
         self._until_state(node, NodeState.GONE)
         self._until_decided(lambda decided: node.id in decided.fenced, f"{node.name} to be fenced")
-        return f"{node.name} shut down in good order"
+        return f"{node.name} shut down (controlled)"
 
     def _power_loss(self, step: StepSpec) -> str:
         node, place = self._on.node(step.broker or 0), self._on.looks.place
@@ -176,14 +197,14 @@ class ScriptActions:
 
     def _start(self, step: StepSpec) -> str:
         node, gates, looks = self._on.node(step.broker or 0), self._on.gates, self._on.looks
-        before = looks.decided().registered.get(node.id, -1)
+        before = looks.read_decisions().registered.get(node.id, -1)
         were = [gate for gate in (Gate.METADATA, Gate.HEARTBEATS) if gates.is_shut(gate, node.id)]
         for gate in were:
             gates.open(gate, node.id)
         node.start()
 
         def back() -> bool:
-            decided = self._on.decided()
+            decided = self._on.read_decisions()
             return (
                 decided is not None
                 and decided.registered.get(node.id, -1) > before
@@ -212,10 +233,10 @@ class ScriptActions:
     # -- operators ----------------------------------------------------------------------------------------------
 
     def _elect(self, step: StepSpec) -> str:
-        now = self._on.looks.decided().partition
+        now = self._on.looks.read_decisions().partition
         epoch = -1 if now is None else now.leader_epoch
         kind = Election.UNCLEAN if step.elect == "unclean" else Election.PREFERRED
-        admin.elect(self._on.asked(), self._on.looks.place, kind)
+        admin.elect(self._on.admin_link(), self._on.looks.place, kind)
         self._until_decided(
             lambda decided: decided.partition is not None and decided.partition.leader_epoch > epoch,
             "a new leader",
@@ -224,16 +245,16 @@ class ScriptActions:
 
     def _lead(self, step: StepSpec) -> str:
         broker, place = step.lead or 0, self._on.looks.place
-        now = self._on.looks.decided().partition
+        now = self._on.looks.read_decisions().partition
         replicas = () if now is None else now.replicas
         order = (broker, *(one for one in replicas if one != broker))
         if order != replicas:
-            admin.reassign(self._on.asked(), {place: order})
+            admin.reassign(self._on.admin_link(), {place: order})
             self._until_decided(
                 lambda decided: decided.partition is not None and decided.partition.replicas == order,
                 f"the replicas in the order {list(order)}",
             )
-        admin.elect(self._on.asked(), place, Election.PREFERRED)
+        admin.elect(self._on.admin_link(), place, Election.PREFERRED)
         self._until_decided(
             lambda decided: decided.partition is not None and decided.partition.leader == broker,
             f"broker {broker} to be elected",
@@ -242,8 +263,8 @@ class ScriptActions:
 
     def _set(self, step: StepSpec) -> str:
         topic, wanted = self._on.looks.place.topic, dict(step.set or {})
-        before = len(self._on.looks.decided().records)
-        admin.alter_config(self._on.asked(), {Owner(Whose.TOPIC, topic): wanted})
+        before = len(self._on.looks.read_decisions().records)
+        admin.alter_config(self._on.admin_link(), {Owner(Whose.TOPIC, topic): wanted})
 
         def written(decided: ControllerState) -> bool:
             new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigChanged)}
@@ -258,4 +279,4 @@ class ScriptActions:
         self._on.until(lambda: node.state() is state, f"{node.name} to be {state.value}")
 
     def _until_decided(self, look: Callable[[ControllerState], bool], what: str) -> None:
-        self._on.until(lambda: (decided := self._on.decided()) is not None and look(decided), what)
+        self._on.until(lambda: (decided := self._on.read_decisions()) is not None and look(decided), what)

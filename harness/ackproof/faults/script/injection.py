@@ -1,4 +1,4 @@
-"""A script is played: gates shut, step after step done and seen, each in the timeline; at last all passes again."""
+"""Injection of a script: gates are shut, each step is taken, seen and written to the timeline; then all gates open."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ScriptInjection(Injection[Script]):
                 partition=self._looks.place.partition,
             )
             if wrong:
-                raise self.unseen(f"step {number} ({step.did}): {wrong}")
+                raise self.not_confirmed(f"step {number} ({step.did}): {wrong}")
         return f"took {len(self.fault.steps)} steps"
 
     def confirm(self) -> str:
@@ -120,7 +120,7 @@ class ScriptInjection(Injection[Script]):
             try:
                 node.await_ready(READY_WITHIN_S)
             except WaitTimeout as error:
-                raise self.unseen(error) from error
+                raise self.not_confirmed(error) from error
         self._clients.free()
         return "the brokers answer, registered and unfenced"
 
@@ -131,21 +131,21 @@ class ScriptInjection(Injection[Script]):
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:
-            seen = self._looks.seen(self._clients.acked())
+            seen = self._looks.read_state(self._clients.acked())
             even = seen is not None and len({*seen.ends.values(), *seen.high_watermarks.values()}) == 1
             return seen if even and seen is not None and seen.acked == self._first else None
 
         self._until(same, f"all replicas of {place} to have the same")
         for gate in self.fault.gates:
-            for broker in self.fault.held(gate, brokers):
+            for broker in self.fault.held_brokers(gate, brokers):
                 self._gates.shut(gate, broker, FrameSide.REQUEST)
         base = self._until(same, f"all replicas of {place} to have the same")
         for gate in self.fault.gates:
-            for broker in self.fault.held(gate, brokers):
+            for broker in self.fault.held_brokers(gate, brokers):
                 if gate is not Gate.PROPOSALS and not (gate is Gate.FETCHES and broker == base.leader):
                     self._until(
                         lambda gate=gate, broker=broker: (
-                            self._gates.held(gate, broker, FrameSide.REQUEST) == 1
+                            self._gates.count_held(gate, broker, FrameSide.REQUEST) == 1
                         ),  # type: ignore[misc]
                         f"the {gate} of broker {broker} to be held",
                     )
@@ -153,19 +153,19 @@ class ScriptInjection(Injection[Script]):
                     self._gates.shut(gate, broker, FrameSide(side))
         self._looks.base = base
         self._seen = self._now()
-        self._records = len(self._looks.decided().records)
+        self._records = len(self._looks.read_decisions().records)
 
     def _until(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
-        return self.seen(
+        return self.wait_for(
             lambda: look() or None,
             what,
             self._within_s,
-            state=lambda: str(self._looks.seen(self._clients.acked())),
+            state=lambda: str(self._looks.read_state(self._clients.acked())),
         )
 
     def _now(self) -> ScriptState:
         seen: ScriptState = self._until(
-            lambda: self._looks.seen(self._clients.acked()), "the controller's log to be read"
+            lambda: self._looks.read_state(self._clients.acked()), "the controller's log to be read"
         )
         return seen
 
@@ -173,19 +173,19 @@ class ScriptInjection(Injection[Script]):
         """Wait for the state that the step expects."""
         last: list[str] = []
 
-        def met() -> bool:
-            seen = self._looks.seen(self._clients.acked())
+        def is_as_expected() -> bool:
+            seen = self._looks.read_state(self._clients.acked())
             last[:] = ["nothing"] if seen is None else then.unmet(seen)
             return not last
 
         try:
-            self._until(met, str(then))
+            self._until(is_as_expected, str(then))
         except FaultNotConfirmed as error:
             raise FaultNotConfirmed(f"it was to come to {'; '.join(last)}") from error
 
     def _also(self, step: StepSpec, before: ScriptState, after: ScriptState) -> list[str]:
         """Return unexpected changes during a step, in words."""
-        records = self._looks.decided().records
+        records = self._looks.read_decisions().records
         new, self._records = records[self._records :], len(records)
         found = list(self._decided_also(step, new, before.fenced))
         grown = [one for one, end in after.ends.items() if end != before.ends.get(one)]

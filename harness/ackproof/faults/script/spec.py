@@ -1,4 +1,16 @@
-"""A script, as a kind of fault: what a file says of it, and what does not fit."""
+"""Fields of a script and of its steps.
+
+::
+
+    steps:
+      - send: 0                                   # producer 0 sends a record
+      - {fetch: 3, times: 2}                      # two fetches of broker 3, and their answers
+      - {proposal: 1, side: request}              # the controller gets an AlterPartition of broker 1
+      - kill: 1
+      - {end_session: 1, then: {leader: 2, isr: [2, 3], ends: {2: 0, 3: 1}}}
+
+Epochs, offsets and acknowledgements count from the script's beginning.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +72,7 @@ _APIS: Final = {
 class StateSpec(Spec):
     """Expected state. Fields that are left out may have any value."""
 
-    leader: Whole | None = Field(None, ge=-1, description="The partition's leader; -1 nobody.")
+    leader: Whole | None = Field(None, ge=-1, description="The partition's leader; -1 if there is none.")
     epoch: Whole | None = Field(None, ge=0, description="Its leader epoch.")
     isr: tuple[NodeId, ...] | None = Field(None, description="Its ISR, in any order.")
     elr: tuple[NodeId, ...] | None = Field(None, description="Its eligible leader replicas, in any order.")
@@ -125,12 +137,12 @@ class StepSpec(Spec):
     resend: Whole | None = Field(
         None,
         ge=0,
-        description="This producer sends again what it has not heard of; a short socket.timeout.ms makes it.",
+        description="This producer sends unacknowledged records again; a short socket.timeout.ms makes it.",
     )
-    fetch: NodeId | None = Field(None, description="A fetch of this follower.")
-    proposal: NodeId | None = Field(None, description="An AlterPartition of this leader.")
-    learn: NodeId | None = Field(None, description="This broker learns all that the controller has decided.")
-    heartbeat: NodeId | None = Field(None, description="One heartbeat of this broker.")
+    fetch: NodeId | None = Field(None, description="This follower fetches once.")
+    proposal: NodeId | None = Field(None, description="This leader sends one AlterPartition.")
+    learn: NodeId | None = Field(None, description="This broker replays all decisions of the controller.")
+    heartbeat: NodeId | None = Field(None, description="This broker sends one heartbeat.")
     end_session: NodeId | None = Field(
         None, description="This broker's session ends: no heartbeat passes until it is fenced."
     )
@@ -152,18 +164,18 @@ class StepSpec(Spec):
         None, description="An operator makes this replica the first of the assignment, and elects it."
     )
     set: Config | None = Field(None, description="Settings of the topic.")
-    open: GatesField | None = Field(None, description="Let all of this pass from now on.")
-    shut: GatesField | None = Field(None, description="Hold it again.")
-    of: tuple[NodeId, ...] | None = Field(None, description="open and shut: of these brokers; else of all.")
+    open: GatesField | None = Field(None, description="Gates to open from now on.")
+    shut: GatesField | None = Field(None, description="Gates to shut again.")
+    of: tuple[NodeId, ...] | None = Field(None, description="open and shut: the brokers; default: all.")
     side: Side = Field("both", description="fetch and proposal: the request, its response, or both.")
     keep: Whole | None = Field(None, ge=0, description="power_loss: the first offset that is lost.")
     until: Literal["sent", "appended", "acked"] | None = Field(
-        None, description="send: how far it comes; by default appended with acks=all, else acked."
+        None, description="send: progress to wait for; by default appended with acks=all, else acked."
     )
-    times: Whole = Field(1, ge=1, le=100, description="So often, one after the other.")
-    then: StateSpec = Field(default_factory=StateSpec, description="What is to be seen then.")
-    within: Duration = Field(30.0, gt=0, le=600, description="How long it is waited for.")
-    note: Text = Field("", description="What it is for.")
+    times: Whole = Field(1, ge=1, le=100, description="Number of repetitions of the action.")
+    then: StateSpec = Field(default_factory=StateSpec, description="State that must be seen afterwards.")
+    within: Duration = Field(30.0, gt=0, le=600, description="Longest wait for it.")
+    note: Text = Field("", description="Note for readers.")
 
     @model_validator(mode="after")
     def _one_action(self) -> StepSpec:
@@ -276,23 +288,21 @@ class Script(FaultSpec):
 
     KIND = "script"
     DONE = "walked through a script"
-    SUMMARY = "Walk the brokers through steps, one at a time; all else is held, and noticed if it happens."
-    HEALING = "let all pass, and start who is down"
+    SUMMARY = "Walk the brokers through steps, one at a time; all other requests are held."
+    HEALING = "open all gates, and start brokers that are down"
     SHORT = ("steps",)
     ASKS = frozenset({Ability.REQUESTS, Ability.PROCESSES, Ability.DISKS})
     NEEDS = frozenset({Need.BROKER_REQUESTS})
     OVER = frozenset[Grip]()
     IN_FORCE_S = 600.0
-    NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
+    NOT_SIMULATED = "the model has no proxy between client and server"
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
     SENDS = True
 
-    steps: tuple[StepSpec, ...] = Field(
-        min_length=1, max_length=500, description="What happens, one after the other."
-    )
+    steps: tuple[StepSpec, ...] = Field(min_length=1, max_length=500, description="Steps, in order.")
     holds: GatesField = Field(
         (),
-        description="What is held beside what the steps let through: fetches, metadata, proposals, heartbeats.",
+        description="Further gates to shut: fetches, metadata, proposals, heartbeats.",
     )
 
     @property
@@ -306,7 +316,7 @@ class Script(FaultSpec):
         """Steps in words, numbered."""
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
-    def held(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
+    def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
         """Return the brokers at which a gate is shut. Heartbeats are held only of brokers that a step lets one
         through of: the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
@@ -331,12 +341,12 @@ class Script(FaultSpec):
     def observed(self, nodes: int) -> Incidents:
         """Count the steps that end processes; everything else is in the controllers' log."""
         del nodes
-        return self._counted(_KILLS)
+        return self._count(_KILLS)
 
     def planned(self, exposure: Exposure) -> Incidents:
         """Count each step by itself."""
         del exposure
-        found = self._counted(tuple(_COUNTS))
+        found = self._count(tuple(_COUNTS))
         for step in self.steps:
             if step.action == "lead" or step.elect == "preferred":
                 found = found.plus(Incidents(hand_overs=1, preferred=1))
@@ -344,7 +354,7 @@ class Script(FaultSpec):
                 found = found.plus(Incidents(unclean=1))
         return found
 
-    def _counted(self, actions: tuple[str, ...]) -> Incidents:
+    def _count(self, actions: tuple[str, ...]) -> Incidents:
         found = Incidents()
         for step in self.steps:
             if step.action in actions:

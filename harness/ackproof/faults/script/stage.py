@@ -58,7 +58,7 @@ class PartitionObserver:
         self._folders = [node.disk.metadata_dir for node in local(cluster.controllers())]
         self.base = ScriptState()
 
-    def decided(self) -> ControllerState:
+    def read_decisions(self) -> ControllerState:
         """Read the controller's log. Raises `NotDecoded`, or OSError, while its end is being written."""
         from ackproof.cluster.metadata import metadata_of  # files are read without ZooKeeper's client
 
@@ -85,10 +85,10 @@ class PartitionObserver:
             ControllerState(records, partition, frozenset(fenced & brokers), registered) if records else found
         )
 
-    def seen(self, acked: int) -> ScriptState | None:
+    def read_state(self, acked: int) -> ScriptState | None:
         """Return the state relative to the beginning; None while the controller's log cannot be read."""
         try:
-            decided = self.decided()
+            decided = self.read_decisions()
         except (NotDecoded, OSError):
             return None
         if (partition := decided.partition) is None:
@@ -103,7 +103,7 @@ class PartitionObserver:
                 down.append(node.id)
         for broker, link in self._cluster.running_links().items():
             with contextlib.suppress(WireError):
-                own, mark = self._asked(link, epoch, base.epoch)
+                own, mark = self._read_epoch(link, epoch, base.epoch)
                 if own is not None:
                     believed[broker] = own - base.epoch
                 if mark is not None:
@@ -130,7 +130,7 @@ class PartitionObserver:
         try:
             there = queries.partitions(link, [self.place.topic], _ASK_S).get(self.place)
             alive = queries.brokers(link, _ASK_S)
-            own, _ = self._asked(link, partition.leader_epoch, partition.leader_epoch)
+            own, _ = self._read_epoch(link, partition.leader_epoch, partition.leader_epoch)
         except WireError:
             return False
         return (
@@ -141,7 +141,7 @@ class PartitionObserver:
             and alive == frozenset(self._cluster.spec.broker_ids) - decided.fenced
         )
 
-    def _asked(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
+    def _read_epoch(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
         """Return the leader epoch of the broker's own replica, and its high watermark."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [self._of_epoch(epoch) for epoch in epochs]
@@ -185,7 +185,7 @@ def find_unexpected_decisions(
             case PartitionChanged(topic=place.topic, partition=place.partition) if record.changed != (
                 "directories",
             ):
-                leader = f"broker {record.leader}" if record.leader >= 0 else "nobody"
+                leader = f"broker {record.leader}" if record.leader >= 0 else "no broker"
                 said = f"{leader} leads in epoch {record.leader_epoch}, ISR {list(record.isr)}, ELR {list(record.elr)}"
                 yield "partition", 0, f"the controller decided: {said}"
             case BrokerRegistered():
@@ -234,22 +234,22 @@ class Gates:
         """Return True if the gate holds this broker's requests."""
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
-    def held(self, gate: Gate, broker: int, side: FrameSide) -> int:
+    def count_held(self, gate: Gate, broker: int, side: FrameSide) -> int:
         """Return how many frames wait here."""
-        return sum(self._held(gate, broker, side).values())
+        return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
         """Let one frame go; return False if there was none."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)
-            for way, held in self._held(gate, broker, side).items()
+            for way, held in self._held_by_route(gate, broker, side).items()
             if held
         )
 
-    def _held(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
+    def _held_by_route(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
         rule = self._shut.get((gate, broker, side))
-        return {} if rule is None else dict(self._laid.proxy.held().get(rule.name, {}))
+        return {} if rule is None else dict(self._laid.proxy.count_held().get(rule.name, {}))
 
     def _targets(self, gate: Gate, broker: int) -> Iterable[int]:
         if gate is Gate.FETCHES:
@@ -281,14 +281,14 @@ class ScriptStage:
         (node,) = local([self.cluster.node(broker)])
         return node
 
-    def decided(self) -> ControllerState | None:
+    def read_decisions(self) -> ControllerState | None:
         """Return the controller's decisions; None while its log cannot be read."""
         try:
-            return self.looks.decided()
+            return self.looks.read_decisions()
         except (NotDecoded, OSError):
             return None
 
-    def asked(self) -> Connection:
+    def admin_link(self) -> Connection:
         """Return a connection to a broker for an operator's request. Raises `FaultNotConfirmed` if there is none."""
         link = self.cluster.admin_link()
         if link is None:

@@ -3,7 +3,7 @@
 The messages are kafka-python's, by the frame's own version. A few responses of brokers and controllers that it lacks
 are laid out here by hand: those with one error for the whole. Fields by version are those of
 https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be read raises
-`UndecodableFrame`: the fault that asked is told, and the frame passes.
+`UndecodableFrame`: the rule notes it, and the frame passes.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
     try:
         kind = message(f"{_names()[api]}{half}")
     except FileNotFoundError:
-        raise UndecodableFrame(f"nobody knows how a {half.lower()} of {_names()[api]} is written") from None
+        raise UndecodableFrame(f"the format of a {half.lower()} of {_names()[api]} is unknown") from None
     if not 0 <= version <= kind.max_version:
-        raise UndecodableFrame(f"nobody knows how version {version} of {_names()[api]} is written")
+        raise UndecodableFrame(f"the format of version {version} of {_names()[api]} is unknown")
     return kind
 
 

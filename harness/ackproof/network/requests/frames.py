@@ -1,8 +1,8 @@
-"""Kafka's framing, read from a stream of bytes however it is cut: what frames begin, and what becomes of each.
+"""Kafka's framing, read from a stream of bytes in pieces of any size: heads of frames, and decisions about them.
 
-A frame is four bytes of length and so many bytes. A request begins with its header (RequestHeader v1 and v2): API key,
-version, correlation id, client id. A response begins with its correlation id. Nothing else is looked at, but for one
-field: a Produce request with acks=0 is never answered. https://kafka.apache.org/protocol#protocol_messages
+A frame is a length of four bytes and its content. A request begins with its header (RequestHeader v1 and v2): API key,
+version, correlation id, client id. A response begins with its correlation id. Only one further field is read: a Produce
+request with acks=0 is never answered. https://kafka.apache.org/protocol#protocol_messages
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A connection through the proxy of requests: two streams of frames, what awaits its answer, and what rules do to it.
+"""A connection through the request proxy: two streams of frames, unanswered requests, and the effects of rules.
 
-A broker takes the requests of a connection one after the other, and answers in that order; its clients count on it. So
-whatever is done to a frame keeps that order: what comes behind a frame that is held or late waits with it, and behind
-one that is lost nothing comes any more, as on a line that lost a packet for good. Other connections go on.
+A broker takes the requests of a connection one after the other, and answers in that order; its clients count on it. All
+effects keep that order: frames behind a held or late one wait too, and behind a lost one nothing comes any more, as on
+a line that lost a packet for good. Other connections go on.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class RequestLinks:
         """Return the address where the source's own files say that its peer is."""
         place, addresses = self._ways[link].index(way), self._sight.reaches(link)
         if len(addresses) <= place:
-            raise LinkError(f"nobody knows where {link} leads")
+            raise LinkError(f"the address of {link} is unknown: its source has none for its target")
         return addresses[place]
 
     def _where(self, link: Link, pid: int) -> SharedNamespace:
@@ -164,7 +164,7 @@ class RequestProxy(LinkServer):
     `LinkError` if the proxy did not obey, or has ended.
     """
 
-    NAME = "the proxy of requests"
+    NAME = "the request proxy"
     ROLE = "request-proxy"
 
     def __init__(self, address: Address, *, folder: Path, tag: RunTag) -> None:
@@ -214,19 +214,19 @@ class RequestProxy(LinkServer):
         rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
         there = self._order({"do": "add", "ways": rows}).ways
         if missing := [name for name, way in wanted.items() if there.get(name) != tuple(way.upstream)]:
-            raise LinkError(f"the proxy of requests has no way {', '.join(missing)}")
+            raise LinkError(f"the request proxy has no way {', '.join(missing)}")
 
     def lay(self, rule: Rule) -> None:
         """Apply a rule from the next frame on."""
         there = self._order({"do": "lay", "rule": rule.as_json()}).rules
         if rule.name not in there:
-            raise LinkError(f"the proxy of requests was told to lay {rule.name}, and has {', '.join(there)}")
+            raise LinkError(f"the request proxy did not take the rule {rule.name}; it has {', '.join(there)}")
 
     def lift(self, name: str) -> RuleCounts:
         """Remove a rule, and return its counts."""
         said = self._order({"do": "lift", "name": name})
         if name in said.rules:
-            raise LinkError(f"the proxy of requests did not lift {name}")
+            raise LinkError(f"the request proxy did not lift {name}")
         return said.lifted
 
     def release(self, name: str, way: str) -> bool:
@@ -237,14 +237,14 @@ class RequestProxy(LinkServer):
         """Release up to `most` frames that this rule has held longest on these routes; return how many went."""
         return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
 
-    def held(self) -> Mapping[str, Mapping[str, int]]:
+    def count_held(self) -> Mapping[str, Mapping[str, int]]:
         """Return how many frames each rule holds on each route."""
         return {
             name: _HELD.validate_python(rule["held"])
             for name, rule in self._order({"do": "state"}).rules.items()
         }
 
-    def counted(self, name: str) -> RuleCounts | None:
+    def read_counts(self, name: str) -> RuleCounts | None:
         """Return a rule's counts so far; None if it is not laid."""
         rule = self._order({"do": "state"}).rules.get(name)
         return None if rule is None else _COUNTED.validate_python(rule["counted"])
@@ -261,14 +261,14 @@ class RequestProxy(LinkServer):
                 while not answer.endswith(b"\n"):
                     data = line.recv(1 << 16)
                     if not data:
-                        raise LinkError("the proxy of requests closed its control connection")
+                        raise LinkError("the request proxy closed its control connection")
                     answer += data
             said = _SAID.validate_json(answer)
         except (OSError, ValueError) as error:
             self.check()
-            raise LinkError(f"the proxy of requests at {self.address}: {error}") from error
+            raise LinkError(f"the request proxy at {self.address}: {error}") from error
         if said.error:
-            raise LinkError(f"the proxy of requests, {order['do']}: {said.error}")
+            raise LinkError(f"the request proxy, {order['do']}: {said.error}")
         return said
 
 
@@ -287,10 +287,10 @@ class SeparateNamespaces(SharedNamespace):
         connect = super().connect
         if self._link.source == CLIENTS:
             return connect(address, timeout_s)
-        return self._spaces.within(self._link.source, lambda: connect(address, timeout_s))
+        return self._spaces.run_in(self._link.source, lambda: connect(address, timeout_s))
 
     def flows(self) -> list[TcpFlow]:
-        return self._spaces.within(self._link.target, read_tcp_flows)
+        return self._spaces.run_in(self._link.target, read_tcp_flows)
 
 
 class NamespaceRequestLinks(RequestLinks):
@@ -320,7 +320,7 @@ class NamespaceRequestLinks(RequestLinks):
             for one in ways:
                 rules.redirect(f"requests {link}", one.way.upstream, one.way.listen)
 
-    def taken(self, link: Link, address: Address) -> Address | None:
+    def find_proxy_address(self, link: Link, address: Address) -> Address | None:
         """Return the address where the proxy takes this link's connections to `address`; None if it does not."""
         ways = (one.way for one in self._ways.get(link, ()))
         return next((way.listen for way in ways if way.upstream == address), None)

@@ -63,7 +63,7 @@ class Relay:
         self._listening: list[socket.socket] = []
         self._scratch = memoryview(bytearray(CHUNK))
 
-    # -- what it is told ----------------------------------------------------------------------------------------------
+    # -- orders ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
         """Accept connections at `listen` from now on, and lead them to `upstream`. Raises `OrderRefused`, OSError."""
@@ -111,10 +111,10 @@ class Relay:
             raise OrderRefused(f"there is no rule {name}")
         return self._rules[name].release(ways, most)
 
-    def held(self) -> dict[str, dict[str, int]]:
+    def count_held(self) -> dict[str, dict[str, int]]:
         """Return how many frames each rule holds on each route, without clients that have hung up."""
         return {
-            name: {way: len(acting.held([way])) for way in acting.rule.ways}
+            name: {way: len(acting.find_waiting([way])) for way in acting.rule.ways}
             for name, acting in self._rules.items()
         }
 
@@ -309,7 +309,7 @@ class ControlSocket:
         except (OrderRefused, OSError, ValueError, TypeError, KeyError) as error:
             said["error"] = f"{type(error).__name__}: {error}"
         said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
-        held = self._relay.held()
+        held = self._relay.count_held()
         said["rules"] = {
             name: {**acting.rule.as_json(), "counted": asdict(acting.counted), "held": held[name]}
             for name, acting in self._relay.rules().items()

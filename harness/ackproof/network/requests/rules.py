@@ -1,4 +1,4 @@
-"""What is done to requests or responses of one API: a rule as it is told, and what it counts."""
+"""Rules for requests or responses of one API, and their counts."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class ActiveRule:
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
-    def held(self, ways: Collection[str]) -> list[HeldFrame]:
+    def find_waiting(self, ways: Collection[str]) -> list[HeldFrame]:
         """Return the frames that wait on these routes, the first first, without probes and frames whose client has
         hung up."""
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
@@ -188,7 +188,7 @@ class ActiveRule:
 
     def release(self, ways: Collection[str], most: int) -> int:
         """Let up to `most` of these go on, the first first; return how many went."""
-        going = self.held(ways)[:most]
+        going = self.find_waiting(ways)[:most]
         for wait in going:
             wait.go()
         return len(going)
