@@ -135,7 +135,7 @@ def test_a_log_rots_where_the_fault_strikes_it(fault: str, rots: bool) -> None:
 
 def test_commands_cannot_be_predicted() -> None:
     commanded = case_of('command: {inject: ["true"], check: ["false"], heal: ["true"]}')
-    assert unpredictable(commanded.faults[0]) == "command: nobody knows what a command does"
+    assert unpredictable(commanded.faults[0]) == "command: the effect of a command is unknown"
     assert unpredictable(case_of("kill: {target: leader(orders/0)}").faults[0]) == ""
 
 

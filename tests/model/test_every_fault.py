@@ -25,11 +25,11 @@ REQUESTS: Final = (
 )
 NOT_SIMULATED: Final = {
     "command": "act on this machine",
-    "flip_bits": "no part of the protocol",
-    **dict.fromkeys((*REQUESTS, "script"), "nothing stands between"),
+    "flip_bits": "protocol does not say",
+    **dict.fromkeys((*REQUESTS, "script"), "has no proxy"),
 }
 NOT_PREDICTED: Final = {
-    "command": "nobody knows",
+    "command": "is unknown",
 }
 LINK: Final = "link: follower(t/0) -> leader(t/0)"
 ONE_OF_EACH: Final = {

@@ -112,7 +112,7 @@ def test_a_command_that_was_never_run_keeps_nothing_from_being_predicted(
     asked = plant(IMPOSSIBLE)
     file = _explored(case_of(COMMAND), events, (), SearchOptions(100))
     assert (asked == []) is refused
-    assert (file.not_predicted == ("command: nobody knows what a command does",)) is refused
+    assert (file.not_predicted == ("command: the effect of a command is unknown",)) is refused
     assert (_chances(file) == {}) is refused
     assert list(scopes_of([case_of(COMMAND)])) == []
 

@@ -137,8 +137,7 @@ class ClientFault(FaultSpec):
 
 
 class KillClient(ClientFault):
-    """SIGKILL of clients in mid-flight. Sends without an outcome are indeterminate. A new client, with the next free
-    number, takes the place of each."""
+    """SIGKILL of clients in mid-flight. Sends without an outcome are indeterminate. A new client replaces each."""
 
     KIND = "kill_client"
     DONE = "killed"
@@ -293,7 +292,6 @@ class PauseClientInjection(ClientInjection[PauseClient]):
         return "SIGSTOP to " + ", ".join(f"{client.id} (pid {client.pid})" for client in self.hit)
 
     def confirm(self) -> str:
-        """See that all threads are stopped, and none is scheduled for a while."""
         self.await_all("to be stopped", self._stands_still, SEEN_WITHIN_S)
         return "/proc: " + ", ".join(
             f"all threads of pid {client.pid} are stopped and none ran for {STILL_S:g} s"
@@ -330,7 +328,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
     @staticmethod
     def _runs(
         client: ClientProcess, before: int
-    ) -> bool:  # not more: a thread that ends takes its own with it
+    ) -> bool:  # not a higher count: a thread that ends takes its switches with it
         state = process_state(client.pid, client.started)
         return state in ("gone", "zombie") or (state == "running" and context_switches(client.pid) != before)
 
@@ -382,7 +380,6 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return "nothing to undo: the older one ends by itself, the newer one goes on"
 
     def confirm_healed(self) -> str:
-        """See that the older process is gone, and the newer one at work."""
         self.await_all("to end", _is_gone, READY_WITHIN_S)
         seen = {old: self.await_work(new) for old, new in self._others.items()}
         return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
@@ -394,7 +391,7 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
     def _ask(self, name: str) -> TransactionState | None:
         """Return the coordinator's state of an id. Every broker is asked; one of them coordinates."""
         for connection in self.context.cluster.running_links().values():
-            with suppress(WireError):  # a broker that is gone coordinates nothing
+            with suppress(WireError):  # a dead broker coordinates nothing
                 if (found := admin.transaction(connection, name)) is not None:
                     return found
         return None

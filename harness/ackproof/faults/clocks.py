@@ -128,7 +128,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)
             now = self._look(node)
-            # After another jump in between it is not known of which time the stamp is.
+            # After another jump in between, the time of the stamp is ambiguous.
             known = now if off == self.holds.jumped(node.id) else None
             if known is None or not known.is_sharp(abs(self.fault.by) * SHARP / 2):
                 return None
@@ -161,4 +161,4 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         try:
             return clock_of(node).read()
         except (OSError, WaitTimeout):
-            return None  # it is busy, or on its way up again: looked at again
+            return None  # busy, or starting: look again

@@ -212,7 +212,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                     link = stack.enter_context(socket.create_connection((address.host, address.port), 2.0))
                     link.sendall(REQUEST_BYTES.to_bytes(4, "big") + b"\0")
                 except OSError:
-                    break  # it has ended already, or this shows in the confirmation
+                    break  # the process has ended, or `confirm` will say that it has not
             with contextlib.suppress(WaitTimeout):
                 wait_until(
                     lambda: node.state() is NodeState.GONE,
@@ -226,7 +226,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
         gone = super().confirm()
         for node in self.nodes:
             try:
-                # what a container printed is known a moment after its end
+                # a container's last output is readable a moment after its end
                 wait_until(
                     lambda node=node: node.log_tail(_TAIL_LINES).count(OOM) > self._said[node.id],  # type: ignore[misc]
                     what=f"the last words of node {node.id}",
@@ -321,7 +321,7 @@ class StarveInjection(ProcessInjection[Starve]):
         self._over.set()
         self._thread.join()
         other = [node.id for node in self.nodes if node.pid != self._pids[node.id]]
-        # One that another fault ended is that fault's doing.
+        # A process that another fault ended does not count.
         lost = [node for node in other if self.holds.changes(node) == self._changes[node]]
         for node in self.nodes:
             self.holds.release(node.id, self.fault.number)

@@ -135,7 +135,7 @@ class FaultDriver:
         """Drop faults that the load ends before. A fault that has begun stays."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
-            for number in sorted(numbers, reverse=True):  # what waits for another one goes before it
+            for number in sorted(numbers, reverse=True):  # a fault `after` another goes first
                 if self._lives[number].stage is Stage.WAITING:
                     del self._lives[number]
 
@@ -224,7 +224,7 @@ class FaultDriver:
         return life.to_heal(moment) and not held_for_partner(life, self._lives, moment)
 
     def _await(self, done: Callable[[], T | None], what: str, interval_s: float = LOOK_EVERY_S) -> T:
-        # The bound is the end of the load, which is announced; an hour more is beyond any run.
+        # The end of the load is announced; an hour more is beyond any run.
         bound_s = self._case.experiment.workload.duration + 3600.0
         return wait_until(done, what=what, timeout_s=bound_s, interval_s=interval_s)
 
@@ -275,7 +275,7 @@ class FaultDriver:
             self._go(self._lives[number].fail_healing(f"healing: {_words(error)}"))
             self._left.append((number, injection))
         finally:
-            # Others on its nodes await that: what could not heal must not keep them waiting.
+            # Other faults on its nodes wait for its release, even if it could not heal.
             if self._field.holds is not None:
                 self._field.holds.drop(number)
 

@@ -78,7 +78,7 @@ def draw_pairs(
     faults: list[FaultSpec] = []
     for index, pair in enumerate(share):
         number = storm.number * DRAWN_FROM + 2 * index + 1
-        # A seed by which they cannot be together leaves what the deal was made by.
+        # If this seed finds no compatible pair, the deal's own draw is used.
         for source in (f"{seed}/{pair}", f"{pair}"):
             found = dealer.draw_pair(pair, random.Random(source), number)
             if not isinstance(found, str):

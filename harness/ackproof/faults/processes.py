@@ -111,7 +111,7 @@ class ProcessInjection(Injection[SpecT]):
         """Send SIGTERM again to nodes that still shut down, and wait; without a controller that takes long."""
         for node, pid in self._terminated.values():
             if _has_ended(node, pid):
-                continue  # and nobody waits for a fault that has the node by now
+                continue  # whatever fault holds the node now
             with self.holds.acting_on(node.id):
                 if node.state() is NodeState.RUNNING and node.pid == pid:
                     node.terminate()
@@ -312,7 +312,7 @@ class PauseInjection(ProcessInjection[Pause]):
                 ):
                     woken.append(str(node.id))
                 elif self._standing:
-                    # another process than the one that was paused is the doing of another fault
+                    # another fault has replaced the process
                     other.append(str(node.id))
         if woken:
             raise FaultNotConfirmed(f"pause did not hold: node {', '.join(woken)} ran before its healing")

@@ -90,7 +90,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         super().__init__(fault, aim, context)
         self.voters = self.nodes
         active = context.cluster.controller()
-        # The active one first; then so many that those who stay are no majority.
+        # The active controller first, then as many as leave no majority.
         ordered = sorted(self.voters, key=lambda node: (node.id != active, node.id))
         self.nodes = tuple(ordered[: (len(ordered) + 1) // 2])
 

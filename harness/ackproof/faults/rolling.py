@@ -192,7 +192,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
 
     def confirm_healed(self) -> str:
         """See that another process runs every node, and that all replicas are in sync."""
-        if not self._done:  # the first did not come back in time: all that is left of it is that it answers
+        if not self._done:  # the first node did not return in time: see only that it answers
             return self._until_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
             raise FaultNotConfirmed(

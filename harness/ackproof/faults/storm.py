@@ -309,7 +309,7 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
     """Return the roles that faults of nodes may be aimed at."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
-    if storm.pairs is not None:  # by number, so that it is known which faults meet on one node
+    if storm.pairs is not None:  # by number, to know which faults meet on a node
         keeper = RoleKind.CONTROLLER if experiment.cluster.mode == "kraft" else RoleKind.ZOOKEEPER
         brokers = [f"{RoleKind.BROKER}({node})" for node in experiment.cluster.broker_ids]
         controllers = [f"{keeper}({node})" for node in experiment.cluster.controller_ids]
@@ -349,7 +349,7 @@ def make_fault(
     spec = fault_kinds()[kind]
     drawn = spec.draw_fields(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
-    # What a menu says in full is not added to: `set: {broker: …, config: …}` takes no topic.
+    # Nothing is added to complete fields: `set: {broker: …, config: …}` takes no topic.
     whole = bool(dish.fields) and required - COMMON <= dish.fields.keys()
     fields: dict[str, object] = {**dish.fields} if whole else {**drawn, **dish.fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))

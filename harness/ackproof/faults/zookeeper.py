@@ -25,7 +25,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.network.wire import WireError
 
-if TYPE_CHECKING:  # kazoo is loaded where a session is looked at or ended
+if TYPE_CHECKING:  # kazoo is imported only where a session is read or ended
     from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
 
 GONE_WITHIN_S = 5.0
@@ -108,7 +108,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         now: list[Registration | None] = [before]
 
         def lost() -> bool:
-            with contextlib.suppress(WireError):  # nobody tells: nothing was seen
+            with contextlib.suppress(WireError):  # no ZooKeeper server answered
                 now[0] = self.zookeeper.registration(node.id)
             return now[0] is None or now[0].session != before.session
 

@@ -79,7 +79,7 @@ class PacketRules:
         action = _action(effect)
         back = (
             INPUT if self.enter else OUTPUT
-        )  # every packet is seen once: where both ends are here, as it is sent
+        )  # see every packet once; if both ends are here, when it is sent
         rules: list[str] = []
         for host, port in addresses:
             rules.append(f'{OUTPUT} ip daddr {host} tcp dport {port} {action} comment "{mark}"')

@@ -167,7 +167,7 @@ class ProxyMesh:
         for way in self._ways[link]:
             for toxic in _toxics(owner, effect):
                 api.poison(way.name, toxic)
-            # Toxiproxy resets only connections that were made after the toxic was laid: the present ones end here.
+            # Toxiproxy resets only connections made after the toxic was laid: end the present ones.
             if isinstance(effect, Cut | Reset):
                 api.enable(way.name, enabled=False)
                 api.enable(way.name, enabled=not self._is_cut(link))
@@ -205,7 +205,7 @@ class ProxyMesh:
         pid = os.getpid() if of_clients else self._sight.pid(link.source)
         wanted = set(self._sight.reaches(link))
         if not of_clients:
-            # A node that found a way around its proxy must be seen there.
+            # A node that bypasses its proxy must be seen.
             wanted.update(self._sight.listens(link))
 
         def own() -> frozenset[int]:

@@ -336,7 +336,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     rot.inject()
     log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
     cluster.shown = _shown((1, 2, 3), isr=(1,))
-    assert "flipped back on nobody" in rot.heal()
+    assert "flipped back on no node" in rot.heal()
     assert log.read_bytes() == another
 
 

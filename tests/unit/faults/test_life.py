@@ -249,7 +249,7 @@ def test_the_first_of_a_pair_stays_until_both_were_in_force() -> None:
     late = SECOND.ask(5 * S, "", [1]).life
     assert held_for_partner(first, pair(first, late), at(19.9))
     assert not held_for_partner(first, pair(first, late), at(20)), "the second does not bite"
-    both = late.confirmed(6 * S, "", "").life
+    both = late.confirm(6 * S, "", "").life
     assert held_for_partner(first, pair(first, both), at(7.9))
     assert not held_for_partner(first, pair(first, both), at(8)), "both lasted as long as the second is held"
     assert not held_for_partner(first, pair(first, asked(SECOND).fail("nothing").life), at(2.5))

@@ -74,17 +74,6 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("kind", "body"), EVERY)
-def test_a_life(ground: Ground, kind: str, body: dict[str, object]) -> None:
-    injection = ground.injection(spec_of(kind, **body))
-    injection.inject()
-    assert injection.confirm()
-    injection.heal()
-    assert "registered and unfenced" in injection.confirm_healed()
-    assert ground.mesh is not None
-    assert not ground.mesh.broken
-
-
-@pytest.mark.parametrize(("kind", "body"), EVERY)
 def test_an_effect_that_goes_astray_is_not_confirmed(
     ground: Ground, kind: str, body: dict[str, object]
 ) -> None:
@@ -169,14 +158,6 @@ def test_healing_half_a_fault(ground: Ground) -> None:
         injection.inject()
     injection.heal()
     assert not ground.mesh.broken
-
-
-def test_flapping(ground: Ground) -> None:
-    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
-    injection.inject()
-    assert injection.confirm() == "2→1: seen down, seen up"
-    assert "after" in injection.heal()
-    injection.confirm_healed()
 
 
 def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_another_toxic_than_asked_for_is_noticed(server: Server) -> None:
     server.proxies["1-2"]["toxics"] = [
         {"name": CUT.name, "type": CUT.type, "stream": CUT.stream, "attributes": {"timeout": 7}}
     ]
-    with pytest.raises(LinkError, match="was told to lay"):
+    with pytest.raises(LinkError, match="laid another toxic"):
         server.api.poison("1-2", CUT)
 
 

@@ -63,7 +63,7 @@ class DiskInjection(ProcessInjection[SpecT]):
         self._until(NodeState.GONE, GONE_WITHIN_S)
         words = []
         for node in self.nodes:
-            with self.holds.acting_on(node.id):  # nobody else is to be at its disk
+            with self.holds.acting_on(node.id):  # keep other faults from its disk
                 words.append(self._mend(node))
         mended = "; ".join(filter(None, words))
         started = self._start_the_dead()
@@ -127,7 +127,7 @@ class EmptyDisk(DiskFault):
 
     KIND = "empty_disk"
     DONE = "left without data"
-    # Taken as a loss of power that nothing survived.
+    # Counts as a power loss that nothing survived.
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True
     SUMMARY = "End the process and empty its disk; it returns under the same id, with a copy if wanted."
@@ -243,7 +243,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
             node.disk.lay()
             return f"formatted {node.name}"
         for folder, copy in node.disk.copies.items():
-            empty_folder(folder)  # it may have run again meanwhile
+            empty_folder(folder)  # the node may have run again meanwhile
             copy_folder(copy, folder)
         there, copied = count_contents(node.disk.folders), self._copied.pop(node.id)
         if there != copied:

@@ -85,7 +85,7 @@ class LogDirFault(DiskFault):
         dirs = draw.experiment.cluster.log_dirs
         if "/" in target or dirs < 2:
             return {"target": target}
-        # A node that is only a controller has one.
+        # A node that is only a controller has one log dir.
         return {"target": target, "dir": draw.between(1, dirs) if target.startswith("broker") else 1}
 
 

@@ -37,7 +37,7 @@ _FILES: Final = {
 class PartitionFault(DiskFault):
     """Base of faults of one partition's files on the nodes of a role."""
 
-    # For other partitions an unclean end of the broker; from the log of its own it takes (`rots`).
+    # For other partitions the broker ends uncleanly; the log of this one is damaged too (`rots`).
     PER_NODE = Incidents(kills=1)
 
     partition: PartitionField | None = Field(

@@ -136,7 +136,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def inject(self) -> str:
         self._strike(lambda _: None, "an end to come")
         if self._by_device:
-            with self._alone():  # who heals there needs the disk mounted
+            with self._alone():  # other faults that heal there need the disk mounted
                 return self._lose_power()
         if self.fault.how == "device":
             raise self.not_confirmed(f"{self._names()} has no file system of its own")
@@ -172,7 +172,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def _lose_power(self) -> str:
         for node in self.nodes:
             node.pause()
-        # Nothing is written any more; what a log holds now is what the machine's memory and disk hold.
+        # Nothing is written any more: a log now holds what memory and disk of the machine hold.
         self._until(NodeState.STOPPED, GONE_WITHIN_S)
         self._before = {node.id: _ends(node) for node in self.nodes}
         self._canaries = [

@@ -143,7 +143,7 @@ class IsolateFault(LinkFault):
         nodes, away = exposure.aimed_at(self.targets), set(self.away_from)
         if away & {"controllers", "all"}:
             return exposure.noticed(self.hold, nodes)
-        # A leader that is cut off drops every follower.
+        # An isolated leader drops every follower.
         dropped = exposure.replicas - 1 if nodes else 0
         return (
             Incidents(shrinks=dropped) if away - {"clients"} and exposure.lasts(self.hold, LAG) else NOTHING

@@ -64,10 +64,10 @@ class LinksInjection(Injection[LinksT]):
 
     def confirm(self) -> str:
         """See the effect on every link whose ends run; a link that another fault had silenced stays silent."""
-        seen = self._on_each(tuple(self._before), self._until_bitten) | self._still_silent()
+        seen = on_each(tuple(self._before), self._until_bitten) | self._still_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
-            self._silent = self._on_each(mute, self.mesh.traffic)
+            self._silent = on_each(mute, self.mesh.traffic)
         else:
             self._bitten = tuple(seen)
         return self._describe(seen)
@@ -77,7 +77,7 @@ class LinksInjection(Injection[LinksT]):
         try:
             lasted = self._lasted()
             there = [link for link in self._vouched if not self._is_away(link)]
-            back = self._on_each(there, self._until_silent)
+            back = on_each(there, self._until_silent)
         finally:
             self._lift()
         return f"mended {names(self.links)}{lasted}{self._until_then(back)}"
@@ -85,7 +85,7 @@ class LinksInjection(Injection[LinksT]):
     def confirm_healed(self) -> str:
         """See that broken links are whole again, and that nodes whose links are all whole take part."""
         links = self._await_a_look()
-        seen = self._on_each(links, self._until_mended)
+        seen = on_each(links, self._until_mended)
         self._until_ready()
         unseen = "".join(f"; {link} was not looked at again" for link in self._broken if link not in seen)
         return f"{self._describe(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
@@ -100,7 +100,7 @@ class LinksInjection(Injection[LinksT]):
     def _still_silent(self) -> dict[Link, LinkObservation]:
         """Look at links that another fault had silenced, if their ends run."""
         ends_run = [link for link in self._vouched if not self._not_running(link)]
-        return self._on_each(ends_run, self._until_silent)
+        return on_each(ends_run, self._until_silent)
 
     @staticmethod
     def _until_then(looks: Mapping[Link, LinkObservation]) -> str:
@@ -108,7 +108,7 @@ class LinksInjection(Injection[LinksT]):
 
     def _lasted(self) -> str:
         """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
-        came = self._on_each(tuple(self._silent), self._count_bytes)
+        came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
             if bytes_:
                 raise self.not_confirmed(
@@ -125,7 +125,7 @@ class LinksInjection(Injection[LinksT]):
             for link in self._bitten
             if not self._excuse(link) and self._others(link) == self._below[link]
         ]
-        return self._until_then(self._on_each(comparable, self._until_bitten))
+        return self._until_then(on_each(comparable, self._until_bitten))
 
     def _count_bytes(self, link: Link) -> int | None:
         """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
@@ -140,14 +140,14 @@ class LinksInjection(Injection[LinksT]):
     def _await_a_look(self) -> tuple[Link, ...]:
         """Return the links that can be looked at; while there is none, wait for what hinders if that will end."""
         if not self._broken:
-            return ()  # it never began
+            return ()  # the fault never began
         hindered_at = time.monotonic()
 
         def look() -> tuple[Link, ...] | None:
             nonlocal hindered_at
             if any(
                 map(self._is_hindered, self._broken)
-            ):  # asked first: what ends meanwhile is no excuse either
+            ):  # before the look: a hindrance that ends meanwhile is no excuse
                 hindered_at = time.monotonic()
             if links := tuple(link for link in self._broken if not self._excuse(link)):
                 return links
@@ -173,7 +173,7 @@ class LinksInjection(Injection[LinksT]):
     def _look_before(self) -> None:
         """Look at each link before the fault; its confirmation and its healing are compared with that."""
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
-        looks = self._on_each(self.links, self._first_look)
+        looks = on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}
         self._unobserved = {link: look.words for link, look in looks.items() if not look.passes}
         self._vouched = [link for link in self._unobserved if self._is_vouched_for(link)]
@@ -191,7 +191,7 @@ class LinksInjection(Injection[LinksT]):
             if look.passes:
                 return look
             answer = look.words
-            self._below[link] |= self._others(link)  # what flaps is there at one look, and not at the next
+            self._below[link] |= self._others(link)  # a flapping effect shows at one look and not at the next
         if why := self._is_away(link) or _broken_by(self._below[link]):
             return LinkObservation(False, 0.0, why)
         raise self.not_confirmed(f"{link} was broken before the fault: {answer}")
@@ -203,7 +203,7 @@ class LinksInjection(Injection[LinksT]):
             witness = UnreachableWitness() if stacked else self._witness
             return (witness.first if first else witness.look)(self.mesh, link)
         except LinkError as error:
-            if why := self._not_running(link):  # in containers nobody looks from a node that is gone
+            if why := self._not_running(link):  # in containers no probe can start at a dead node
                 return LinkObservation(False, 0.0, f"{error} {why}")
             raise
 
@@ -289,7 +289,7 @@ class LinksInjection(Injection[LinksT]):
         before = self._before.get(link)
 
         def mended(now: LinkObservation) -> bool:
-            # Of one that was silent before nothing is known but that it was whole once.
+            # A link that was silent before has no earlier look to compare with.
             healed = now.passes if before is None else self._witness.is_mended(before, now)
             return healed or bool(self._excuse(link))
 
@@ -331,10 +331,11 @@ class LinksInjection(Injection[LinksT]):
         words += [f"{link} was not looked at {why}" for link, why in self._unobserved.items()]
         return "; ".join(words)
 
-    @staticmethod
-    def _on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
-            return dict(zip(links, pool.map(act, links), strict=True))
+
+def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
+    """Call `act` for each link, several at once, and return its results by link."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
+        return dict(zip(links, pool.map(act, links), strict=True))
 
 
 def _broken_by(others: Iterable[str]) -> str:

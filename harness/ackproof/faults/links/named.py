@@ -22,7 +22,7 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection
+from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection, on_each
 from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, LinkFault, LinkObservation, names
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 
@@ -156,7 +156,7 @@ class FlapInjection(LinksInjection[FlapFault]):
 
     def confirm(self) -> str:
         """See that probes are refused, then answered again, wherever nothing else hinders them."""
-        seen = self._on_each(tuple(self._before), self._until_flapped) | self._still_silent()
+        seen = on_each(tuple(self._before), self._until_flapped) | self._still_silent()
         return self._describe(seen)
 
     def heal(self) -> str:
@@ -164,7 +164,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]
-            back = self._on_each(free, self._until_flapped)
+            back = on_each(free, self._until_flapped)
         finally:
             self._enough.set()
             if flaps:

@@ -59,7 +59,7 @@ class ThrottleWitness(LinkWitness):
         return LinkObservation(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        # What stands below (a line that is thin or long already) adds up with this one.
+        # An earlier throttle or delay adds up with this one.
         return now.value >= before.value + max(self.least, min(before.value, VOLUME_S))
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
@@ -168,7 +168,7 @@ class _LossWitness(LinkWitness):
         return LinkObservation(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        # What is lost below varies from look to look.
+        # Losses by other faults vary from look to look.
         return before.passes and (now.value > 3 * before.value or not now.passes)
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -43,10 +43,7 @@ class LinkFault(FaultSpec):
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
         """Return those that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two sides."""
-        links = tuple(sorted(link for link in set(self.links(holders, spec)) if exists(spec, link)))
-        if not links:
-            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
-        return links
+        return existing_links(self, self.links(holders, spec), spec)
 
     @property
     def in_silence(self) -> bool:
@@ -79,6 +76,14 @@ class LinkFault(FaultSpec):
     def witness(self) -> LinkWitness:
         """Return the witness of the effect."""
         return UnreachableWitness.for_effect(self.effect())
+
+
+def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -> tuple[Link, ...]:
+    """Return those of a fault's links that exist, sorted. Raises `FaultNotConfirmed` if there is none."""
+    found = tuple(sorted(link for link in set(links) if exists(spec, link)))
+    if not found:
+        raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
+    return found
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:

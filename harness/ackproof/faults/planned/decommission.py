@@ -127,7 +127,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
             if tuple(replicas) != state.replicas:
                 moves[place] = tuple(replicas)
         if not moves:
-            return  # it holds nothing: all that is left is to go
+            return  # the broker holds no replica
         ask(self.context, lambda link: admin.reassign(link, moves))
         self._await_moved()
 

@@ -9,8 +9,7 @@ effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -19,7 +18,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.links import APIS, Api
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.links.injection import AT_ONCE
+from ackproof.faults.links.injection import on_each
 from ackproof.faults.links.spec import names
 from ackproof.faults.requests.spec import RequestFault
 from ackproof.network.mesh import CLIENTS, Link, LinkError
@@ -100,7 +99,7 @@ class LateWitness(RequestWitness):
 
     def sees(self, look: RequestObservation) -> bool:
         asked, control = look
-        # Between two looks at the kernel's tables: a shorter time tells nothing of where it is.
+        # The kernel's tables are read twice: a shorter delay does not show where the request waits.
         placed = self.look_after_s is None or bool(asked.arrived) is self.arrives
         return (
             control.answered and asked.answered and control.seconds < self.least_s <= asked.seconds and placed
@@ -158,17 +157,15 @@ class RequestsInjection(Injection[SpecT]):
             self._named = NamedPartition(topic, topic_id, max(0, partition))
             self._rule = replace(self._rule, places=((topic, partition), (topic_id, partition)))
         there = self._links_in_reach()
-        self._before = self._on_each(
-            there, lambda link: self._until(link, RequestWitness().sees, "to answer")
-        )
+        self._before = on_each(there, lambda link: self._until(link, RequestWitness().sees, "to answer"))
         if not self._before:
             raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._away, self.links)))
-        self._is_laid = True  # also where the order is not confirmed: it may have come
+        self._is_laid = True  # even if the order fails, the proxy may have obeyed
         self._laid.lay(self._rule)
         return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
 
     def confirm(self) -> str:
-        seen = self._on_each(
+        seen = on_each(
             tuple(self._before), lambda link: self._until(link, self._witness.sees, f"{self.fault} to show")
         )
         self._bit = True
@@ -186,7 +183,7 @@ class RequestsInjection(Injection[SpecT]):
         try:
             if self._bit:
                 there = [link for link in self._before if not self._away(link)]
-                lasted = self._on_each(
+                lasted = on_each(
                     there, lambda link: self._until(link, self._witness.sees, "to last", MENDED_WITHIN_S)
                 )
         finally:
@@ -205,7 +202,7 @@ class RequestsInjection(Injection[SpecT]):
             READY_WITHIN_S,
             state=lambda: "; ".join(filter(None, map(self._away, self._before))),
         )
-        seen = self._on_each(
+        seen = on_each(
             links, lambda link: self._until(link, RequestWitness().sees, "to pass again", MENDED_WITHIN_S)
         )
         self._until_ready()
@@ -315,8 +312,3 @@ class RequestsInjection(Injection[SpecT]):
         words = [f"{link}: {look}" for link, look in seen.items()]
         words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._away(link))]
         return "; ".join(words)
-
-    @staticmethod
-    def _on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="requests") as pool:
-            return dict(zip(links, pool.map(act, links), strict=True))

@@ -20,12 +20,12 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import SEVERAL, PartitionField, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim
-from ackproof.faults.links.spec import exists
+from ackproof.faults.links.spec import existing_links
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.rules import Rule
 
-if TYPE_CHECKING:  # files are checked without what runs proxies
+if TYPE_CHECKING:  # checking a file imports no proxy
     from ackproof.faults.requests.injection import RequestWitness
     from ackproof.network.requests.links import RequestLinks
 
@@ -164,10 +164,7 @@ class RequestFault(FaultSpec):
         source = self.link.source
         starts = [CLIENTS] if source is None else aim.numbers[source]
         every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
-        links = tuple(sorted(link for link in set(every) if exists(cluster.spec, link)))
-        if not links:
-            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
-        return links
+        return existing_links(self, every, cluster.spec)
 
     def laid(self, cluster: Cluster) -> RequestLinks:
         """Return the cluster's links with a request proxy. Raises `FaultNotConfirmed` if it has none."""

@@ -60,7 +60,7 @@ class PartitionObserver:
 
     def read_decisions(self) -> ControllerState:
         """Read the controller's log. Raises `NotDecoded`, or OSError, while its end is being written."""
-        from ackproof.cluster.metadata import metadata_of  # files are read without ZooKeeper's client
+        from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
 
         found = ControllerState()
         fenced: set[int] = set()

@@ -205,7 +205,7 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
     """Give a response with errors per partition a row for each partition that the request names."""
     for name, array in _fields(made, version).items():
         within = _fields(array, version)
-        if "group_id" in within:  # several groups at once: each has an error
+        if "group_id" in within:  # several groups: each has an error
             groups = [array.data_class(version=version, group_id=one.group_id) for one in asked.groups]
             for group in groups:
                 _stamp(group, version, code)

@@ -221,7 +221,7 @@ class RelayConnection:
             self._loop.to_close(self)
             return FrameFate.SILENCE
         if self._pending[0].response and self._pending[0] is not asked:
-            return FrameFate.STOP  # until that one is sent
+            return FrameFate.STOP  # until the earlier response is sent
         fate = FrameFate.DROP if asked.swallowed else self._ruled(FrameSide.RESPONSE, asked, frame)
         early = asked is not self._pending[0] and not asked.swallowed
         if early and fate is FrameFate.PASS:
@@ -271,7 +271,7 @@ class RelayConnection:
                 return FrameFate.STOP
             case RuleKind.LOSE:
                 if not head.answered:
-                    return FrameFate.DROP  # nobody waits for it, nor would anybody close the connection
+                    return FrameFate.DROP  # acks=0: no client waits for it, or would close the connection
                 self._lost.add(acting.rule.name)
                 return FrameFate.SILENCE
             case RuleKind.CLOSE:

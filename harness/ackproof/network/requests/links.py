@@ -189,7 +189,7 @@ class RequestProxy(LinkServer):
             except LinkError as error:
                 with self._ends:
                     if self._over.is_set():
-                        return  # it was ended
+                        return  # ended on purpose
                     self.died = self.died or str(error)
                     on_death(str(error))
                     try:

@@ -162,7 +162,7 @@ class Relay:
             heapq.heappop(self._timers)[2]()
         while self._closing:
             self._drop(self._closing.pop())
-        while self._gone:  # not before: a descriptor that is free is given to the next connection at once
+        while self._gone:  # only now: a free descriptor is reused by the next connection
             self._gone.pop().close()
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class ControlSocket:
                 while (end := kept.find(b"\n")) >= 0:
                     order = bytes(kept[:end])
                     del kept[: end + 1]
-                    # Orders and answers are some kilobytes: a socket's buffer takes them at once.
+                    # Orders and answers are a few kilobytes, which a socket's buffer takes at once.
                     line.sendall(self._answer(order))
             except BlockingIOError:
                 return
