@@ -178,7 +178,7 @@ def test_a_copy_of_a_producer_id_that_may_have_been_forgotten_is_the_price_of_th
     verdict, said = judged(batches, producers=IDEMPOTENT, config=config, lasted_s=lasted_s)
     assert verdict.verdict == expected, said.why
     if verdict.verdict is Verdict.PASS:
-        assert "the price of producer.id.expiration.ms (producer.id.expiration.ms is 2000)" in said.why
+        assert "forgotten the producer id (producer.id.expiration.ms is 2000)" in said.why
 
 
 @pytest.mark.parametrize(
