@@ -1,4 +1,4 @@
-"""Where a case can run: one row for each backend, with what it lacks and why; and what faults need of its ground.
+"""Backends of cases: a row for each, with its lacks and their reasons; and the ground that faults need.
 
 A new backend is a row here (and a word of `Backend`), and a folder in `ackproof.cluster.backends`.
 """
@@ -15,7 +15,7 @@ Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 
 
 class Need(StrEnum):
-    """What a fault needs before a cluster starts, or who looks on; the union over all of a case is laid."""
+    """Ground that a fault or an observer needs; laid before a cluster starts, as the union over its case."""
 
     BROKER_LINKS = "links among brokers, and from brokers to controllers"
     CONTROLLER_LINKS = "links among controllers"
@@ -45,7 +45,7 @@ DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
 
 
 class Ability(StrEnum):
-    """What a kind of fault takes of a backend (`FaultSpec.ASKS`), or `observe`, beside requests in Kafka's protocol."""
+    """Capability, apart from Kafka's protocol, that a kind of fault (`FaultSpec.ASKS`) or `observe` uses."""
 
     PROCESSES = "nodes that can be killed, paused and started again"
     RELEASES = "nodes that can be started with another release"
@@ -61,16 +61,16 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True)
 class BackendRow:
-    """What a backend is, for whoever plans, runs or judges a case on it."""
+    """Capabilities of a backend, read by planning, running and judging."""
 
     lacks: Mapping[Ability, str] = field(default_factory=dict)
-    """Abilities that it has not, each with the reason: "not possible on this backend, because …"."""
+    """Abilities that it lacks, each with the reason: "not possible on this backend, because …"."""
     lays: frozenset[Need] = frozenset()
     """What it can lay before a cluster starts."""
     simulated: bool = False
-    """Whether its nodes are virtual, which not every fault can befall (`FaultSpec.NOT_SIMULATED`)."""
+    """True if its nodes are virtual, which not every fault can hit (`FaultSpec.NOT_SIMULATED`)."""
     foreign: bool = False
-    """Whether someone else runs the cluster: only the topics of the case are ours, and no file of it is here."""
+    """True if someone else runs the cluster: only the topics of the case are ours, and none of its files are here."""
 
 
 _LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS} | REQUESTS.keys()

@@ -65,7 +65,7 @@ Text: TypeAlias = Annotated[str, Field(strict=True)]
 def text_field(
     parse: Callable[[str], T], kind: type[T], what: str
 ) -> tuple[BeforeValidator, PlainSerializer]:
-    """How pydantic reads and writes a value of type `kind` that a file says as text.
+    """Return pydantic's reader and writer of a `kind` that a file writes as text.
 
     `parse` raises ValueError with the sentence to show; `what` names the thing for values that are no text.
     """

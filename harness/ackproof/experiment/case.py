@@ -16,7 +16,7 @@ from ackproof.rundir.documents import Scalar
 
 @dataclass(frozen=True)
 class StormDraw:
-    """What one storm came to in one case."""
+    """Faults that one storm drew for one case."""
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What its faults need of the ground, and who looks on, all together."""
+        """Union of the needs of its faults and observers."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
         return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 
@@ -67,18 +67,18 @@ class Case:
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """What its nodes run at any time: the cluster's Kafka, and those that faults bring."""
+        """Every Kafka that a node runs at any time: the cluster's own, and those that faults install."""
         others = (build for fault in self.faults for build in fault.builds)
         return tuple(dict.fromkeys((self.experiment.cluster.kafka, *others)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What is taken for granted of each Kafka that is not known, a sentence each."""
+        """One sentence for each unknown Kafka: whose rules are assumed."""
         return tuple(build.assumption for build in self.builds if build.assumption)
 
     @property
     def demands_a_finding(self) -> bool:
-        """Whether it expects to see at least one of some anomaly."""
+        """True if it expects at least one anomaly of some class."""
         return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
     @property

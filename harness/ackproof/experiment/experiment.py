@@ -45,8 +45,7 @@ _CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 _FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)(\s+\S)?")
 
 
-def _at(data: object, *path: str) -> object:
-    """What stands there; None where there is nothing."""
+def _find_value(data: object, *path: str) -> object:
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None
     return data
@@ -64,21 +63,21 @@ def _read_values(value: object) -> object:
     return value
 
 
-class _Given(NamedTuple):
-    """What stands at a quantity, which tells how it is to be read. `twice`: the same stands at another spelling."""
+class _NamedBound(NamedTuple):
+    """Bound as a file has it, with its quantity's name. `twice`: another spelling of the quantity has a bound."""
 
     name: str
     value: object
     twice: bool
 
 
-def _with_names(bounds: object) -> object:
+def _name_bounds(bounds: object) -> object:
     """Each bound with the name of its quantity."""
     if not isinstance(bounds, dict):
         return bounds
     names = [spelt(str(name)) for name in bounds]
     return {
-        name: _Given(str(name), value, names.index(canonical) < number)
+        name: _NamedBound(str(name), value, names.index(canonical) < number)
         for number, ((name, value), canonical) in enumerate(zip(bounds.items(), names, strict=True))
     }
 
@@ -101,8 +100,8 @@ def _read_ask(name: object) -> object:
 
 
 def _read_bound(given: object) -> object:
-    if not isinstance(given, _Given) or isinstance(given.value, Bound):
-        return given.value if isinstance(given, _Given) else given
+    if not isinstance(given, _NamedBound) or isinstance(given.value, Bound):
+        return given.value if isinstance(given, _NamedBound) else given
     try:
         quantity = parse_ask(given.name).quantity
     except ValueError:
@@ -123,7 +122,7 @@ def _check_window(window: Window, quantity: Quantity) -> None:
 
 
 def is_over_repeats(bound: object) -> bool:
-    """Whether a bound begins with a statistic, or with what was probably meant to be one."""
+    """Return True if a bound begins with a statistic, or with a misspelling of one."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False
@@ -133,8 +132,8 @@ def is_over_repeats(bound: object) -> bool:
 
 
 def _read_demand(given: object) -> object:
-    if not isinstance(given, _Given) or isinstance(given.value, Demand):
-        return given.value if isinstance(given, _Given) else given
+    if not isinstance(given, _NamedBound) or isinstance(given.value, Demand):
+        return given.value if isinstance(given, _NamedBound) else given
     try:
         quantity = parse_ask(given.name).quantity
     except ValueError:
@@ -179,19 +178,19 @@ Values: TypeAlias = Annotated[
 AskText: TypeAlias = Annotated[str, BeforeValidator(_read_ask)]
 """A quantity with what it is asked of, as `Ask` writes it."""
 Bounds: TypeAlias = Annotated[
-    dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_with_names)
+    dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_name_bounds)
 ]
 
 Demands: TypeAlias = Annotated[
-    dict[AskText, Annotated[Demand, BeforeValidator(_read_demand)]], BeforeValidator(_with_names)
+    dict[AskText, Annotated[Demand, BeforeValidator(_read_demand)]], BeforeValidator(_name_bounds)
 ]
 
 
 class ExpectSpec(Spec):
     """Bounds for the cases that have the `given` settings; without `given`, for every case.
 
-    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds stand
-    beside `given`.
+    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds
+    are siblings of `given`.
     """
 
     given: dict[str, Single] = Field(
@@ -201,7 +200,7 @@ class ExpectSpec(Spec):
     )
     bounds: Bounds = Field(default_factory=dict)
     over_repeats: Demands = Field(default_factory=dict)
-    """Of the repeats of each of these cases together, and of one case beside another; no run is judged by them."""
+    """Bounds on all repeats of each case, and on one case compared with another; no run is judged by them."""
 
     @property
     def counts(self) -> dict[str, Bound]:
@@ -310,7 +309,7 @@ class ExperimentSpec(Spec):
     )
     expect: tuple[ExpectSpec, ...] = Field((), max_length=200, description="What is expected to be seen.")
     observe: ObserveSpec = Field(
-        default_factory=ObserveSpec, description="What is looked at beside what every run shows."
+        default_factory=ObserveSpec, description="Observers in addition to those of every run."
     )
     soak: SoakSpec | None = Field(
         None,
@@ -326,8 +325,8 @@ class ExperimentSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _follow_brokers(cls, data: object) -> object:
-        """How many partitions and replicas a topic gets that the brokers create, unless the file says it."""
-        topics, config = _at(data, "topics"), _at(data, "cluster", "config")
+        """Fill in partitions and replicas of topics that brokers create, unless the file gives them."""
+        topics, config = _find_value(data, "topics"), _find_value(data, "cluster", "config")
         if not isinstance(data, dict) or not isinstance(topics, dict):
             return data
         theirs = {
@@ -336,7 +335,7 @@ class ExperimentSpec(Spec):
         }
         usual = {field: int(value) for field, value in theirs.items() if str(value).isdecimal()}
         followed = {
-            name: {**usual, **topic} if _at(topic, "auto_created") is True else topic
+            name: {**usual, **topic} if _find_value(topic, "auto_created") is True else topic
             for name, topic in topics.items()
         }
         return {**data, "topics": followed}
@@ -352,7 +351,7 @@ class ExperimentSpec(Spec):
 
     @property
     def ground(self) -> BackendRow:
-        """What its backend is."""
+        """Row of its backend."""
         return BACKENDS[self.backend]
 
     def data(self) -> dict[str, Data]:

@@ -24,7 +24,7 @@ LAG: Final = "replica.lag.time.max.ms"
 
 
 class Incidents(NamedTuple):
-    """How often each kind of thing happens to brokers that hold the partition (`explore.scope.Budget`)."""
+    """Counts of events that happen to brokers with a replica of the partition (`explore.scope.Budget`)."""
 
     kills: int = 0
     power_losses: int = 0
@@ -70,11 +70,11 @@ class Exposure:
 
     @property
     def replicas(self) -> int:
-        """Of each of its partitions."""
+        """Replication factor of the topic."""
         return self.experiment.topics[self.topic].replication_factor
 
     def brokers(self, role: Role) -> int:
-        """How many brokers with a replica of the topic can hold this role at once."""
+        """Return how many brokers with a replica of the topic can hold this role at once."""
         cluster, rf = self.experiment.cluster, self.replicas
         if role.kind is RoleKind.LIST:
             return self.aimed_at(role.parts)
@@ -102,11 +102,11 @@ class Exposure:
         return min(holders.get(role.kind, 1), rf)
 
     def aimed_at(self, targets: Iterable[Role]) -> int:
-        """How many brokers with a replica a fault of these roles can hit."""
+        """Return how many brokers with a replica a fault of these roles can hit."""
         return min(sum(map(self.brokers, targets)), self.replicas)
 
     def lasts(self, hold: float | None, setting: str) -> bool:
-        """Whether what is held so long lasts as long as this time-out."""
+        """Return True if a fault of this duration outlasts the time-out (None: it lasts to the end of the run)."""
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
@@ -123,7 +123,7 @@ _DOTS: Final = re.compile(r" *\.\. *")
 
 @dataclass(frozen=True)
 class DurationRange:
-    """From `low` to `high` seconds, both possible."""
+    """Range of durations in seconds, both ends included."""
 
     low: float
     high: float
@@ -157,7 +157,7 @@ RangeField: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Draw:
-    """What a kind of fault may look at while a storm draws one of it (`FaultSpec.draw_fields`).
+    """Input of `FaultSpec.draw_fields` while a storm draws a fault.
 
     All choices come from `random`, which follows from the case's seed and the storm's number.
     """
@@ -178,7 +178,7 @@ class Draw:
         return self.random.choice(places_of(self.experiment))
 
     def other_place(self) -> str:
-        """As `place`, from the fault's own generator."""
+        """Draw a partition from the fault's own generator."""
         return self.more.choice(places_of(self.experiment))
 
     def link(self) -> str:

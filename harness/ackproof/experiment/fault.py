@@ -31,7 +31,7 @@ HoldKey = Literal["for", "restart_after"]
 
 
 class Grip(Enum):
-    """What a fault wants of a node; its value as a participle."""
+    """State into which a fault puts a node; the value completes "the node is …"."""
 
     DOWN = "down"
     """No process."""
@@ -46,10 +46,10 @@ WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
-    """Where a fault says what does not fit its experiment. Paths begin inside the braces after its kind."""
+    """Collector of problems between a fault and its experiment. Paths begin inside the braces after the kind."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Whether these fields (and with `cluster` what the file says of the cluster) have no problem yet."""
+        """Return True if these fields (and with `cluster` those of the cluster) have no problem yet."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
         """Note a problem of a field's value, or with `key` of its name."""
@@ -74,7 +74,7 @@ class FaultSpec(Spec):
     """The fields that a value without braces stands for: one, or for a list of three the groups and what connects
     them."""
     ASKS: ClassVar[frozenset[Ability]] = frozenset()
-    """What it takes of a backend beside requests in Kafka's protocol; the backend's row says which it lacks."""
+    """Abilities that it uses apart from Kafka's protocol; the backend's row names those that it lacks."""
     NOT_SIMULATED: ClassVar[str] = ""
     """Why the reference implementation has no such fault, whatever its fields say; empty where it has."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -83,8 +83,8 @@ class FaultSpec(Spec):
     """Why no prediction can be made with it; empty where one can. One that says nothing of it and neither has a
     `PER_NODE` nor a `planned` of its own has none either (`unpredictable`)."""
     PER_NODE: ClassVar[Incidents | None] = None
-    """What it comes to for each broker that it hits, beside what the controllers' log tells by itself; NOTHING for one
-    that touches no replica."""
+    """Incidents for each broker that it hits, without those that the metadata log records; NOTHING for a kind that
+    touches no replica."""
     ENDS_NODES: ClassVar[bool] = False
     """Whether the process of each node at which it is aimed ends."""
     GRIP: ClassVar[Grip | None] = None
@@ -111,7 +111,7 @@ class FaultSpec(Spec):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a storm drew it."""
+        """True if a storm drew it."""
         return self.number >= DRAWN_FROM
 
     @property
@@ -121,17 +121,17 @@ class FaultSpec(Spec):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be laid for it, as its fields are; `NEEDS` where they say nothing of it."""
+        """Ground that must be laid for it; depends on its fields where a kind overrides `NEEDS`."""
         return self.NEEDS
 
     @property
     def course(self) -> tuple[str, ...]:
-        """What it does one after the other, a line each, where its one line does not say it."""
+        """Steps in order, one line each, for faults that one line cannot describe."""
         return ()
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """What it takes of Kafka beside the cluster's own."""
+        """Builds of Kafka that it installs, besides the cluster's own."""
         return ()
 
     @classmethod
@@ -149,12 +149,12 @@ class FaultSpec(Spec):
         return cls.UNPREDICTABLE or ("" if says else "the model has no such fault")
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
-        """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""
+        """Return the field that the model cannot do in this experiment ("": the whole fault), and why."""
         return None
 
     @property
     def grip(self) -> Grip | None:
-        """What it wants of its nodes, as its fields are."""
+        """State into which it puts its nodes."""
         return self.GRIP
 
     def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
@@ -163,12 +163,14 @@ class FaultSpec(Spec):
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 
     def keeps(self, spec: SystemUnderTest) -> Grip | None:
-        """How each of its nodes surely is from its confirmation to its healing; None: nothing is sure."""
+        """Return the state of each of its nodes from confirmation to healing; None if it is not certain."""
         return None if self.HOLD_KEY is None else self.grip
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
-        """What `first` has done that surely leaves this one nothing to break while it is in force; '' where that is not
-        sure. Whatever is not sure is met at run time: they compose, or this one does not bite."""
+        """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
+
+        Otherwise the run decides: the two compose, or this one does not bite.
+        """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
         return f"keeps {met} {grip.value}" if grip and met else ""
@@ -185,17 +187,17 @@ class FaultSpec(Spec):
 
     @property
     def lasts(self) -> float:
-        """For how many seconds what it did surely stands, from its confirmation on."""
+        """Seconds from its confirmation for which its effect certainly lasts."""
         if self.HOLD_KEY is None:
             return 0.0
         return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
-        """What it came to, once it has hit so many brokers."""
+        """Return the incidents that it amounts to after hitting this many brokers."""
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:
-        """What it may come to for a partition, as far as its duration lets it bite; None: it touches no replica."""
+        """Return the incidents that it may cause to a partition, given its duration; None: it touches no replica."""
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
@@ -207,21 +209,23 @@ class FaultSpec(Spec):
 
     @property
     def clock_shift(self) -> float:
-        """By how many seconds it sets the clocks of its nodes forwards; back is negative."""
+        """Seconds by which it sets the clocks of its nodes forwards; negative is backwards."""
         return 0.0
 
     def rots(self, place: TopicPartition) -> bool:
-        """Whether it takes from this partition's log what the protocol counts on: its end, as a loss of power does, or
-        a part in its middle, of which no protocol says what comes of it."""
+        """Return True if it damages what the protocol relies on in this partition's log.
+
+        That is the end, as a loss of power does, or the middle, for which no protocol defines the outcome.
+        """
         del place
         return False
 
     def drops(self, topic: str) -> bool:
-        """Whether all that the topic holds at that time goes with it, as is its purpose."""
+        """Return True if it deletes all records of the topic on purpose."""
         return False
 
     def disturbs(self, producer: int) -> bool:
-        """Whether what this producer has on its way may be lost by it."""
+        """Return True if records in flight from this producer may be lost."""
         del producer
         return True
 
@@ -276,5 +280,5 @@ def trigger_text(fault: FaultSpec) -> str:
     """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
-        return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} beside fault {fault_name(first)}"
+        return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"
     return str(fault.trigger)

@@ -46,7 +46,7 @@ class ReleaseLine(NamedTuple):
 
     @property
     def zookeeper(self) -> bool:
-        """Whether it has the ZooKeeper mode: 3.9 was the last line with it."""
+        """True if it has the ZooKeeper mode; 3.9 was the last line with it."""
         return self.number < (4, 0)
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class MetadataMode:
     session: str
     """The setting that says how long a broker may be silent."""
     timing: Mapping[str, str]
-    """Short time-outs that suit experiments, beside those of both modes."""
+    """Short time-outs that suit experiments, in addition to those of both modes."""
 
 
 _KRAFT: Final[Mapping[str, str]] = MappingProxyType(
@@ -169,7 +169,7 @@ ORIGINS: Final = ("path", "patch", "image")
 
 @dataclass(frozen=True)
 class KafkaBuild:
-    """Which Kafka a node runs. At most one of `path`, `patch` and `image` is given; none: the release itself."""
+    """The Kafka that a node runs. At most one of `path`, `patch` and `image` is given; none: the release itself."""
 
     version: str
     """Number of the release, such as 4.3.1; of a build what its jars say, without a suffix such as -SNAPSHOT."""
@@ -191,17 +191,17 @@ class KafkaBuild:
 
     @property
     def is_release(self) -> bool:
-        """Whether it is a release as it was published."""
+        """True for a release as it was published."""
         return not (self.path or self.patch or self.image)
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a release of which everything is known beforehand."""
+        """True for a published release that `releases.json` lists."""
         return self.is_release and self.version in RELEASES
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Short name in cases, reports and comparisons."""
         if self.name:
             return self.name
         if self.patch:
@@ -213,7 +213,7 @@ class KafkaBuild:
 
     @property
     def assumption(self) -> str:
-        """What is taken for granted of a Kafka that is not known, in one sentence; empty for one that is."""
+        """One sentence that says whose rules are assumed for an unknown Kafka; empty for a known one."""
         if self.is_known:
             return ""
         what = f"Kafka {self}"
@@ -221,7 +221,7 @@ class KafkaBuild:
         return f"{what} {why}: the rules of {line_of(self.version)} are assumed"
 
     def data(self) -> JsonValue:
-        """As a file says it."""
+        """The value of `kafka` in a file."""
         given: dict[str, JsonValue] = {
             one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None
         }
@@ -236,7 +236,7 @@ def not_a_version(text: str) -> str | None:
 
 
 def read_build(value: object) -> KafkaBuild:
-    """What a file says of `kafka`. Raises the room's refusal."""
+    """Read the value of `kafka`. Raises `PydanticCustomError` with the sentence to show."""
     match value:
         case KafkaBuild():
             return value

@@ -67,7 +67,7 @@ class LinkEnds:
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
-        """The classes of links to which it belongs, whoever holds the roles."""
+        """Return the classes of links to which it belongs, for any holders of the roles."""
         if self.source is None:
             return frozenset({Need.CLIENT_LINKS})
         return between(self.source, self.target) | (
@@ -196,7 +196,7 @@ class Api:
     since: str = ""
 
     def sent_in(self, release: str) -> bool:
-        """Whether nodes and clients of this release send it."""
+        """Return True if nodes and clients of this release send it."""
         return not self.since or _order(release) >= _order(self.since)
 
 

@@ -66,7 +66,7 @@ Data: TypeAlias = "dict[str, Data] | list[Data] | Scalar"
 
 
 def plain(node: Node) -> Data:
-    """What a node holds, without the places."""
+    """Return the data of a node without marks."""
     match node:
         case MapNode():
             return {key: plain(value) for key, value in node.entries.items()}
@@ -177,7 +177,7 @@ def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = None) -> str:
-    """What follows the report of an unknown name: the one that was meant, else `otherwise` and the valid ones."""
+    """Return the end of a message about an unknown name: the name that was meant, else `otherwise` and valid names."""
     near = nearest(name, valid)
     return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
 
@@ -187,7 +187,7 @@ _REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((
 
 
 class Severity(StrEnum):
-    """Whether a file with this problem is refused."""
+    """Severity of a problem: a file with an error is refused."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -209,7 +209,7 @@ class Problem:
 
     @property
     def hint(self) -> str | None:
-        """What to do about it, where that is known."""
+        """Remedy, None where none is known."""
         if self.suggestion:
             return f"did you mean '{self.suggestion}'?"
         remedy = _REMEDY.match(self.message)
@@ -228,7 +228,7 @@ class Problem:
         return f"{place}: {where}{self.message}{hint}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        """For editors and CI; `line` and `column` are null for what no line of the file says."""
+        """Return it for editors and CI; `line` and `column` are null for what is not in the file."""
         return {
             "file": self.file,
             "line": self.line or None,
@@ -250,16 +250,16 @@ class Problem:
 
 
 _EXCERPT: Final = 100
-"""So many characters of a line are shown."""
+"""Most characters of a line that are shown."""
 MOST_PROBLEMS: Final = 100
-"""So many problems of one file are told; a file with more is not one that somebody mistyped."""
+"""Most problems reported for one file; more are no typing mistakes."""
 
 
 class InvalidExperiment(BadInput):
     """An experiment file cannot be used. `problems` holds what is wrong with it, in file order.
 
-    That is everything up to `MOST_PROBLEMS`; the text says when there is more. Whoever read the file gives its
-    `lines`: each problem is shown with its own.
+    At most `MOST_PROBLEMS` of them; the text says when there are more. With `lines` of the file, each problem is shown
+    with its line.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -271,7 +271,7 @@ class InvalidExperiment(BadInput):
 
     @property
     def listed(self) -> tuple[Problem, ...]:
-        """The problems, and where there are more than are told a last one that says so."""
+        """The problems, and where there are more a last one that says so."""
         more = f"and more; only {MOST_PROBLEMS} problems are shown"
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 

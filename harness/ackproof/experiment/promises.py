@@ -17,7 +17,7 @@ _ID_EXPIRY_MS: Final = 86_400_000
 
 @dataclass(frozen=True)
 class Ruling:
-    """What is said of one class on one topic, and why: impossible is forbidden, possible allowed, unknown not judged.
+    """Ruling on a class of anomalies on a topic: impossible is forbidden, possible allowed, unknown not judged.
 
     `predicted`: what the prediction says, None without one. `excuses`: why single findings are allowed all the same.
     """
@@ -29,7 +29,7 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """What may be seen: what is forbidden but for an excuse may. That clients give records up is not foreseen."""
+        """Chance that the class is seen: possible if an excuse applies, unless it is that clients give records up."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property
@@ -99,14 +99,14 @@ class InForce(NamedTuple):
 
     @property
     def policies(self) -> frozenset[str]:
-        """What `cleanup.policy` says: `delete`, `compact`, or both."""
+        """Effective `cleanup.policy`: `delete`, `compact`, or both."""
         policy = self.config.get("cleanup.policy", self.config.get("log.cleanup.policy", "delete"))
         cleans = self.config.get("log.cleaner.enable", "true").lower() == "true"
         return frozenset(name.strip() for name in policy.split(",")) - (set() if cleans else {"compact"})
 
     @property
     def stamped_when_sent(self) -> bool:
-        """Whether a record's timestamp is that of its send, not of its append."""
+        """True if a record's timestamp is its send time (CreateTime), not its append time."""
         broker = self.config.get("log.message.timestamp.type", "CreateTime")
         return self.config.get("message.timestamp.type", broker) == "CreateTime"
 
@@ -133,12 +133,12 @@ def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
 
 
 def may_compact(spec: ExperimentSpec, topic: str) -> bool:
-    """Whether the topic is compacted at any time; not one that the experiment does not know."""
+    """Return True if the topic is compacted at any time; False for an unknown topic."""
     return topic in spec.topics and any("compact" in one.policies for one in settings_in_force(spec, topic))
 
 
 def elects_uncleanly(config: Mapping[str, str]) -> bool:
-    """Whether a replica from outside of the ISR may lead with these settings."""
+    """Return True if these settings let a replica outside of the ISR become leader."""
     return config.get("unclean.leader.election.enable", "false").lower() == "true"
 
 
@@ -148,7 +148,7 @@ def id_expiry_ms(config: Mapping[str, str]) -> int:
 
 
 def clock_lead_s(spec: ExperimentSpec) -> float:
-    """How far a broker's clock may be ahead of the producers' at any time of this case, in seconds: jumps add up."""
+    """Return how far a broker's clock may be ahead of the producers' clocks, in seconds. Jumps add up."""
     return sum(max(0.0, fault.clock_shift) for fault in spec.faults)
 
 
@@ -164,7 +164,7 @@ def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
-    """What the settings alone say of a class."""
+    """Return the ruling on a class that follows from the settings alone."""
     row = TABLE.get(anomaly)
     if row is None:
         return Ruling(Chance.UNKNOWN, "a class this version does not know")
@@ -188,7 +188,6 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
 
 
 def _guaranteed(anomaly: str, promises: Promises) -> Ruling:
-    """What the client library guarantees."""
     row = LIBRARIES[promises.library].guarantee(
         anomaly,
         idempotence=promises.idempotence,

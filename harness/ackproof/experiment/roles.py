@@ -1,4 +1,4 @@
-"""Whom a fault is aimed at: a role, resolved when the fault is due.
+"""Target of a fault: a role, resolved when the fault is due.
 
 ::
 
@@ -15,7 +15,7 @@
     minority                    fewer than half of the brokers (as many as that allows), drawn
     majority                    the other brokers
     rack(a)                     all nodes in that rack: brokers, and controllers or ZooKeeper servers
-    rack(leader(orders/0))      all nodes in the rack of whoever holds that role
+    rack(leader(orders/0))      all nodes in the rack of that role's holder
     [broker(1), rack(a)]        all who hold one of these roles
 """
 
@@ -87,7 +87,7 @@ SEVERAL: Final = "[broker(1), broker(4)]"
 
 @dataclass(frozen=True)
 class Members:
-    """Who is what at one moment. The partition's fields are those of the role's own partition."""
+    """Holders of all roles at one moment. The partition's fields are those of the role's own partition."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...] = ()
@@ -119,7 +119,7 @@ class Members:
 
     @property
     def rack_text(self) -> str:
-        """Which node is in which rack, in words; empty without racks."""
+        """Racks with their nodes, in words; empty without racks."""
         return "; ".join(
             f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
         )
@@ -140,7 +140,7 @@ class Role:
 
     @classmethod
     def of_node(cls, node: int) -> Role:
-        """What a bare number means: an isolated controller, or a broker."""
+        """Return the role of a bare node number: an isolated controller, or a broker."""
         return cls(RoleKind.CONTROLLER if node >= FIRST_CONTROLLER else RoleKind.BROKER, node=node)
 
     @classmethod
@@ -273,7 +273,7 @@ class Role:
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
     def reach(self, members: Members) -> tuple[frozenset[int], int]:
-        """The nodes that may hold it, and how many of them do at least, whoever leads and whatever is drawn."""
+        """Return the nodes that may hold it, and how many hold it at least, for any leader and any draw."""
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:

@@ -30,7 +30,7 @@ _OF_PLUGINS: Final = ("config.providers.", "rsm.config.", "rlmm.config.")
 
 
 class Effect(StrEnum):
-    """What a setting can weaken."""
+    """Guarantee that a setting can weaken."""
 
     DURABILITY = "durability"
     DUPLICATES = "duplicates"
@@ -40,7 +40,7 @@ class Effect(StrEnum):
 
 
 class SettingRow(NamedTuple):
-    """What settings of these names affect. `judged`: what takes that into account; '' nothing does."""
+    """Effects of settings that match these patterns. `judged`: the part that takes them into account; '' for none."""
 
     patterns: tuple[str, ...]
     effects: tuple[Effect, ...]
@@ -49,7 +49,7 @@ class SettingRow(NamedTuple):
 
     @property
     def unjudged(self) -> bool:
-        """Whether a verdict does not take into account what it affects."""
+        """True if it affects a guarantee and no verdict takes that into account."""
         return bool(self.effects) and not self.judged
 
 
@@ -72,7 +72,7 @@ class KafkaSetting(NamedTuple):
         return others.get(".".join(version.split(".")[:2]), self.default)
 
     def is_in(self, version: str) -> bool:
-        """Whether a release has it; one that is newer than all known ones as the newest of these."""
+        """Return True if a release has it. A release newer than all known lines counts as the newest known line."""
         line = min(numbers(version)[:2], LINES[-1].number)
         return numbers(self.first) <= line and (not self.last or line <= numbers(self.last))
 
@@ -104,7 +104,7 @@ def kafka_default(name: str) -> str:
 
 @cache
 def row_of(name: str) -> SettingRow | None:
-    """What is said of a setting or feature; None: nothing."""
+    """Return the row of a setting or feature; None: it has none."""
     return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
 
 
@@ -120,11 +120,11 @@ def unknown_setting(name: str, version: str) -> str:
 
 
 def unjudged(case: Case) -> Iterator[str]:
-    """Of what this case sets, the effects that no verdict takes into account, a sentence each."""
+    """Yield a sentence for each effect of this case's settings that no verdict takes into account."""
     spec = case.experiment
     version, unknown = spec.cluster.kafka.version, not spec.cluster.kafka.is_known
     slow = []
-    for scope, name, value in dict.fromkeys(_given(spec, case)):
+    for scope, name, value in dict.fromkeys(_find_settings(spec, case)):
         row, setting = row_of(name), None if scope is None else kafka_settings().get((scope, name))
         if scope is Scope.BROKER and not unknown and (why := unknown_setting(name, version)):
             yield f"{name}={value}: {why}"
@@ -142,7 +142,7 @@ def unjudged(case: Case) -> Iterator[str]:
         yield f"the effect on availability, except by what is expected of quantities, of {', '.join(slow)}"
 
 
-def _given(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
+def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
     """Scope, name and value of all that a case sets of nodes, topics and features (which have no scope)."""
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())

@@ -18,7 +18,7 @@ from ackproof.experiment.spec import SystemUnderTest
 
 
 class Scope(StrEnum):
-    """Whose setting it is."""
+    """Owner of a setting."""
 
     BROKER = "broker"
     """A node's: brokers, controllers, and the brokers of ZooKeeper mode."""
@@ -36,7 +36,7 @@ class ReservedSetting(NamedTuple):
     why: str
 
     def covers(self, scope: Scope, name: str) -> bool:
-        """Whether it speaks of this setting."""
+        """Return True if it is about this setting."""
         return scope in self.scopes and (
             name.startswith(self.name) if self.name[-1] == "." else name == self.name
         )
@@ -256,7 +256,7 @@ _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _Number(14, _INT)}
 
 
 class SettingProblem(NamedTuple):
-    """What a broker has against a topic's setting: against its name, else against its value."""
+    """Objection of a broker to a topic's setting: to its name, else to its value."""
 
     message: str
     name: bool = True
@@ -264,7 +264,7 @@ class SettingProblem(NamedTuple):
 
 
 def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> SettingProblem | None:
-    """What brokers of the experiment's release have against a topic's setting; None: nothing.
+    """Return the objection of the experiment's brokers to a topic's setting; None if they accept it.
 
     Which release someone else's cluster has is not known, nor which settings an unknown release has: there only a near
     miss of a known name is wrong.

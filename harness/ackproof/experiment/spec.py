@@ -54,7 +54,7 @@ def _read_feature(name: object) -> object:
 
 
 def attached_topic(name: str, run_id: str) -> str:
-    """What a topic is called on a cluster that someone else runs: a name that nobody else has."""
+    """Return the unique name of a topic on a cluster that someone else runs."""
     return f"ackproof-{run_id[:_ID_LENGTH]}-{name}"
 
 
@@ -179,7 +179,7 @@ class ClusterSpec(Spec):
 
     @property
     def metadata(self) -> MetadataMode:
-        """What follows from the mode."""
+        """Row of the metadata mode."""
         return MODES[self.mode]
 
     @property
@@ -302,7 +302,7 @@ class ConsumerSpec(Spec):
 
 
 class WorkloadSpec(Spec):
-    """What is written and read."""
+    """Load: producers and live readers."""
 
     producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
     consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")
@@ -324,7 +324,7 @@ Liveness: TypeAlias = Literal[
 
 
 class EvidenceSpec(Spec):
-    """What a run must show before it is judged."""
+    """Evidence that a run must show before it is judged."""
 
     max_indeterminate: float = Field(
         0.5, ge=0, le=1, description="Largest share of attempts whose outcome may be unknown."
@@ -355,7 +355,7 @@ class EvidenceSpec(Spec):
 
 
 class ObserveSpec(Spec):
-    """What is looked at beside what every run shows."""
+    """Observers in addition to those of every run."""
 
     metrics: Flag = Field(
         False, description="Scrape the metrics of every node once a second, through a Java agent in each."
@@ -380,11 +380,11 @@ class SoakSpec(Spec):
 
 
 class SystemUnderTest(Protocol):
-    """What a fault may look at of its experiment: all but the other faults."""
+    """View of an experiment for a fault: everything except the other faults."""
 
     @property
     def backend(self) -> Backend:
-        """Where it runs."""
+        """Backend of the experiment."""
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -396,7 +396,7 @@ class SystemUnderTest(Protocol):
 
     @property
     def workload(self) -> WorkloadSpec:
-        """What is written and read."""
+        """Load: producers and live readers."""
 
     def topic_names(self) -> tuple[str, ...]:
         """The topics that producers write to, in file order."""

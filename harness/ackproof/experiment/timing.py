@@ -67,7 +67,7 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
         "broker.heartbeat.interval.ms": "500",
     }
 )
-"""Beside those of `chaos`."""
+"""In addition to those of `chaos`."""
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
 
 
 def timing_settings(spec: ClusterSpec) -> dict[str, str]:
-    """What `timing` sets of every node."""
+    """Return the settings that `timing` gives to every node."""
     match spec.timing:
         case "chaos":
             return {**_CHAOS, **spec.metadata.timing}
@@ -136,7 +136,7 @@ def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
 
 
 def timing_name(spec: ExperimentSpec) -> str:
-    """Whose time-outs the brokers of an experiment have, in a word or two."""
+    """Return a short name for the time-outs of an experiment's brokers: `chaos`, `Kafka's own + server.properties`."""
     if spec.ground.foreign:
         return "that of the cluster"
     cluster, file = spec.cluster, spec.cluster.settings_from
@@ -157,7 +157,7 @@ def timing_of(spec: ExperimentSpec) -> Timing:
 
 
 def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
-    """What is not at Kafka's default, time-outs first."""
+    """Yield every setting that differs from Kafka's default, time-outs first."""
     found = {broker: configured(cluster, broker) for broker in cluster.broker_ids}
     names = {name for config in found.values() for name in config} - {"broker.rack"}
     for name in sorted(names, key=lambda name: (not name.endswith(".ms"), name)):
@@ -178,7 +178,7 @@ def _default(cluster: ClusterSpec, name: str) -> str | None:
 
 
 def markdown() -> str:
-    """What `chaos` and `script` set, in either mode of a cluster, as a table."""
+    """Return the settings of `chaos` and `script`, in both metadata modes, as a Markdown table."""
     columns: list[dict[str, str]] = [{}, {}]
     for column, timing in zip(columns, ("chaos", "script"), strict=True):
         for mode in ("kraft", "zookeeper"):

@@ -97,13 +97,13 @@ class Condition:
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge
 
     def holds(self, number: float) -> bool:
-        """Whether the gauge, now at `number`, satisfies the comparison."""
+        """Return True if the gauge, now at `number`, satisfies the comparison."""
         return OPERATORS[self.op](number, self.value)
 
 
 @dataclass(frozen=True)
 class TimeTrigger:
-    """At a time: `at: 5s`, in seconds after the start of the workload."""
+    """Trigger at a time (`at: 5s`), in seconds after the start of the workload."""
 
     at: float
 
@@ -113,7 +113,7 @@ class TimeTrigger:
 
 @dataclass(frozen=True)
 class StateTrigger:
-    """In a state: `when: acked >= 2000`, and `at_latest: 8s` (seconds) even if the state did not come.
+    """Trigger in a state (`when: acked >= 2000`), or at `at_latest` seconds if the state did not come.
 
     Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE; for a count the load
     goes on beyond its duration, for `COUNT_WITHIN_S` at most.
@@ -124,7 +124,7 @@ class StateTrigger:
 
     @property
     def awaited(self) -> bool:
-        """Whether load alone will bring it, sooner or later."""
+        """True if load alone brings about the state sooner or later."""
         counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
@@ -176,12 +176,12 @@ ConditionField: TypeAlias = Annotated[
 
 
 class Frame(Spec):
-    """What stands beside the kind of a fault in a file: its trigger, and how long it lasts."""
+    """Fields of a fault entry next to its kind: trigger and duration."""
 
     at: Duration | None = Field(None, description="Begins at this time after the start of the workload.")
     when: ConditionField | None = Field(
         None,
-        description="Begins in this state: a count (acked, read), what a look tells of a partition (isr(t/p), "
+        description="Begins in this state: a count (acked, read), the state of a partition (isr(t/p), "
         "lag(t/p), leader(t/p), …) or a scrape of a metric (metric(under_replicated_partitions)), compared with a "
         "number.",
     )
@@ -198,7 +198,7 @@ class Frame(Spec):
 
     @classmethod
     def from_trigger(cls, trigger: Trigger) -> Frame:
-        """How a file writes this trigger."""
+        """Return the fields that a file writes for this trigger."""
         match trigger:
             case TimeTrigger():
                 return cls(at=trigger.at)
@@ -216,7 +216,7 @@ class Frame(Spec):
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Whether a fault that has not begun begins in any case: a state may never come, a time does.
+    """Return True if a fault that has not begun certainly begins: a time always comes, a state may not.
 
     `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
     trigger.

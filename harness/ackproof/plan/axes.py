@@ -60,7 +60,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Axis:
-    """What varies: a setting, or several that go together."""
+    """Axis of the matrix: one setting, or several that go together."""
 
     key: str
     options: tuple[Option, ...]
@@ -100,7 +100,7 @@ class Matrix:
 
 
 def matrix_of(found: Problems) -> Matrix:
-    """What of the matrix is usable; what is wrong with the rest is reported."""
+    """Return the usable part of the matrix; report problems of the rest."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:
@@ -260,7 +260,6 @@ def _listed(found: Problems, key: str, varied: Sequence[Path], axes: Sequence[Ax
 
 
 def _same(row: Choice, settings: Mapping[Path, Node]) -> bool:
-    """Whether the row has these settings with these values."""
     has = {path: node for option in row if option is not None for path, node in option.settings.items()}
     return all(path in has and label_of(has[path]) == label_of(settings[path]) for path in settings)
 

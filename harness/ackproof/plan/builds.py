@@ -59,7 +59,7 @@ class _Reader:
         self._folder = folder
 
     def walk(self, node: Node, where: Path, key: str = "", above: str = "") -> Node:
-        """What stands at `where`, below `key`, which stands below `above`."""
+        """Return the node at `where` with builds filled in. `key` is its key, `above` the key of its parent."""
         if isinstance(node, ListNode):
             items = [self.walk(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)
@@ -78,7 +78,6 @@ class _Reader:
         return node
 
     def _base(self, node: Node) -> FilePath:
-        """What paths are relative to."""
         return FilePath.cwd() if node.mark == NOWHERE else self._folder
 
     def _filled_in(self, node: Node, where: Path, *, broker_file: bool = False) -> Node:

@@ -142,7 +142,7 @@ def load(
         try:
             return analyse(file, soaked(file, root, soak))
         except InvalidExperiment:
-            analyse(file, root)  # what is wrong with the file itself is told once, and not for each window
+            analyse(file, root)  # reports problems of the file itself once, not for each window
             raise
     except InvalidExperiment as error:
         error.lines = lines_of(raw)
@@ -177,7 +177,7 @@ def cases(
     wanted = [only] if isinstance(only, str) else only or ()
     chosen = {case_id for name in wanted for case_id in find_cases(name, list(every))}
     return [
-        _drawn(
+        _make_case(
             case_id,
             cell.settings,
             number,
@@ -195,7 +195,7 @@ def reseeded(case: Case, seed: int) -> Case:
     """The same cell with all that is random drawn from another seed of the experiment."""
     dealt = pairs_of(case.experiment)
     own = case_seed(seed, case.id)
-    return _drawn(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
+    return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
 
 
 def pairs_of(experiment: ExperimentSpec) -> Deal | None:
@@ -210,7 +210,7 @@ def case_seed(seed: int, case_id: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _drawn(
+def _make_case(
     case_id: str,
     settings: dict[str, Scalar],
     number: int,
@@ -230,10 +230,10 @@ def _drawn(
         elif isinstance(fault, Storm):
             drawn[fault.number] = draw_storm(fault, experiment, own, able)
     case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
-    return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
+    return replace(case, orders={fault.number: _draw_order(own, fault, experiment) for fault in case.faults})
 
 
-def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:
+def _draw_order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:
     # A generator per fault: a further fault in the file does not change the draws of those before it.
     brokers = list(experiment.cluster.broker_ids)
     random.Random(f"{seed}/fault/{fault.number}").shuffle(brokers)
@@ -251,11 +251,11 @@ def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
     A setting that the file's matrix varies cannot be given: its expectations are about the axis. Raises `BadInput`.
     """
     for setting in settings:
-        root = _with(root, setting)
+        root = _override_one(root, setting)
     return root
 
 
-def _with(root: MapNode, setting: str) -> MapNode:
+def _override_one(root: MapNode, setting: str) -> MapNode:
     key, equals, text = setting.partition("=")
     if not equals:
         raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
@@ -285,7 +285,7 @@ def _mapping(text: str) -> MapNode:
 
 
 def _axis(root: MapNode, path: Path) -> str | None:
-    """How the path is written that the file's matrix varies, None if it does not vary it."""
+    """Return the path as text if the file's matrix varies it, else None."""
     # What is wrong with the matrix is reported when the file is checked.
     return path_text(path) if path in matrix_of(Problems("", root)).paths else None
 
@@ -306,7 +306,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     names = own_names(case, run_id)
     resolved = cast(dict[str, JsonValue], case_to_json(case))
     experiment = cast(dict[str, JsonValue], resolved["experiment"])
-    # Nobody shortened the time-outs of such a cluster: what is late there is told by Kafka's own.
+    # Nobody shortened the time-outs of such a cluster: Kafka's own decide what is late.
     cast(dict[str, JsonValue], experiment["cluster"])["timing"] = "kafka"
     experiment["topics"] = {
         names[name]: topic for name, topic in cast(dict[str, JsonValue], experiment["topics"]).items()
@@ -314,18 +314,18 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     workload = cast(dict[str, JsonValue], experiment["workload"])
     producers = cast(dict[str, JsonValue], workload["producers"])
     if "topics" in producers:
-        producers["topics"] = _renamed(producers["topics"], names)
-    experiment["faults"] = _renamed(experiment["faults"], names)
-    resolved["storms"] = _renamed(resolved["storms"], names)
+        producers["topics"] = _rename_topics(producers["topics"], names)
+    experiment["faults"] = _rename_topics(experiment["faults"], names)
+    resolved["storms"] = _rename_topics(resolved["storms"], names)
     for expectation in cast(list[dict[str, JsonValue]], experiment["expect"]):
         given = cast(dict[str, JsonValue], expectation.get("given", {}))
         expectation["given"] = {_path(path, names): value for path, value in given.items()}
         for quantity in [name for name in expectation if name != "given"]:
-            expectation[cast(str, _renamed(quantity, names))] = expectation.pop(quantity)
+            expectation[cast(str, _rename_topics(quantity, names))] = expectation.pop(quantity)
     return case_from_json(resolved)
 
 
-def _renamed(value: JsonValue, names: Names) -> JsonValue:
+def _rename_topics(value: JsonValue, names: Names) -> JsonValue:
     """Every text that is a topic, and every place `topic/partition` within a text."""
     match value:
         case str():
@@ -335,9 +335,9 @@ def _renamed(value: JsonValue, names: Names) -> JsonValue:
                 value = re.sub(rf"(?<![A-Za-z0-9._-]){re.escape(name)}(?=/[0-9])", own, value)
             return value
         case list():
-            return [_renamed(item, names) for item in value]
+            return [_rename_topics(item, names) for item in value]
         case dict():
-            return {key: _renamed(item, names) for key, item in value.items()}
+            return {key: _rename_topics(item, names) for key, item in value.items()}
         case _:
             return value
 

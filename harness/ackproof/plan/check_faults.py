@@ -76,7 +76,7 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 
 
 class _Complaints:
-    """What a fault says against its own fields, put where the file has them."""
+    """Problems of a fault, put at the fields of the file."""
 
     def __init__(self, found: Problems, body: Path) -> None:
         self._found = found
@@ -128,7 +128,7 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
 
 
 def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
-    """Whether the workload makes the brokers create this partition of a coordinator's topic."""
+    """Return True if the workload makes brokers create this partition of a coordinator's topic."""
     readers = spec.workload.consumers
     uses = {
         "__transaction_state": spec.workload.producers.transaction_size is not None,
@@ -143,7 +143,7 @@ def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
 def _check_place(
     spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
 ) -> bool:
-    """Whether a partition exists, if one is named."""
+    """Report a named partition that does not exist; return False for one."""
     if topic is None or partition is None:
         return True
     if _has_coordinator(spec, topic, partition):
@@ -215,7 +215,7 @@ def lacks(spec: ExperimentSpec) -> str | None:
 
 
 class _Lack(NamedTuple):
-    """What the model lacks: where the file asks for it, by what name, why it cannot; whether a key is to blame."""
+    """Lack of the model: its path in the file, its name, the reason. `key`: report it at the key."""
 
     path: Path
     what: str
@@ -296,7 +296,7 @@ def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
 
 
 def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
-    """Report what a storm of pairs cannot be beside."""
+    """Report what a storm of pairs excludes."""
     others = [one.number for one in spec.faults if isinstance(one, Storm) and one.pairs is not None]
     if others[0] != storm.number:
         found.report((*body, "pairs"), f"storm {others[0]} has all pairs already", key=True)
@@ -311,7 +311,7 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
 
 
 def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
-    """Whether the backend can do a fault, on whatever machine it is."""
+    """Return a predicate: can the backend do a fault, on any machine?"""
 
     def able(fault: FaultSpec) -> bool:
         alone = fault.model_copy(update={"number": 1})

@@ -91,7 +91,7 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
-    """What there is not with ZooKeeper."""
+    """Report what the ZooKeeper mode does not have."""
     cluster, mode = spec.cluster, ("cluster", "mode")
     if not cluster.metadata.broker_controls or not found.sound(mode):
         return
@@ -106,7 +106,7 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Whether the release may be, and whether it has the features and levels that are asked for.
+    """Report a release that is not supported, and feature levels that it does not have.
 
     Of a release that is not known its own tool says so, before anything is started.
     """
@@ -179,7 +179,7 @@ def _brokers(spec: ExperimentSpec) -> str:
 
 
 def _check_auto_created(spec: ExperimentSpec, topic: TopicSpec, path: Path, found: Problems) -> None:
-    """What is said of a topic when it is made is not said of one that the brokers make by themselves."""
+    """Report fields that are refused for a topic that brokers create by themselves."""
     if not topic.auto_created:
         return
     where: Path = (*path, "auto_created")
@@ -308,32 +308,34 @@ def _objection(
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
     producers = spec.workload.producers
 
-    def at(field: str) -> Path:
+    def path_of(field: str) -> Path:
         return (*_PRODUCERS, field)
 
     known = found.sound(("topics",))
     for index, topic in enumerate(producers.topics or ()):
-        if topic not in spec.topics and known and found.sound(at("topics")):
-            found.unknown_value(at("topics"), "the topic", topic, spec.topics, part=(index,))
-    if found.sound(at("value_size")) and known and spec.topics:
+        if topic not in spec.topics and known and found.sound(path_of("topics")):
+            found.unknown_value(path_of("topics"), "the topic", topic, spec.topics, part=(index,))
+    if found.sound(path_of("value_size")) and known and spec.topics:
         longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
         needed = smallest_size(longest)
         if producers.value_size < needed:
             message = f"{producers.value_size} B are too few: identity and checksum of a record"
-            found.report(at("value_size"), f"{message} for topic '{longest}' take {needed} B")
-    if producers.idempotence and found.sound(at("idempotence")):
-        if producers.acks != "all" and found.sound(at("acks")):
-            found.report(at("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
-        if (producers.in_flight or 0) > 5 and found.sound(at("in_flight")):
+            found.report(path_of("value_size"), f"{message} for topic '{longest}' take {needed} B")
+    if producers.idempotence and found.sound(path_of("idempotence")):
+        if producers.acks != "all" and found.sound(path_of("acks")):
+            found.report(path_of("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
+        if (producers.in_flight or 0) > 5 and found.sound(path_of("in_flight")):
             found.report(
-                at("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
+                path_of("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
             )
-        if producers.retries == 0 and found.sound(at("retries")):
-            found.report(at("retries"), "idempotence needs at least 1 retry")
+        if producers.retries == 0 and found.sound(path_of("retries")):
+            found.report(path_of("retries"), "idempotence needs at least 1 retry")
     _check_transactions(spec, found)
     _check_keys(spec, found)
-    if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
-        found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
+    if producers.linger >= producers.delivery_timeout and found.sound(
+        path_of("linger"), path_of("delivery_timeout")
+    ):
+        found.report(path_of("linger"), "the linger must be shorter than the delivery_timeout")
 
 
 def _check_keys(spec: ExperimentSpec, found: Problems) -> None:

@@ -133,7 +133,7 @@ class Problems:
             self.problems.append(problem)
 
     def warn(self, path: Path, message: str, *, key: bool = False) -> None:
-        """Note what is doubtful at `path`; the first is told of each place, and none of a broken one."""
+        """Note a doubt at `path`; only the first of each path, and none of a broken one."""
         problem = replace(self.problem(path, message, key=key), severity=Severity.WARNING)
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
@@ -155,7 +155,7 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """Whether there are more problems than will be told: then no more are looked into."""
+        """True if there are more problems than are reported; checking stops then."""
         return len(self.problems) > MOST_PROBLEMS
 
     def unknown(
@@ -186,7 +186,7 @@ class Problems:
         self.report(path, message, near, part=part)
 
     def misspelt(self, path: Path) -> bool:
-        """Whether an unknown name beside `path` was probably meant to be it: then it is not missing."""
+        """Return True if an unknown sibling of `path` is probably a misspelling of it, so that it is not missing."""
         return any(broken[:-1] == path[:-1] and near == path[-1] for broken, near in self._meant)
 
     def breaks(self, path: Path) -> None:
@@ -194,15 +194,15 @@ class Problems:
         self._broken.add(path)
 
     def sound(self, *paths: Path) -> bool:
-        """Whether neither these fields nor what they are part of have a problem."""
+        """Return True if neither these fields nor their parents have a problem."""
         return not any(path[:length] in self._broken for path in paths for length in range(len(path) + 1))
 
     def sound_below(self, path: Path) -> bool:
-        """Whether nothing at `path` or below it has a problem."""
+        """Return True if nothing at `path` or below it has a problem."""
         return not any(broken[: len(path)] == path for broken in self._broken)
 
     def validated(self, path: Path, model: type[M], data: Mapping[str, object]) -> M | None:
-        """What a file has at `path` as this type, None (and its problems) if it is none."""
+        """Return the data at `path` as this type; None, with problems reported, if it does not fit."""
         try:
             return model.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
@@ -242,7 +242,7 @@ class Problems:
         return node
 
     def locate(self, path: Path, *, key: bool = False) -> Mark:
-        """Where `path` is; where it is missing, the name of the nearest thing around it that is there."""
+        """Return the mark of `path`; if it is missing, the mark of its nearest existing parent's name."""
         node: Node = self.root
         name = self.root.mark
         for part in path:
@@ -263,7 +263,7 @@ def _child(node: Node | None, part: str | int) -> Node | None:
 
 
 def describe(node: Node | None) -> str:
-    """What stands in the file, as the end of "expected …, not …"."""
+    """Return the node in words, as the end of "expected …, not …"."""
     match node:
         case None:
             return "nothing"
@@ -287,14 +287,13 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 
 def path_of(detail: ErrorDetails) -> Path:
-    """Where an error is, as a file has it: bounds stand beside `given`."""
+    """Return the path of an error as a file has it, where bounds are siblings of `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path
 
 
 def _expected(detail: ErrorDetails, node: Node | None) -> str:
-    """What was expected, and what stands there."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == WRONG:
         text = str(context["text"])
@@ -308,7 +307,7 @@ def _expected(detail: ErrorDetails, node: Node | None) -> str:
 
 
 def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
-    """What somebody probably meant who wrote this value."""
+    """Return the valid value that the author probably meant."""
     if not isinstance(node, ScalarNode):
         return None
     if detail["type"] == "bool_type":
@@ -320,7 +319,7 @@ def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
 
 
 def _belongs(name: str, siblings: Iterable[str]) -> str:
-    """Where a field of this name would be right, if it is wrong here and near to nothing here."""
+    """Return the groups to which a misplaced field belongs."""
     homes = [path for path, fields in GROUPS.items() if path and name in fields]
     shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
     return f"it belongs under {' or '.join(shown)}" if shown and name not in siblings else ""
@@ -336,7 +335,7 @@ _VARIED: Final = frozenset({"cluster", "topics", "workload", "observe", "evidenc
 
 
 def remedy(kind: str, node: Node | None, path: Path) -> str:
-    """What to do where pydantic refuses `node` with an error of this kind; empty where nothing is known."""
+    """Return the remedy where pydantic refuses `node` with an error of this kind; '' for none."""
     match node:
         case ListNode() if kind in MAPPING:
             names = [f"{item.text}: …" for item in node.items if isinstance(item, ScalarNode)]

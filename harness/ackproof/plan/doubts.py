@@ -30,7 +30,7 @@ from ackproof.plan.diagnostics import Problems
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 _RUN_S: Final = 12.0
-"""What a run of three brokers takes beside its load on two idle cores: start, drain, final read, verdict."""
+"""Seconds of a run of three brokers in addition to its load, on two idle cores: start, drain, final read, verdict."""
 _AUDIT_S: Final = 20.0
 """What the audit and the report of a batch take."""
 Since: TypeAlias = Callable[[int | None, int], tuple[float, float] | None]
@@ -126,8 +126,8 @@ def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
         return
     if not all(_leaves_alone(other) for other in spec.faults if other is not fault):
         return
-    left = [_left(spec, fault.targets, topic) for topic in spec.topic_names()]
-    needed = [_needed(spec, topic) for topic in spec.topic_names()]
+    left = [_count_replicas_left(spec, fault.targets, topic) for topic in spec.topic_names()]
+    needed = [_count_replicas_needed(spec, topic) for topic in spec.topic_names()]
     if any(have is None or have >= need for have, need in zip(left, needed, strict=True)):
         return
     replicas = f"{left[0]} of {spec.topics[spec.topic_names()[0]].replication_factor} replicas"
@@ -153,17 +153,16 @@ def _without_a_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found:
 
 
 def _leaves_alone(fault: FaultSpec) -> bool:
-    """Whether it surely starts no node, and changes neither topics nor their settings."""
+    """Return True if it certainly starts no node and changes no topic or setting."""
     return isinstance(fault, LinkFault) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
 
 
-def _needed(spec: ExperimentSpec, topic: str) -> int:
-    """How many replicas it takes to acknowledge a record."""
+def _count_replicas_needed(spec: ExperimentSpec, topic: str) -> int:
     return Promises.from_experiment(spec, topic).min_insync if spec.workload.producers.acks == "all" else 1
 
 
-def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
-    """How many replicas each partition of the topic has at most, once these roles are gone; None: not known."""
+def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
+    """Return the most replicas that each partition keeps once these roles are gone; None: not known."""
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
@@ -212,7 +211,7 @@ def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
 
 
 def estimate(cases: Iterable[Case]) -> Iterator[str]:
-    """How long the real ones of these cases take, one after the other: a line, where there are any."""
+    """Yield a line that estimates how long the cases on real brokers take in sequence; nothing without any."""
     loads = [load_s(case.planned) for case in cases if not case.experiment.ground.simulated]
     if loads:
         load, rest = sum(loads), _RUN_S * len(loads) + _AUDIT_S
@@ -227,10 +226,10 @@ def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
     if any(fault.UNPREDICTABLE for fault in spec.faults) or not found.sound_below(("cluster",)):
         return  # of your own commands nobody knows what they start and mend
     sound = {fault.number: fault for fault in spec.faults if found.sound_below(("faults", fault.number - 1))}
-    since = _clock(sound)
+    since = _build_clock(sound)
     for first, second in permutations(sound.values(), 2):
         entry: Path = ("faults", second.number - 1)
-        if not _meets(first, second, since, spec) or not found.sound((*entry, second.kind)):
+        if not _surely_meet(first, second, since, spec) or not found.sound((*entry, second.kind)):
             continue
         try:
             why = second.at_odds(first, spec)
@@ -247,17 +246,17 @@ def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
             found.report((*entry, second.kind), message, key=True)
 
 
-def _meets(first: FaultSpec, second: FaultSpec, since: Since, spec: ExperimentSpec) -> bool:
-    """Whether the second surely begins while what the first did stands."""
+def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: ExperimentSpec) -> bool:
+    """Return True if the second fault certainly begins while the effect of the first lasts."""
     if first.keeps(spec) is Grip.STILL and any(
         other.GRIP is Grip.DOWN or isinstance(other, Storm) for other in spec.faults if other is not second
     ):
         return False  # which may end that process, and start another
-    span = _apart(first, second, since)
+    span = _find_time_between(first, second, since)
     return span is not None and span[0] >= 0 and span[1] + LATE_S <= first.lasts
 
 
-def _apart(first: FaultSpec, second: FaultSpec, since: Since) -> tuple[float, float] | None:
+def _find_time_between(first: FaultSpec, second: FaultSpec, since: Since) -> tuple[float, float] | None:
     """The least and the most seconds from the first's confirmation to the second's beginning; None: not known."""
     if (span := since(first.number, second.number)) is not None:
         return span
@@ -266,8 +265,8 @@ def _apart(first: FaultSpec, second: FaultSpec, since: Since) -> tuple[float, fl
     return None if mine is None or its is None else (mine[0] - its[1] - first.IN_FORCE_S, mine[1] - its[0])
 
 
-def _clock(faults: Mapping[int, FaultSpec]) -> Since:
-    """How times of these faults follow from one another. Of each nothing is wrong: it waits for one before it."""
+def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:
+    """Return a function of the times between these faults. Each waits only for an earlier fault."""
 
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:

@@ -73,7 +73,7 @@ class Expecting:
             named = {name: str(value) for name, value in expectation.given.items() if name in self._named}
             settings = {name: value for name, value in expectation.given.items() if name not in named}
             given = self._resolve((*where, "given"), settings)
-            if not self._are_names((*where, "given"), named) or given is None:
+            if not self._check_names((*where, "given"), named) or given is None:
                 continue
             hits = [
                 number
@@ -98,16 +98,18 @@ class Expecting:
                 self._report_no_case(where, given, data)
         for one in matched:
             self._check_contradictions({where: spec for where, spec in one.items() if where[0] == "expect"})
-        return [self._with(cell, one) for cell, one in zip(cells, matched, strict=True)]
+        return [self._replace_expectations(cell, one) for cell, one in zip(cells, matched, strict=True)]
 
     def every(self) -> Iterator[tuple[Path, ExpectSpec]]:
-        """What speaks of cases, and where it stands."""
+        """Yield every expectation with its path in the file."""
         yield from ((("expect", index), one) for index, one in enumerate(self._spec.expect))
         for name, claim in self._spec.claims.items():
             for side, showings in claim.sides().items():
                 yield from ((("claims", name, side, index), one) for index, one in enumerate(showings))
 
-    def _with(self, cell: ExperimentSpec, matched: Mapping[Path, ExpectSpec]) -> ExperimentSpec:
+    def _replace_expectations(
+        self, cell: ExperimentSpec, matched: Mapping[Path, ExpectSpec]
+    ) -> ExperimentSpec:
         def below(*where: str) -> tuple[ExpectSpec, ...]:
             return tuple(one for path, one in matched.items() if path[: len(where)] == where)
 
@@ -169,8 +171,8 @@ class Expecting:
             resolved[path] = (name, understood)
         return resolved if good else None
 
-    def _are_names(self, where: Path, named: Mapping[str, str]) -> bool:
-        """Whether each axis has settings of this name; reports the first that has not."""
+    def _check_names(self, where: Path, named: Mapping[str, str]) -> bool:
+        """Return True if each axis has an item of this name; report the first that has not."""
         for axis, name in named.items():
             if name not in self._named[axis]:
                 valid = list(self._named[axis])

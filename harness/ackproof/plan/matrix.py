@@ -61,15 +61,15 @@ class Plan:
     cells: tuple[Cell, ...]
     """Every combination of its matrix."""
     warnings: tuple[Problem, ...]
-    """What is doubtful, in file order."""
+    """Doubts, in file order."""
     file: Problems = field(repr=False, compare=False)
-    """The file, for who looks further: where something is in it."""
+    """The file, with the place of everything in it."""
     too_few_repeats: tuple[Problem, ...] = ()
-    """Those of the warnings that more repeats answer."""
+    """Warnings that more repeats would answer."""
     over_repeats: tuple[OverRepeats, ...] = ()
-    """What is expected over the repeats of cells, and of cells beside each other."""
+    """Expectations over the repeats of cells, and over cells compared with each other."""
     claimed: tuple[OverRepeats, ...] = ()
-    """The same of what shows claims, or is measured for them."""
+    """The same for showings and measurements of claims."""
 
 
 def analyse(file: str, root: MapNode) -> Plan:
@@ -99,7 +99,7 @@ def analyse(file: str, root: MapNode) -> Plan:
         Cell(
             name,
             label,
-            _varied(matrix.paths, choice, experiment),
+            _find_varied_values(matrix.paths, choice, experiment),
             experiment.model_copy(update={"matrix": {}, "repeat": 1}),
         )
         for (name, label), choice, experiment in zip(cells.names, matrix.choices, matched, strict=True)
@@ -121,7 +121,7 @@ def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
         found.report(("repeat",), message)
 
 
-def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
+def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
     """The values of what varies: as the matrix writes them, and where it does not as the cell has them."""
     written: dict[Path, Scalar] = {
         path: node.value if isinstance(node, ScalarNode) else label_of(node)
@@ -136,7 +136,7 @@ def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict
 
 
 def _settings_of(choice: Choice) -> dict[Path, Node]:
-    """What its options set; a later one wins."""
+    """Return the settings of a combination; a later option wins."""
     return {path: node for option in choice if option is not None for path, node in option.settings.items()}
 
 
@@ -177,7 +177,7 @@ class _Cells:
         for problem, choices in by_problem.items():
             if problem in self._found.problems:
                 continue
-            for placed in self._placed(problem, choices):
+            for placed in self._place_problem(problem, choices):
                 place = (placed.line, placed.column, placed.path)
                 if place not in known:
                     known.add(place)
@@ -190,7 +190,7 @@ class _Cells:
             root = override(root, path, node)
         return with_broker_file(root)
 
-    def _placed(self, problem: Problem, choices: list[Choice]) -> list[Problem]:
+    def _place_problem(self, problem: Problem, choices: list[Choice]) -> list[Problem]:
         """A problem of some cells, at the values of the matrix that bring it about."""
         marks = {
             (node.mark.line, node.mark.column)
@@ -208,14 +208,14 @@ class _Cells:
             alone = sum(choice[slot] in guilty[slot] for choice in self._choices)
             options = [option for option in guilty[slot] if option is not None]
             if len(options) == len(guilty[slot]) < len(there) and alone == len(choices):
-                return [self._moved(problem, option) for option in options]
+                return [self._move_problem(problem, option) for option in options]
         for slot in slots:
             option = guilty[slot][0]
             if option is not None and len(guilty[slot]) < len({choice[slot] for choice in self._choices}):
-                return [self._moved(problem, option)]
+                return [self._move_problem(problem, option)]
         return [problem]
 
-    def _moved(self, problem: Problem, option: Option) -> Problem:
+    def _move_problem(self, problem: Problem, option: Option) -> Problem:
         mark = self._found.locate(option.where)
         pairs = ", ".join(f"{path_text(path)}: {label_of(node)}" for path, node in option.settings.items())
         message = f"{problem.message} (with {option.name or pairs})"

@@ -19,7 +19,7 @@ _MAPS: Final = ("config", "broker_config", "features")
 
 
 def may_be_at(path: Path, node: Node) -> bool:
-    """Whether a matrix can give the setting at `path` a value of this shape."""
+    """Return True if a matrix can give the setting at `path` a value of this shape."""
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
         return read or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
@@ -108,7 +108,7 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
 
 
 def _of_topic(path: Path, root: MapNode) -> str | None:
-    """Where a topic's setting belongs whose name stands where a path should, or right below its topic."""
+    """Return the full path of a topic's setting that was written without `topics.NAME.config`."""
     topics = root.entries.get("topics")
     first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None
     below = path[0] == "topics" and len(path) > 2
@@ -161,7 +161,7 @@ def _deep_match(path: Path) -> str | None:
 
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
-    """A copy of `root` with `value` at `path`; what lies beside the path is shared with `root`."""
+    """Return a copy of `root` with `value` at `path`; nodes off the path are shared with `root`."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
@@ -186,7 +186,7 @@ def _override(node: Node | None, path: Path, value: Node) -> Node:
 
 
 def value_at(data: Data, path: Path) -> Data:
-    """What `data` holds at `path`, None if nothing."""
+    """Return the value of `data` at `path`, None if there is none."""
     for part in path:
         if isinstance(data, dict):
             data = data.get(str(part))
@@ -210,7 +210,7 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
 
 
 def is_called(path: Path, name: str) -> bool:
-    """Whether `name` is `path` or the end of it: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
+    """Return True if `name` is `path` or its end: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
     return any(name == end for end in ends(path))
 
 
@@ -221,7 +221,7 @@ def ends(path: Path) -> list[str]:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """For each path the shortest end that no other of them has too."""
+    """Return the shortest unambiguous end of each path."""
     names = []
     for path in paths:
         others = [other for other in paths if other != path]

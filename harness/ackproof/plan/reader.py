@@ -2,12 +2,12 @@
 reported, taken out, and has its default in the checks that follow.
 
 An entry of `faults:` is a mapping with one key that names the kind, whose value holds the kind's own fields, and
-beside it the trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`). The
-key is the discriminator, and keys of all kinds stand beside it; pydantic's discriminated unions want a field that
+next to it the trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`). The
+key is the discriminator, and keys of all kinds are its siblings; pydantic's discriminated unions want a field that
 holds the name. So entries are taken apart here, and pydantic reads the parts.
 
-In the short form (`isolate: leader(t/0)` with `from: clients` beside it) a value without braces stands for the field
-that its kind names (`FaultSpec.SHORT`); the kind's other fields then stand beside.
+In the short form (`isolate: leader(t/0)` with `from: clients` next to it) a value without braces stands for the field
+that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ MAX_FAULTS: Final = 200
 MAX_OF_SOAK: Final = DRAWN_FROM - 1
 """Faults of all windows of a soak: their numbers are below those that storms draw."""
 HOLD_KEYS: Final = ("for", "restart_after")
-BESIDE: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
-"""Keys that stand beside the kind."""
+SIBLINGS: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
+"""Keys that are siblings of the kind."""
 EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
@@ -122,8 +122,8 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
     )
 
 
-def fields_beside(kind: type[FaultSpec]) -> tuple[str, ...]:
-    """The fields that stand beside a kind in its short form, as a file names them."""
+def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
+    """Return the fields that are siblings of a kind in its short form, as a file names them."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
@@ -147,18 +147,18 @@ def _spelt_out(entry: MapNode) -> MapNode:
     fields = _fields_of(kind, value)
     if not fields:
         return entry
-    beside = [field for field in fields_beside(kind) if field in entry.entries]
+    siblings = [field for field in short_form_fields(kind) if field in entry.entries]
     body = MapNode(
         mark=value.mark,
-        entries=fields | {field: entry.entries[field] for field in beside},
-        keys=dict.fromkeys(fields, entry.keys[name]) | {field: entry.keys[field] for field in beside},
+        entries=fields | {field: entry.entries[field] for field in siblings},
+        keys=dict.fromkeys(fields, entry.keys[name]) | {field: entry.keys[field] for field in siblings},
     )
-    kept = {key: node for key, node in entry.entries.items() if key not in beside}
+    kept = {key: node for key, node in entry.entries.items() if key not in siblings}
     return replace(entry, entries=kept | {name: body})
 
 
 def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
-    """What a value without braces stands for; empty where it stands for nothing."""
+    """Return the fields that a value without braces stands for; empty for none."""
     if isinstance(value, MapNode) or (isinstance(value, ScalarNode) and value.value is None):
         return {}
     if len(kind.SHORT) == 1:
@@ -222,7 +222,7 @@ def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
 def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | None:
     """The kind, after all unknown keys of the entry were reported."""
     kinds = [name for name in node.entries if name in fault_kinds()]
-    strangers = [name for name in node.entries if name not in fault_kinds() and name not in BESIDE]
+    strangers = [name for name in node.entries if name not in fault_kinds() and name not in SIBLINGS]
     for name in strangers:
         if _said_elsewhere(found, path, node, name, kinds):
             continue
@@ -230,7 +230,9 @@ def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | No
         if looks_like_kind:
             found.unknown((*path, name), "fault kind", fault_kinds())
         else:
-            found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*fault_kinds(), *BESIDE])
+            found.unknown(
+                (*path, name), "field of a fault", SIBLINGS if kinds else [*fault_kinds(), *SIBLINGS]
+            )
     for second in kinds[1:]:
         near = nearest(second, HOLD_KEYS) if second not in HOLD_KEYS else None
         found.report(
@@ -242,14 +244,14 @@ def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | No
 
 
 def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds: Sequence[str]) -> bool:
-    """Report a kind that stands as a value, or a field of the kind that stands beside it."""
+    """Report a kind that is written as a value, or a field of the kind that is its sibling."""
     value = node.entries[name]
     if not kinds and isinstance(value, ScalarNode) and value.text in fault_kinds():
         message = f"'{name}' is no field of a fault; its kind is a key: '{value.text}: {{…}}'"
         found.report((*path, name), message, key=True)
         return True
     for kind in kinds or fault_kinds():
-        if name in own_fields(fault_kinds()[kind]) and nearest(name, BESIDE, cutoff=0.8) is None:
+        if name in own_fields(fault_kinds()[kind]) and nearest(name, SIBLINGS, cutoff=0.8) is None:
             inside = f"{kind}: {{{name}: …}}" if kinds else f"KIND: {{{name}: …}}"
             found.report(
                 (*path, name),
@@ -261,7 +263,7 @@ def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds
 
 
 def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
-    """What stands beside the kind. What is wrong is left out: nobody sees the rest, for the file is refused."""
+    """Read trigger and duration. Broken fields are left out, since the file is refused anyway."""
     given = [name for name in node.entries if name in TRIGGER_KEYS]
     if not given and not any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
         found.report(
@@ -271,7 +273,7 @@ def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
         found.report((*path, second), f"a fault has one trigger; this one already has '{given[0]}'", key=True)
     if given and "at_latest" in node.entries and "when" not in given:
         found.report((*path, "at_latest"), "'at_latest' goes with 'when' only", key=True)
-    said = [name for name in BESIDE if name in node.entries and found.sound((*path, name))]
+    said = [name for name in SIBLINGS if name in node.entries and found.sound((*path, name))]
     for name in said:
         if isinstance(value := node.entries[name], ScalarNode) and value.value is None:
             found.report(
@@ -292,8 +294,10 @@ def _read_body(
         found.report(body_path, f"expected its fields in braces, {{{fields}}}, not {describe(body)}")
         return None
     for name in body.entries:
-        if name in BESIDE:
-            found.report((*body_path, name), f"'{name}' stands beside '{kind.KIND}', not inside it", key=True)
+        if name in SIBLINGS:
+            found.report(
+                (*body_path, name), f"'{name}' belongs next to '{kind.KIND}', not inside it", key=True
+            )
         elif name not in own:
             found.unknown((*body_path, name), "field", own)
     data: dict[str, object] = {name: plain(body.entries[name]) for name in own if name in body.entries}

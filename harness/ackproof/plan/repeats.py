@@ -64,7 +64,7 @@ class Spanning:
         )
 
     def _where(self, where: Path, name: str) -> Path:
-        """Where the file has it, as it spells it there."""
+        """Return the path of a quantity as the file spells it."""
         node = self._found.node(where)
         written = {spelt(key): key for key in node.entries} if isinstance(node, MapNode) else {}
         return (*where, written.get(name, name))
@@ -125,9 +125,9 @@ class Spanning:
         if not fitting:
             return f"no case has {side} and is else like {name}"
         if fitting[0] == cell:
-            return f"{name} would be held beside itself"
+            return f"{name} would be compared with itself"
         both = " and ".join(self._names[one] for one in fitting[:2])
-        return f"{name} could be held beside {both}; name the other settings, too"
+        return f"{name} could be compared with {both}; name the other settings, too"
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
         """The cells that have all of these; None, and a problem, where there is none."""
@@ -183,16 +183,16 @@ class Spanning:
 
 
 def _scalar(text: str) -> Scalar:
-    """What a file would mean by it."""
     if _WHOLE.match(text):
         return int(text)
     return _TRUTHS.get(text, text)
 
 
 def in_rounds(cases: Sequence[Case], seed: int) -> list[Case]:
-    """In which order cases take place that are compared: each repeat of all cells is a round, and each round has an
-    order of its own, drawn from the seed. What changes over time, such as how busy the machine is, then meets all
-    alike."""
+    """Return compared cases in run order: a round for each repeat of all cells, each shuffled by the seed.
+
+    Changes over time, such as other load on the machine, then affect all cells alike.
+    """
     told: list[Case] = []
     for repeat, together in groupby(
         sorted(cases, key=lambda case: case.repeat), key=lambda case: case.repeat

@@ -24,7 +24,7 @@ from ackproof.rundir.timeline import fault_name
 PAIR_S: Final = 15.0
 """Seconds that a pair of faults takes on two cores, from the first fault to when what both broke is whole again."""
 RUN_S: Final = 50.0
-"""Seconds that each run takes beside: start, final read, logs, audit and judgement."""
+"""Further seconds of each run: start, final read, logs, audit and judgement."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def describe(case: Case) -> list[str]:
 
 
 def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
-    """Whose time-outs these cases have, which settings are not Kafka's defaults, what is ignored: lines of text."""
+    """Yield lines: the time-outs of these cases, settings that differ from Kafka's defaults, ignored settings."""
     cells = {(case.experiment.name, cell_of(case.id)): case.experiment for case in cases}
     for timing, names in group_timings((cell, timing_of(spec)) for (_, cell), spec in cells.items()):
         first, *rest = timing.lines()
@@ -143,7 +143,7 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """How many runs the pairs of fault kinds take, how long, and which are refused. `chosen`: cases of this call."""
+    """Yield lines: runs for all pairs of fault kinds, their duration, refused pairs. `chosen`: cases of this call."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

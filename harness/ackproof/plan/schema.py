@@ -25,7 +25,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TRIGGER_KEYS, Frame
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan.reader import HOLD_KEYS, fields_beside, own_fields
+from ackproof.plan.reader import HOLD_KEYS, own_fields, short_form_fields
 from ackproof.quantities.vocabulary import VOCABULARY, is_count
 from ackproof.rundir.anomalies import TABLE
 
@@ -50,13 +50,13 @@ def experiment_schema() -> Schema:
     schema, frame = _mapping(parts, "ExperimentSpec"), _mapping(_mapping(parts, "Frame"), "properties")
     for kind in fault_kinds().values():
         _inside_braces(kind, _mapping(parts, kind.__name__))
-    parts["FaultSpec"] = _fault(parts, {name: _given(name, _mapping(frame, name)) for name in frame})
+    parts["FaultSpec"] = _fault(parts, {name: _frame_field(name, _mapping(frame, name)) for name in frame})
     parts["ExpectSpec"] = _expectation(_mapping(parts, "ExpectSpec"))
     return {
         "$schema": DIALECT,
         **schema,
         "title": "ackproof experiment",
-        "$defs": _used(schema, parts),
+        "$defs": _find_used_parts(schema, parts),
     }
 
 
@@ -94,7 +94,7 @@ def _choices(schema: Schema) -> list[Schema]:
     return [option for option in options if isinstance(option, dict)] if isinstance(options, list) else []
 
 
-def _used(schema: Schema, parts: Schema) -> Schema:
+def _find_used_parts(schema: Schema, parts: Schema) -> Schema:
     """Those of `parts` that `schema` refers to, directly or through others."""
     used: set[str] = set()
     text = [json.dumps(schema)]
@@ -106,7 +106,7 @@ def _used(schema: Schema, parts: Schema) -> Schema:
     return {name: part for name, part in sorted(parts.items()) if name in used}
 
 
-def _given(name: str, field: Schema) -> Schema:
+def _frame_field(name: str, field: Schema) -> Schema:
     """A field of the frame, which may be left out but not be empty."""
     (given,) = (choice for choice in _choices(field) if choice.get("type") != "null")
     return {**given, "title": name, "description": field["description"]}
@@ -123,7 +123,7 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
     """An entry of `faults`: one kind, one trigger, and how long it lasts if the kind lasts."""
     kinds: Schema = {
         name: {
-            "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"}, *_short(kind, parts)],
+            "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"}, *_short_schemas(kind, parts)],
             "title": name,
             "description": kind.SUMMARY,
         }
@@ -133,7 +133,7 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
     loose: Schema = {
         name: {"title": name, "description": "Of a kind in its short form."}
         for kind in fault_kinds().values()
-        for name in fields_beside(kind)
+        for name in short_form_fields(kind)
     }
     return {
         "type": "object",
@@ -142,7 +142,9 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
         "properties": {**loose, **kinds, **frame},
         "additionalProperties": False,
         "dependentRequired": {"at_latest": ["when"]},
-        "dependentSchemas": {name: _ends(kind, parts, set(loose)) for name, kind in fault_kinds().items()},
+        "dependentSchemas": {
+            name: _siblings_schema(kind, parts, set(loose)) for name, kind in fault_kinds().items()
+        },
         "allOf": [
             {"oneOf": [{"required": [kind]} for kind in fault_kinds()]},
             {"oneOf": [{"required": [key]} for key in TRIGGER_KEYS]},
@@ -150,11 +152,11 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
     }
 
 
-def _ends(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
-    """What may not stand beside a kind: how long it lasts but for its own way, and fields but in its short form."""
-    beside = fields_beside(kind)
+def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
+    """Schema of keys that may not be siblings of a kind: other duration keys, fields outside of the short form."""
+    siblings = short_form_fields(kind)
     closed: Schema = {
-        key: False for key in (*HOLD_KEYS, *sorted(loose - set(beside))) if key != kind.HOLD_KEY
+        key: False for key in (*HOLD_KEYS, *sorted(loose - set(siblings))) if key != kind.HOLD_KEY
     }
     if not kind.SHORT:
         return {"properties": closed}
@@ -162,23 +164,23 @@ def _ends(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
     return {
         "properties": closed,
         "if": {"properties": {kind.KIND: {"type": "object"}}},
-        "then": {"properties": dict.fromkeys(beside, False)},
+        "then": {"properties": dict.fromkeys(siblings, False)},
         "else": {
-            "properties": {name: own[name] for name in beside},
+            "properties": {name: own[name] for name in siblings},
             "required": [name for name in own_fields(kind, required=True) if name not in kind.SHORT],
         },
     }
 
 
-def _short(kind: type[FaultSpec], parts: Schema) -> list[JsonValue]:
-    """What may stand in the place of the braces."""
+def _short_schemas(kind: type[FaultSpec], parts: Schema) -> list[JsonValue]:
+    """Schemas of the short form."""
     if len(kind.SHORT) != 1:
         return [{"type": "array", "minItems": 3, "maxItems": 3}] if kind.SHORT else []
     return [_mapping(_mapping(parts, kind.__name__), "properties")[kind.SHORT[0]]]
 
 
 def _expectation(part: Schema) -> Schema:
-    """An entry of `expect`: its bounds stand beside `given`."""
+    """An entry of `expect`, whose bounds are siblings of `given`."""
     classes: Schema = {}
     for name, row in TABLE.items():
         always = row.always_forbidden

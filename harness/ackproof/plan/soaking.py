@@ -26,14 +26,14 @@ _DURATION: Final = ("workload", "duration")
 
 @dataclass(frozen=True)
 class Soak:
-    """What the command line asks for. `keep`: so many of the newest windows stay on disk; None: all."""
+    """Options of `--soak`. `keep`: number of newest windows that stay on disk; None: all."""
 
     text: str
     keep: int | None = None
 
     @property
     def seconds(self) -> float:
-        """How long. Raises `BadInput`."""
+        """Duration in seconds. Raises `BadInput`."""
         try:
             return parse_duration(self.text)
         except ValueError as error:
@@ -108,7 +108,7 @@ def _refused(spec: ExperimentSpec) -> Iterator[str]:
         yield "a soak needs a reader that follows the load (workload.consumers.live: 1)"
     for fault in spec.faults:
         if fault.kind == "recreate":
-            yield "a topic that is made anew has other records at the same offsets: a soak has no fault recreate"
+            yield "a recreated topic has other records at the same offsets; take the fault recreate out of a soak"
 
 
 def _window(root: MapNode) -> float:

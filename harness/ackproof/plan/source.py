@@ -89,7 +89,7 @@ def parse(raw: bytes, file: str) -> MapNode:
 
 
 def plain_scalar(text: str) -> Scalar:
-    """What an unquoted scalar means in YAML 1.2's core schema. Raises ValueError for a number out of bounds."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for too large a number."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -121,11 +121,11 @@ def _decode(raw: bytes, file: str) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8")
-        raise InvalidExperiment([_at(before, file, "the file is not UTF-8")]) from error
+        raise InvalidExperiment([_problem_after(before, file, "the file is not UTF-8")]) from error
     return text.removeprefix("\ufeff")
 
 
-def _at(before: str, file: str, message: str) -> Problem:
+def _problem_after(before: str, file: str, message: str) -> Problem:
     """A problem right behind the text `before`."""
     line = before.count("\n") + 1
     return Problem(file, line, len(before) - (before.rfind("\n") + 1) + 1, "", message)
@@ -333,4 +333,4 @@ class _Composer:
         before = self._text[:position] if isinstance(position, int) else ""
         code = ord(character) if isinstance(character, str) and len(character) == 1 else character
         shown = f"U+{code:04X}" if isinstance(code, int) else str(character)
-        return _at(before, self._file, f"the character {shown} is not allowed in YAML")
+        return _problem_after(before, self._file, f"the character {shown} is not allowed in YAML")

@@ -20,7 +20,7 @@ _DIRECTIVE: Final = "a line that begins with '%' speaks to the parser; begin it 
 _CLOSING: Final = {"[": "]", "{": "}"}
 
 
-class Said(NamedTuple):
+class SyntaxProblem(NamedTuple):
     """A problem, before it has a file."""
 
     mark: Mark
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the parser gave up, and what it said."""
+    """Position at which the parser stopped, and its token."""
 
     lines: Sequence[str]
     at: Mark
@@ -44,16 +44,16 @@ class _Place(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """Whether nothing but blanks stands before it in its line."""
+        """True if only blanks precede it in its line."""
         return not self.line[: self.at.column - 1].strip()
 
     def above(self) -> int:
         """Number of the last line above that says something, 0 for none."""
-        said = (at for at in range(self.at.line - 1, 0, -1) if _says(self.lines[at - 1]))
+        said = (at for at in range(self.at.line - 1, 0, -1) if _has_content(self.lines[at - 1]))
         return next(said, 0)
 
 
-def explained(error: MarkedYAMLError, lines: Sequence[str]) -> Said:
+def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
     """The parser's error in our words; in its own where no rule is about it."""
     problem, context = str(error.problem or ""), str(error.context or "")
     found = re.search(r"(?:found|got) (?:character )?'(.+?)'(?: that|$)", problem)
@@ -65,8 +65,10 @@ def explained(error: MarkedYAMLError, lines: Sequence[str]) -> Said:
         return known
     for words, rule in _RULES:
         if words in f"{context}, {problem}":
-            return rule(place) if callable(rule) else Said(at, rule)
-    return Said(at, shorten(f"not YAML: {', '.join(part for part in (context, problem) if part)}", 500))
+            return rule(place) if callable(rule) else SyntaxProblem(at, rule)
+    return SyntaxProblem(
+        at, shorten(f"not YAML: {', '.join(part for part in (context, problem) if part)}", 500)
+    )
 
 
 def _mark(mark: StringMark | None, lines: Sequence[str]) -> Mark:
@@ -76,7 +78,7 @@ def _mark(mark: StringMark | None, lines: Sequence[str]) -> Mark:
     return Mark(line + 1, min(column, len(lines[line])) + 1)
 
 
-def _says(line: str) -> bool:
+def _has_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
@@ -84,54 +86,54 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _conflict(lines: Sequence[str]) -> Said | None:
+def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
     """The first of the lines that a merge of git leaves."""
     number = next((at for at, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))), None)
     message = "a conflict of two versions that git left; settle it"
-    return None if number is None else Said(Mark(number, 1), message)
+    return None if number is None else SyntaxProblem(Mark(number, 1), message)
 
 
-def _strange_blank(place: _Place) -> Said | None:
+def _strange_blank(place: _Place) -> SyntaxProblem | None:
     """A tab before the first word of a line, or a blank that is none for YAML."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")
         if tab >= 0:
             message = "a tab; YAML is indented by blanks, so put blanks in its place"
-            return Said(Mark(number, tab + 1), message)
+            return SyntaxProblem(Mark(number, tab + 1), message)
         if (column := strange_blank(line)) is not None:
-            return Said(Mark(number, column), wrong_blank(line[column - 1]))
+            return SyntaxProblem(Mark(number, column), wrong_blank(line[column - 1]))
     return None
 
 
 def strange_blank(text: str) -> int | None:
-    """Where a blank stands that is none for YAML: columns count from 1."""
+    """Return the column, from 1, of a blank that YAML does not accept; None without one."""
     found = _BLANKS.search(text)
     return None if found is None else found.start() + 1
 
 
 def wrong_blank(character: str) -> str:
-    """What is said of it."""
+    """Return the message about a blank that YAML does not accept."""
     return f"the blank U+{ord(character):04X}, which is none for YAML; put an ordinary blank in its place"
 
 
-def _second_colon(place: _Place) -> Said:
+def _second_colon(place: _Place) -> SyntaxProblem:
     """A `key: ` where a value has already begun: in this line, or in the one above."""
     line, above = place.line, place.above()
     before = _KEY.match(line)
     if before is not None and before.end() < place.at.column:
-        return Said(
+        return SyntaxProblem(
             place.at,
             f"a second ': ' after the key '{shorten(before[1])}'; put a text that holds ': ' in quotes, and a mapping "
             "in braces or on lines of its own",
         )
     here = Mark(place.at.line, _indent(line) + 1)
     if not above:
-        return Said(here, "a key is not allowed here; write one KEY: VALUE in each line")
+        return SyntaxProblem(here, "a key is not allowed here; write one KEY: VALUE in each line")
     known = _KEY.match(place.lines[above - 1])
     if known is None:
         return _no_colon(place.lines, above)
-    return Said(
+    return SyntaxProblem(
         here,
         f"this line is indented deeper than line {above}, where '{shorten(known[1])}' has a value already; begin it in "
         f"column {_column_of(known)}, or take that value away",
@@ -142,31 +144,31 @@ def _column_of(key: re.Match[str]) -> int:
     return key.start(1) + 1
 
 
-def _no_colon(lines: Sequence[str], number: int) -> Said:
+def _no_colon(lines: Sequence[str], number: int) -> SyntaxProblem:
     """A line that should be `key: value`."""
     line = lines[number - 1]
     mark, text = Mark(number, _indent(line) + 1), line.strip()
     glued = _GLUED.match(line)
     if glued is not None:
         right = f"{glued[1]}: {shorten(glued[2])}"
-        return Said(Mark(number, glued.end(1) + 1), f"no blank after the colon; write '{right}'")
+        return SyntaxProblem(Mark(number, glued.end(1) + 1), f"no blank after the colon; write '{right}'")
     if text.startswith("-") and text[1:2] not in ("", " "):
-        return Said(mark, f"no blank after the dash; write '- {shorten(text[1:])}'")
+        return SyntaxProblem(mark, f"no blank after the dash; write '- {shorten(text[1:])}'")
     word, _, rest = text.partition(" ")
     right = f"{word}: {rest}" if rest else f"{word}:"
-    return Said(mark, f"this line has no ': '; write '{shorten(right)}'")
+    return SyntaxProblem(mark, f"this line has no ': '; write '{shorten(right)}'")
 
 
-def _key_without_colon(place: _Place) -> Said:
+def _key_without_colon(place: _Place) -> SyntaxProblem:
     return _no_colon(place.lines, place.opened.line)
 
 
-def _out_of_place(place: _Place) -> Said:
+def _out_of_place(place: _Place) -> SyntaxProblem:
     """Something after which the mapping or list that is open cannot go on."""
     if place.token in ("}", "]", ","):
         opening = {"}": "{", "]": "["}.get(place.token)
         message = f"a '{place.token}' without its '{opening}'" if opening else "a ',' outside of brackets"
-        return Said(place.at, f"{message}; take it away, or open the bracket that it belongs to")
+        return SyntaxProblem(place.at, f"{message}; take it away, or open the bracket that it belongs to")
     if not place.first:
         return _behind_a_value(place)
     if (said := _below_braces(place)) is not None:
@@ -177,18 +179,18 @@ def _out_of_place(place: _Place) -> Said:
             f"indent it by {_or(dashes)} as the items above" if dashes else "indent the list below its key"
         )
         message = f"an item of a list among the keys of a mapping; take the dash away, or {where}"
-        return Said(place.at, message)
+        return SyntaxProblem(place.at, message)
     if have in dashes:
         message = f"a key among the items of a list; indent it by {have + 2} to go on with the item above"
-        return Said(place.at, f"{message}, or begin an item: '- {shorten(place.line.strip(), 40)}'")
+        return SyntaxProblem(place.at, f"{message}, or begin an item: '- {shorten(place.line.strip(), 40)}'")
     fitting = _or(dashes if place.line.lstrip().startswith("- ") else keys)
     message = (
         f"this line is indented by {have}, and what it could go on with by {fitting}; indent it by {fitting}"
     )
-    return Said(place.at, message)
+    return SyntaxProblem(place.at, message)
 
 
-def _below_braces(place: _Place) -> Said | None:
+def _below_braces(place: _Place) -> SyntaxProblem | None:
     """A line that would go on with an item of a list which its braces have closed: `- {kill: {…}}`, then `at: 5s`."""
     above = place.lines[: place.above()]
     number = next((at for at in range(len(above), 0, -1) if above[at - 1].lstrip().startswith("- ")), 0)
@@ -200,7 +202,7 @@ def _below_braces(place: _Place) -> Said | None:
         f"the braces of line {number} close the item that this line would go on with; write "
         f"'{shorten(place.line.strip(), 40)}' inside them, behind a comma, or take the outer braces away"
     )
-    return Said(place.at, message)
+    return SyntaxProblem(place.at, message)
 
 
 def _or(numbers: Sequence[int]) -> str:
@@ -208,11 +210,11 @@ def _or(numbers: Sequence[int]) -> str:
 
 
 def _open_indents(place: _Place) -> tuple[list[int], list[int]]:
-    """How far the lists and the mappings are indented that the lines above left open; outermost first."""
+    """Return the indents of open lists and open mappings above, outermost first."""
     dashes: list[int] = []
     keys: list[int] = []
     least = 1 << 20
-    for line in filter(_says, reversed(place.lines[: place.at.line - 1])):
+    for line in filter(_has_content, reversed(place.lines[: place.at.line - 1])):
         inner = re.match(r"(\s*)(- +)+", line)
         for indent, found in (
             ((inner.end(), keys), (_indent(line), dashes)) if inner else ((_indent(line), keys),)
@@ -223,75 +225,79 @@ def _open_indents(place: _Place) -> tuple[list[int], list[int]]:
     return dashes, keys
 
 
-def _behind_a_value(place: _Place) -> Said:
+def _behind_a_value(place: _Place) -> SyntaxProblem:
     for number in range(place.at.line, max(0, place.opened.line - 1), -1):
         line = place.lines[number - 1]
         if line.count('"') % 2 or (number < place.at.line and line.count("'") % 2):
             quote = '"' if line.count('"') % 2 else "'"
             opened = line.find(quote) if number < place.at.line else line.rfind(quote)
-            return Said(Mark(number, opened + 1), f"the quote {quote} is not closed in its line; close it")
+            return SyntaxProblem(
+                Mark(number, opened + 1), f"the quote {quote} is not closed in its line; close it"
+            )
     if place.line.count("'") % 2:
         message = "a quote inside quotes ends the text; double it, or put the whole text in double quotes"
-        return Said(place.at, message)
+        return SyntaxProblem(place.at, message)
     rest = shorten(place.line[place.at.column - 1 :].strip())
     message = f"'{rest}' stands behind the end of a value; put the whole value in quotes, or begin a new line"
-    return Said(place.at, message)
+    return SyntaxProblem(place.at, message)
 
 
-def _unclosed_bracket(place: _Place) -> Said:
+def _unclosed_bracket(place: _Place) -> SyntaxProblem:
     opening = place.lines[place.opened.line - 1][place.opened.column - 1 :][:1]
     closing = _CLOSING.get(opening, "]")
     if place.token in _CLOSING.values():
         message = f"the '{opening}' of line {place.opened.line} is closed by '{place.token}'; close it with '{closing}'"
-        return Said(place.at, message)
+        return SyntaxProblem(place.at, message)
     if place.token == "[" and place.line[place.at.column - 2].isalnum():
         message = "a '[' inside a text; put the text in quotes, or for a role write round brackets: leader(orders/0)"
-        return Said(place.at, message)
+        return SyntaxProblem(place.at, message)
     if place.at.line == place.opened.line and place.token != "<stream end>":
-        return Said(
+        return SyntaxProblem(
             place.at,
             f"expected ',' or '{closing}' here; put a ',' between two entries, and a text that holds ': ' in quotes",
         )
     also = f", or put a ',' behind line {place.above()}" if place.token != "<stream end>" else ""
-    return Said(place.opened, f"this '{opening}' is not closed; close it with '{closing}'{also}")
+    return SyntaxProblem(place.opened, f"this '{opening}' is not closed; close it with '{closing}'{also}")
 
 
-def _unclosed_quote(place: _Place) -> Said:
+def _unclosed_quote(place: _Place) -> SyntaxProblem:
     quote = place.lines[place.opened.line - 1][place.opened.column - 1 :][:1]
-    return Said(place.opened, f"this quote is never closed; close it with {quote}")
+    return SyntaxProblem(place.opened, f"this quote is never closed; close it with {quote}")
 
 
-def _unknown_escape(place: _Place) -> Said:
+def _unknown_escape(place: _Place) -> SyntaxProblem:
     message = (
         "a backslash begins an escape that YAML does not know; double the backslash, or use single quotes"
     )
-    return Said(Mark(place.at.line, place.line.rfind("\\", 0, place.at.column) + 1), message)
+    return SyntaxProblem(Mark(place.at.line, place.line.rfind("\\", 0, place.at.column) + 1), message)
 
 
-def _special(place: _Place) -> Said:
+def _special(place: _Place) -> SyntaxProblem:
     """A character with which no plain text begins."""
     character = place.line[place.at.column - 1 :][:1]
     value = re.split(r"[,\]}#]", place.line[place.at.column - 1 :], maxsplit=1)[0].strip()
     said = (
         f"a value cannot begin with '{character}'" if character.strip() else "a tab; put a blank in its place"
     )
-    return Said(place.at, f'{said}; put it in quotes: "{shorten(value)}"' if character.strip() else said)
+    return SyntaxProblem(
+        place.at, f'{said}; put it in quotes: "{shorten(value)}"' if character.strip() else said
+    )
 
 
-def _began_special(place: _Place) -> Said:
+def _began_special(place: _Place) -> SyntaxProblem:
     """Likewise, noticed behind the character."""
     return _special(place._replace(at=place.opened))
 
 
-def _below_the_root(place: _Place) -> Said:
+def _below_the_root(place: _Place) -> SyntaxProblem:
     for number, line in enumerate(place.lines, 1):
         if line.startswith("%"):
-            return Said(Mark(number, 1), _DIRECTIVE)
+            return SyntaxProblem(Mark(number, 1), _DIRECTIVE)
     message = "the experiment has ended above this line; begin all its fields in one column, the first"
-    return Said(Mark(place.at.line, min(_indent(place.line) + 1, place.at.column)), message)
+    return SyntaxProblem(Mark(place.at.line, min(_indent(place.line) + 1, place.at.column)), message)
 
 
-_Rule: TypeAlias = str | Callable[[_Place], Said]
+_Rule: TypeAlias = str | Callable[[_Place], SyntaxProblem]
 _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     ("unexpected end of stream", _unclosed_quote),
     ("unexpected document separator", _unclosed_quote),

@@ -74,7 +74,7 @@ def test_a_pair_is_together_and_the_one_that_lasts_is_first(tmp_path: Path) -> N
             assert first.HOLD_KEY is not None and first.number % 2 == 1
             assert not second.at_odds(first, case.experiment), "it finds something to break"
     lines = "\n".join(describe(every[0]))
-    assert "storm of 2 pairs" in lines and "at least 1 must bite" in lines and " beside fault 1.1" in lines
+    assert "storm of 2 pairs" in lines and "at least 1 must bite" in lines and " with fault 1.1" in lines
     assert list(describe_pairs(plan, 3)) == [
         "case: 9 pairs of fault kinds in 5 runs, about 0.1 h; 3 of the runs here; 1 pairs refused",
         f"  1 of them: {why}",
