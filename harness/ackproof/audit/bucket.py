@@ -18,7 +18,8 @@ from ackproof.ledgers.rows import LIVE, Ints, Rows, Schema, concat_rows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import Keys, as_int64, content_sum
+from ackproof.rundir.payload import Keys
+from ackproof.rundir.payload_bulk import as_int64, content_sum
 from ackproof.rundir.removals import Removal
 
 OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}

@@ -30,16 +30,8 @@ from ackproof.cluster.disks.log import (
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import parse_uuid
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import (
-    ABORT_MARKER,
-    COMMIT_MARKER,
-    MAGIC,
-    UNKNOWN_CONTENT,
-    as_int64,
-    content_sum,
-    run_bytes,
-)
-from ackproof.rundir.payload_bulk import BulkDecoder
+from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER, MAGIC, UNKNOWN_CONTENT, run_bytes
+from ackproof.rundir.payload_bulk import BulkDecoder, as_int64, content_sum
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 
 _FOLDER: Final = re.compile(

@@ -284,3 +284,55 @@ def _layout(size: int) -> np.dtype[np.void]:
             "itemsize": size,
         }
     )
+
+
+_OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
+    np.uint64,
+    (
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x27D4EB2F165667C5,
+        0xFF51AFD7ED558CCD,
+    ),
+)
+"""Odd numbers without a pattern."""
+_HALF: Final = np.uint64(32)
+_BLOCK: Final = 1 << 16
+
+
+def content_hashes(
+    offset: npt.NDArray[np.int64],
+    producer: npt.NDArray[np.signedinteger],
+    seq: npt.NDArray[np.signedinteger],
+    intact: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.uint64]:
+    """Return a hash of each record's offset and identity (`Identity`). Sums of hashes are taken modulo 2⁶⁴."""
+    mixed = offset.astype(np.uint64) * _OFFSET
+    mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER
+    mixed += seq.astype(np.int64).view(np.uint64) * _SEQ
+    mixed += intact.astype(np.uint64) * _INTACT
+    mixed ^= mixed >> _HALF
+    mixed *= _MIX
+    mixed ^= mixed >> _HALF
+    return mixed
+
+
+def content_sum(
+    offset: npt.NDArray[np.int64],
+    producer: npt.NDArray[np.signedinteger],
+    seq: npt.NDArray[np.signedinteger],
+    intact: npt.NDArray[np.bool_],
+) -> int:
+    """Return the sum of the hashes, 0 … 2⁶⁴ - 1; block by block, to stay in the processor's cache."""
+    found = 0
+    for at in range(0, len(offset), _BLOCK):
+        block = slice(at, at + _BLOCK)
+        hashes = content_hashes(offset[block], producer[block], seq[block], intact[block])
+        found += int(hashes.sum(dtype=np.uint64))
+    return found % (1 << 64)
+
+
+def as_int64(found: int) -> int:
+    """Return a sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
+    return found - (1 << 64) if found >= 1 << 63 else found

@@ -18,7 +18,8 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import UNKNOWN_CONTENT, as_int64, content_hashes, content_sum, encoder
+from ackproof.rundir.payload import UNKNOWN_CONTENT, encoder
+from ackproof.rundir.payload_bulk import as_int64, content_hashes, content_sum
 from broker_files import as_control, batch, compressed, marker
 
 records = partial(batch, key=None)

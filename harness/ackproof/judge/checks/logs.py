@@ -22,7 +22,8 @@ from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.ledger import FinalRows
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT, content_hashes
+from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT
+from ackproof.rundir.payload_bulk import content_hashes
 from ackproof.rundir.replicas import LogBatches, Replica
 from ackproof.rundir.timeline import fault_name
 
