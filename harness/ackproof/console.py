@@ -143,7 +143,7 @@ class Console:
                     f"{case.title}: the machine was starved, so its times say nothing about Kafka: {why}"
                 )
             if case.permitted:
-                self.line(f"{case.title}: PASS, and {case.permitted}")
+                self.line(f"{case.title}: PASS. {case.permitted}")
             if case.deleted_windows:
                 gone = "1 window" if case.deleted_windows == 1 else f"{case.deleted_windows} windows"
                 self.line(

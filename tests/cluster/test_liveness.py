@@ -129,7 +129,8 @@ def test_a_partition_whose_only_log_dir_is_lost(stage: Stage) -> None:
         return
     assert one.verdict.verdict is Verdict.FAIL, one.reasons
     assert (
-        "leaderless: 1, and no fault of this run keeps all its in-sync replicas from leading" in one.reasons
+        "leaderless: 1 leaderless partition. Forbidden: no fault of this run keeps all its in-sync replicas from "
+        "leading" in one.reasons
     )
     assert "brokers [1] run, and have it in none of their log dirs" in one.reasons
 
@@ -146,8 +147,8 @@ def test_a_producer_and_a_reader_that_stand_still(stage: Stage) -> None:
         return
     assert one.verdict.verdict is Verdict.FAIL, one.reasons
     assert (
-        "stuck-producer: 1, and a producer gets through where another does, within 4 s: producer p1"
-        in one.reasons
+        "stuck-producer: 1 stuck producer. Forbidden: a producer gets through where another does, within 4 s: "
+        "producer p1" in one.reasons
     )
     assert "stuck-reader: 1" in one.reasons
     assert one.reasons.count("its process stands still (SIGSTOP)") == 2
@@ -203,7 +204,10 @@ def test_controllers_that_all_run_and_elect_none(
     if starved(one):
         return
     assert one.verdict.verdict is Verdict.FAIL, one.reasons
-    assert "no-controller: 1, and a majority of the controllers elects one" in one.reasons
+    assert (
+        "no-controller: 1 cluster without a controller. Forbidden: a majority of the controllers elects one"
+        in one.reasons
+    )
     assert "controllers [101, 102, 103] of [101, 102, 103] run, and none is active" in one.reasons
 
 

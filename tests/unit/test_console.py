@@ -205,7 +205,7 @@ def test_the_outcome_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("verdict", "forbidden", "words"),
     [
-        (Verdict.PASS, False, "1,200 lost, as these settings may: 4 steps lead to it"),
+        (Verdict.PASS, False, "lost: 1,200 acknowledged records. Allowed: 4 steps lead to it"),
         (Verdict.FAIL, True, ""),
         (Verdict.INCONCLUSIVE, None, ""),
     ],
@@ -221,7 +221,7 @@ def test_a_pass_with_losses_says_why_it_is_one(
         update={"verdict": verdict, "permitted": judged.permitted, "reasons": ()}
     )
     Console().batch(batch.model_copy(update={"cases": (case,)}), "x")
-    assert (f"acks=1#1: PASS, and {words}" in capsys.readouterr().out.replace("\n", " ")) is bool(words)
+    assert (f"acks=1#1: PASS. {words}" in capsys.readouterr().out.replace("\n", " ")) is bool(words)
 
 
 @pytest.mark.parametrize(

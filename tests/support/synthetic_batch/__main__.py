@@ -19,7 +19,9 @@ def main() -> None:
     if "huge" in flags:
         recipes[2] = replace(recipes[2], findings={"duplicate": 60_000, "surfaced": 60_000})
     if "fail" in flags:
-        reason = "lost: 37, and acks=all on at least 2 in-sync replicas, unclean election off"
+        reason = (
+            "lost: 37 acknowledged records. Forbidden: acks=all on 2 in-sync replicas, unclean election off"
+        )
         recipes[5] = replace(
             recipes[5], lost=37, verdict=Verdict.FAIL, forbidden=("lost",), reasons=(reason,)
         )

@@ -131,7 +131,11 @@ def missing() -> list[Recipe]:
         ),
         replace(cells[3], verdict=None, without=("end", "audit", "verdict", "findings", "series", "final")),
         replace(
-            cells[4], verdict=Verdict.FAIL, lost=12, forbidden=("lost",), reasons=("lost: 12, and acks=all",)
+            cells[4],
+            verdict=Verdict.FAIL,
+            lost=12,
+            forbidden=("lost",),
+            reasons=("lost: 12 acknowledged records. Forbidden: acks=all",),
         ),
         cells[5],
     ]

@@ -240,7 +240,9 @@ def test_a_batch_without_a_producer_id_is_of_no_session(judged: Judged) -> None:
 def test_who_is_not_idempotent_is_excused_nothing(judged: Judged) -> None:
     said = judged(TWO_EPOCHS, producers="acks: all, idempotence: false, retries: 0")[1]
     assert said.verdict is Verdict.FAIL
-    assert said.reasons == ("duplicate: 1, and retries = 0: within one leader epoch nothing is sent twice",)
+    assert said.reasons == (
+        "duplicate: 1 duplicate copy. Forbidden: retries = 0: within one leader epoch nothing is sent twice",
+    )
 
 
 def test_what_was_sent_again_excuses_no_loss(judged: Judged) -> None:

@@ -102,7 +102,9 @@ def test_what_is_unknown_on_every_topic_is_open_wherever_it_was_seen(
 ) -> None:
     prediction.file = _of_two_topics(Chance.UNKNOWN, Chance.UNKNOWN)
     said = judge_case(make_run(experiment=TWO_TOPICS, acked_bins=ACKED, lost=2))
-    assert said.reasons == ("lost: 2, and the prediction is unknown: as planted",)
+    assert said.reasons == (
+        "lost: 2 acknowledged records. Neither forbidden nor allowed: the prediction is unknown: as planted",
+    )
 
 
 def test_a_prediction_for_one_topic_leaves_the_other_to_its_settings(

@@ -39,7 +39,7 @@ def test_outcomes(maker: ModuleType, tmp_path: Path) -> None:
     kinds = [[child.attrib["type"] for child in case if child.tag in {"failure", "error"}] for case in cases]
     assert kinds == [["HarnessFailed"], ["HarnessFailed"], ["INCONCLUSIVE"], ["NotJudged"], ["FAIL"], []]
     failure = found.find("testcase/failure")
-    assert failure is not None and failure.text == "lost: 12, and acks=all"
+    assert failure is not None and failure.text == "lost: 12 acknowledged records. Forbidden: acks=all"
     last = found.findall("testcase")[-1]
     assert last.attrib == {
         "classname": "acks-matrix",
@@ -71,7 +71,7 @@ def test_summary(maker: ModuleType, tmp_path: Path) -> None:
     text = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert "**acks=0 and acks=1 lost acknowledged records when" in text
     assert "| acks=1, min.insync.replicas=2 | ✅ PASS | 17,300 | 1,391 | 0 | 120 | 2.4 s |" in text
-    assert "- acks=1, min.insync.replicas=2: 1,391 lost, as these settings may: " in text
+    assert "- acks=1, min.insync.replicas=2: lost: 1,391 acknowledged records. Allowed: " in text
     assert "- acks=all" not in text
     assert "Repeat with: `ackproof run experiments/acks-matrix.yaml --seed 7`" in text
 

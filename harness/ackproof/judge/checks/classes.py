@@ -14,7 +14,7 @@ from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, Inversion, RuledBy
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, Inversion, RuledBy, counted
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
@@ -26,11 +26,12 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
     """Yield an opinion on each class with findings that is forbidden, or of which nobody knows whether it is."""
     for one in classes:
-        text, numbers = f"{one.anomaly}: {one.count}, and {one.why}", {"count": one.count}
+        name, numbers = f"{one.anomaly}: {counted(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:
-            proven = proves_itself(one.anomaly)
+            text, proven = f"{name}. Forbidden: {one.why}", proves_itself(one.anomaly)
             yield breaks(text, proven=proven, subject=one.anomaly, numbers=numbers)
         elif one.count and one.forbidden is None and one.predicted == Chance.UNKNOWN:
+            text = f"{name}. Neither forbidden nor allowed: {one.why}"
             yield stays_open(text, subject=one.anomaly, numbers=numbers)
 
 
@@ -222,6 +223,9 @@ def ruling(
         if not bounds or (usual.chance is Chance.IMPOSSIBLE and not demanded):
             return usual
         return Ruling(Chance.UNKNOWN, "the experiment's expectation decides; there is no prediction")
+    if found.chance is Chance.POSSIBLE and found.story:
+        cause = usual.why if usual.chance is not Chance.IMPOSSIBLE else "the observed faults permit it"
+        return Ruling(found.chance, f"{cause} (model: {len(found.story)}-step counterexample)", found.chance)
     if found.chance is not Chance.UNKNOWN:
         return Ruling(found.chance, f"predicted {found.chance}: {found.why}", found.chance)
     if usual.chance is Chance.IMPOSSIBLE and not demanded and found.explored:
