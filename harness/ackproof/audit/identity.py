@@ -151,9 +151,9 @@ class IdentityAudit:
     def _row_classes(self, copies: Rows, found: Ints) -> None:
         broken = np.flatnonzero(~copies.flags("intact"))
         self._add(Anomaly.CORRUPTED, copies, broken, detail="checksum broken")
-        nobody = _is_unidentified(copies)
-        self._add(Anomaly.PHANTOM, copies, np.flatnonzero(nobody), detail="no identity")
-        astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
+        unidentified = _is_unidentified(copies)
+        self._add(Anomaly.PHANTOM, copies, np.flatnonzero(unidentified), detail="no identity")
+        astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | unidentified))
         self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another partition")
 
     def _at_read_committed(self, match: _ProducedMatch, fates: TransactionFates, reads: RangeReads) -> Bools:
@@ -175,7 +175,7 @@ class IdentityAudit:
         produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
-        # what an aborted transaction held, or one of which nobody knows, nobody is owed
+        # Records of aborted transactions, and of those with an unknown outcome, were not promised.
         owed = acked & ~present if fates is None else acked & ~present & fates.committed
         lost = np.flatnonzero(owed & ~removed.explained)
         self._add(Anomaly.LOST, produced, lost)
@@ -187,11 +187,11 @@ class IdentityAudit:
         if len(moved):
             words = append_numbers("first found at offset ", match.lowest[moved])
             self._add(Anomaly.DISPLACED, produced, moved, detail=words)
-        for anomaly, meant in (
+        for anomaly, expected in (
             (Anomaly.RESURRECTED, Outcome.FAILED),
             (Anomaly.SURFACED, Outcome.INDETERMINATE),
         ):
-            which = np.flatnonzero((outcome == meant) & present)
+            which = np.flatnonzero((outcome == expected) & present)
             self._add(anomaly, produced, which, offset=match.lowest[which])
         return produced.select(LOST, lost[acked_at[lost] >= 0])
 
@@ -216,7 +216,7 @@ def add_reordered(
     at = Lookup(above.ints("producer")).find(producer[starts].astype(np.int64))
 
     def least(of_each: Ints, name: str) -> Ints:
-        known = np.append(above[name], _FAR)  # nobody's, at −1
+        known = np.append(above[name], _FAR)  # index −1: none above
         return _least_behind(of_each, starts, known[at])
 
     wrong = np.flatnonzero(least(offset, "lowest") < offset)
@@ -297,8 +297,8 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
 
 
 def _is_unidentified(rows: Rows) -> Bools:
-    nobody: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
-    return nobody
+    unidentified: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
+    return unidentified
 
 
 def _sort_produced(produced: Rows) -> Rows:

@@ -99,8 +99,8 @@ class RemovedRecords:
         return gone
 
     def _deleted(self) -> Bools:
-        """Acknowledged before the deletion was asked for; or until all had heard of it, by a leader that had not. That
-        leader's log went on from where it was, and the new topic's begins at 0."""
+        """Return which records were acknowledged before the topic's deletion was asked for; or later,
+        until every broker knew, by a leader that did not. Its offsets continued; those of the new topic begin at 0."""
         removal = self.removal
         placed = self._acked & (self._offset >= 0)
         order = np.flatnonzero(placed)[np.argsort(self._done[placed], kind="stable")]

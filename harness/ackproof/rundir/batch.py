@@ -19,7 +19,7 @@ class BatchCase(Document):
     """Name of its experiment in a batch of several files, with the file's name if others share it."""
     settings: dict[str, Scalar]
     cell: str = ""
-    """The part of the case's name that stands for settings which belong together."""
+    """Part of the case's name for a group of settings."""
     repeat: int
     verdict: Verdict | None = None
     error: str | None = None

@@ -89,7 +89,7 @@ class CaseFile(Document):
     experiment: str
     settings: dict[str, Scalar]
     cell: str = ""
-    """The part of the case's name that stands for settings which go together."""
+    """Part of the case's name for a group of settings."""
     repeat: int
     seed: int
     backend: str

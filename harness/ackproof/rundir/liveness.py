@@ -61,16 +61,16 @@ LIVENESS_ROWS: Final = (
         name="stuck-producer",
         unit="CLIENT",
         singular="stuck producer",
-        short="gets nothing acknowledged where another producer does",
-        wording="It gets nothing acknowledged where the partition has a leader and a full ISR, and a probe does.",
+        short="gets no acknowledgement where another producer does",
+        wording="It gets no acknowledgement where the partition has a leader and a full ISR, and a probe does.",
         columns=("producer", "detail"),
     ),
     LivenessRow(
         name="stuck-reader",
         unit="CLIENT",
         singular="stuck reader",
-        short="is handed nothing where another reader is",
-        wording="It is handed nothing where the partition has a leader, and a probe at its isolation gets further.",
+        short="gets no records where another reader does",
+        wording="It gets no records where the partition has a leader, and a probe at its isolation gets further.",
     ),
 )
 """The gravest first."""

@@ -7,7 +7,7 @@ Layout, big-endian::
     run        8 B   the run's id, to distinguish records of another run
     producer   i32
     seq        i64
-    partition  i32   where the record was meant to go
+    partition  i32   destination of the record
     topic_len  u16
     topic      topic_len bytes, UTF-8
     padding    zero bytes up to the requested size
@@ -58,7 +58,7 @@ FOREIGN: Final = Identity(-1, -1, "", -1, True)
 
 
 def run_bytes(run_id: str) -> bytes:
-    """The eight bytes that stand for a run in its payloads. `run_id` is 16 hex digits."""
+    """Return the eight bytes of a run's id in its payloads. `run_id` is 16 hex digits."""
     raw = bytes.fromhex(run_id)
     if len(raw) != RUN_ID_SIZE:
         raise ValueError(f"a run id is {RUN_ID_SIZE * 2} hex digits, not {run_id!r}")

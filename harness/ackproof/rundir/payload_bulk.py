@@ -38,7 +38,7 @@ _CRC_SIZE: Final = 4
 _SMALLEST: Final = HEADER_SIZE + _CRC_SIZE
 """What is shorter says nothing."""
 _FEW: Final = 30
-"""So many values of one length cost as much at once as one by one."""
+"""Number of values of one length from which decoding them together pays off."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -146,7 +146,7 @@ def _lowest(numbers: npt.NDArray[np.signedinteger]) -> int:
 class BulkDecoder:
     """Decodes lists of values of one run; agrees with `payload.decode` on every value.
 
-    `origins` are the topic names met so far; those that are expected are given beforehand and are decoded fast.
+    `origins` are the topic names seen so far. Expected names are given at the start and decoded fast.
     """
 
     def __init__(self, run_id: str, topics: Sequence[str] = ()) -> None:
@@ -211,7 +211,7 @@ class BulkDecoder:
         well_formed = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
         negative = (decoded.producer < 0) | (decoded.seq < 0) | (decoded.origin_partition < 0)
         identified = well_formed & of_this_run & ~negative
-        # of another run and intact: foreign; all else that is not identified is nobody's
+        # Intact values of another run are foreign; all other unidentified ones have no identity.
         decoded.intact[~(identified | (well_formed & ~of_this_run))] = False
         for column in decoded.numbers():
             column[~identified] = -1

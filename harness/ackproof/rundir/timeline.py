@@ -149,9 +149,9 @@ class ScriptState(Document):
 
     def __str__(self) -> str:
         def by_broker(values: dict[int, int]) -> str:
-            return ", ".join(f"{broker}: {value}" for broker, value in sorted(values.items())) or "nobody's"
+            return ", ".join(f"{broker}: {value}" for broker, value in sorted(values.items())) or "none"
 
-        leader = f"broker {self.leader}" if self.leader >= 0 else "nobody"
+        leader = f"broker {self.leader}" if self.leader >= 0 else "no broker"
         parts = [f"{leader} leads in epoch {self.epoch}", f"ISR {list(self.isr)}"]
         parts += [f"ELR {list(self.elr)}"] if self.elr else []
         parts += [f"fenced {list(self.fenced)}"] if self.fenced else []

@@ -1,7 +1,7 @@
 """The windows of a soak: `windows/<number>/`, one folder each.
 
-`window.json` says what the window is, what was counted in it, and what became of its files; `findings.parquet` has its
-findings, if there are any; `ledger/consumed/client=f0/` what the follower reader was handed, until it is deleted.
+`window.json`: times, offsets and counts of the window, and whether its files were deleted. `findings.parquet`: its
+findings, if there are any. `ledger/consumed/client=f0/`: records that the follower read, until they are deleted.
 """
 
 from __future__ import annotations
