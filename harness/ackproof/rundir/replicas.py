@@ -46,7 +46,7 @@ BATCHES: pa.Schema = pa.schema(
 (`payload.content_sum`), or the type of marker.
 """
 
-_ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN_CONTENT], pa.int64())}
+_ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT}
 """Values of columns that runs of older versions do not have."""
 
 
@@ -59,7 +59,7 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
         raise BadInput(f"{path}: there is no column {', '.join(missing)}")
     table = storage.read_table(path, columns=[name for name in columns if name in there])
     for name in _ADDED.keys() - set(there) & set(columns):
-        table = table.append_column(name, pa.repeat(_ADDED[name][0], table.num_rows))
+        table = table.append_column(name, pa.repeat(_ADDED[name], table.num_rows))
     return table
 
 

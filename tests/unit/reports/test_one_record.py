@@ -360,7 +360,7 @@ def test_of_a_batch_the_case_that_lost_something(
     assert "no duplicate was found in any case. Choose one with --case: good, bad" in capsys.readouterr().err
     (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 0)}]}}")
     assert cli.main_code(["explain", str(batch)]) == 254
-    assert "name one with --case: good, bad" in capsys.readouterr().err
+    assert "Choose one with --case: good, bad" in capsys.readouterr().err
 
 
 def test_of_a_batch_that_failed_the_case_that_did_and_the_class_for_which_it_did(
