@@ -1,24 +1,49 @@
-"""The evidence behind a verdict, as facts found in the run's folder. Whether it suffices the judge has decided."""
+"""Evidence behind a verdict: what the judge weighed (the opinions in `verdict.json`), beside the facts of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ackproof.rundir.timeline import EventKind, RunFailed
+from ackproof.rundir.documents import JudgedOpinion
+from ackproof.rundir.timeline import EventKind
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
-from ackproof_reports.series import Series
 from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
 
 _WAITED: Final = 0.5
-"""Where some process waited for more of the time than this, a reader is to look for themselves."""
+"""Share of the time in which some process waited, above which a reader should look for themselves."""
+_MOST_TEXTS: Final = 5
+_COHERENCE: Final = frozenset(
+    (
+        "course",
+        "settings",
+        "processes",
+        "ended nodes",
+        "clients",
+        "rows",
+        "leader epochs",
+        "disks",
+        "transactions",
+        "watching",
+        "scrapes",
+        "rounds",
+        "ground",
+        "metadata log",
+        "departures",
+        "changes",
+        "looks",
+        "high watermarks",
+        "reader epochs",
+    )
+)
+"""Checks that hold one file of the run against another."""
 
 
 class Standing(StrEnum):
-    """How a piece of evidence stands."""
+    """Whether a piece of evidence suffices, as the judge decided."""
 
     THERE = "there"
     LACKING = "lacking"
@@ -28,160 +53,146 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of evidence."""
+    """One piece of evidence: a row of the table."""
 
     what: str
     standing: Standing
     found: str
 
 
-def evidence_of(case: CaseView, course: Course, series: Series | None) -> list[Piece]:
-    """What a verdict needs, in the order of docs/architecture.md, with what is on disk about it."""
-    return [
-        *_run(case),
-        *_final_read(case),
-        *(_fault(fault) for fault in course.faults),
-        *_acks(case, course, series),
-        *_deaths(case),
-        *_attempts(case),
-        *_audit(case),
+class _Weighed:
+    """The judge's opinions, handed out by check. What nobody asked for is left over."""
+
+    def __init__(self, case: CaseView) -> None:
+        opinions = case.judged.opinions if case.judged else ()
+        self._known = bool(opinions) or (case.judged is not None and case.judged.verdict == "PASS")
+        self._bad = [one for one in opinions if one.kind in ("lacks", "contradicts")]
+
+    def piece(self, what: str, facts: str, *checks: str, subject: str | None = None) -> Piece:
+        """Return a row: the judge's complaints of these checks (and about that subject), else the facts."""
+        bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
+        self._bad = [one for one in self._bad if one not in bad]
+        if bad:
+            return Piece(what, Standing.LACKING, _list_texts(bad))
+        return Piece(what, Standing.THERE if self._known else Standing.UNKNOWN, facts)
+
+    def others(self) -> Iterator[Piece]:
+        """Yield the complaints that no row has shown."""
+        if self._bad:
+            yield Piece("What else the judge asked for", Standing.LACKING, _list_texts(self._bad))
+
+
+def _list_texts(opinions: Sequence[JudgedOpinion]) -> str:
+    texts = list(dict.fromkeys(one_line(one.text, 600) for one in opinions))
+    more = len(texts) - _MOST_TEXTS
+    return "; ".join(texts[:_MOST_TEXTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def evidence_of(case: CaseView, course: Course) -> list[Piece]:
+    """Return what a verdict needs, in the order of docs/architecture.md, and how each stands."""
+    weighed = _Weighed(case)
+    rows = [
+        weighed.piece("The run went through", _describe_run(case), "end", "windows"),
+        weighed.piece("The final read is complete", _describe_final_read(case), "final read"),
+        *(_fault(weighed, fault) for fault in course.faults),
+    ]
+    if course.faults:
+        rows += [
+            weighed.piece(
+                "Faults are as they were planned", "each was confirmed", "faults", "lives", "targets"
+            ),
+            weighed.piece(
+                "Acks before the first fault and after the last healing", "on each targeted partition", "acks"
+            ),
+        ]
+    rows += [
+        weighed.piece("No node and no client ended by itself", _describe_deaths(case), "deaths", "resets"),
+        weighed.piece(
+            "The audit counted everything, and outcomes are known",
+            _describe_audit(case),
+            "audit",
+            "unread bytes",
+        ),
+        weighed.piece("The files of the run agree with each other", "no contradiction", *_COHERENCE),
+        weighed.piece(
+            "The logs on disk agree with the final read", _describe_logs(case), "logs", "left replicas"
+        ),
+        weighed.piece("The replay leaves no doubt", _describe_replay(case), "replay"),
+        *weighed.others(),
         *_calm(case),
     ]
+    return rows
 
 
-def _run(case: CaseView) -> Iterator[Piece]:
-    what = "The run went through"
+def _describe_run(case: CaseView) -> str:
     if not case.events:
-        yield Piece(what, Standing.UNKNOWN, "no timeline")
-        return
-    errors = [e.what.error for e in case.events if isinstance(e.what, RunFailed)]
-    if errors:
-        yield Piece(what, Standing.LACKING, one_line("; ".join(errors), 600))
-    elif not case.finished:
-        yield Piece(
-            what, Standing.LACKING, f"the timeline stops at {moment(case.end_ns)} without its end event"
-        )
-    else:
-        torn = "" if case.whole else "; some lines of the timeline cannot be read"
-        standing = Standing.THERE if case.whole else Standing.LACKING
-        yield Piece(what, standing, f"end event after {moment(case.end_ns)}{torn}")
+        return "no timeline"
+    return (
+        f"end event after {moment(case.end_ns)}"
+        if case.finished
+        else f"no end event; last at {moment(case.end_ns)}"
+    )
 
 
-def _final_read(case: CaseView) -> Iterator[Piece]:
-    what = "The final read is complete"
+def _describe_final_read(case: CaseView) -> str:
     if case.final is None:
-        yield Piece(what, Standing.LACKING, "there is no observed/final-read.json")
-        return
-    partitions = plural(len(case.final.partitions), "partition")
-    if case.final.complete:
-        yield Piece(what, Standing.THERE, f"{partitions} read from start to end in one leader epoch each")
-    else:
-        why = "; ".join(case.final.reasons) or "no reason recorded"
-        yield Piece(what, Standing.LACKING, one_line(f"{partitions}; {why}", 600))
-    if case.audit and case.audit.final_read.count:
-        flaws = plural(case.audit.final_read.count, "place")
-        yield Piece(
-            "The final reader went straight on", Standing.LACKING, f"it went back or passed over in {flaws}"
-        )
+        return "there is no observed/final-read.json"
+    return (
+        f"{plural(len(case.final.partitions), 'partition')} read from start to end in one leader epoch each"
+    )
 
 
-def _fault(fault: Fault) -> Piece:
-    what = f"Fault {fault.name} bit and healed: {fault.title}"
-    if fault.missed is not None and fault.failed is None:
-        what = f"Fault {fault.name} missed, as faults of a storm may: {fault.title}"
-        return Piece(what, Standing.NOTE, one_line(fault.reason or "no reason recorded", 600))
-    if fault.failed is not None:
-        return Piece(what, Standing.LACKING, one_line(fault.reason or "no reason recorded", 600))
+def _fault(weighed: _Weighed, fault: Fault) -> Piece:
     steps = [
         ("asked", fault.asked, fault.on_nodes),
         ("confirmed", fault.confirmed, fault.witness),
         ("healing asked", fault.healed, ""),
         ("healed", fault.recovered, fault.healing_witness),
     ]
-    told = [
+    facts = "; ".join(
         f"{name} {moment(at)}" + (f" ({one_line(by, 200)})" if by else "")
         for name, at, by in steps
         if at is not None
+    )
+    if fault.missed is not None and fault.failed is None:
+        what = f"Fault {fault.name} missed, as faults of a storm may: {fault.title}"
+        return Piece(what, Standing.NOTE, one_line(fault.reason or "no reason recorded", 600))
+    what = f"Fault {fault.name} bit and healed: {fault.title}"
+    return weighed.piece(what, facts, "faults", "lives", "targets", "scripts", subject=f"fault {fault.name}")
+
+
+def _describe_deaths(case: CaseView) -> str:
+    kinds = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
+    died = [
+        f"{event.node if event.node is not None else event.client} at {moment(event.t_ns)}"
+        for event in case.events
+        if event.kind in kinds
     ]
-    missing = [name for name, at, _ in steps if at is None]
-    if missing:
-        told.append("never " + ", never ".join(missing))
-    return Piece(what, Standing.LACKING if missing else Standing.THERE, "; ".join(told))
-
-
-def _acks(case: CaseView, course: Course, series: Series | None) -> Iterator[Piece]:
-    asked = [fault.asked for fault in course.faults if fault.asked is not None]
-    healed = [fault.recovered for fault in course.faults if fault.recovered is not None]
-    if not asked:
-        return
-    spans: list[tuple[str, float, float]] = [("Acks before the first fault", 0, min(asked))]
-    if healed:
-        spans.append(("Acks after the last healing", max(healed), float("inf")))
-    for what, start, end in spans:
-        if series is None:
-            yield Piece(what, Standing.UNKNOWN, "no series.parquet")
-            continue
-        counted = {place: series.acked_between(place, start, end) for place in sorted(series.places)}
-        if any(count is None for count in counted.values()):
-            yield Piece(
-                what, Standing.UNKNOWN, "the run is too long to show this per 0.1 s; see series.parquet"
-            )
-            continue
-        told = [f"{topic}/{partition}: {number(count)}" for (topic, partition), count in counted.items()]
-        more = f" and {len(told) - 12} more partitions" if len(told) > 12 else ""
-        standing = Standing.THERE if counted and all(counted.values()) else Standing.NOTE
-        yield Piece(what, standing, (", ".join(told[:12]) + more) or "no partition has any")
-
-
-def _deaths(case: CaseView) -> Iterator[Piece]:
-    if not case.events:
-        return
-    for what, kind in (
-        ("No node ended by itself", EventKind.NODE_DIED),
-        ("No client ended by itself", EventKind.CLIENT_DIED),
-    ):
-        died = [event for event in case.events if event.kind is kind]
-        who = [
-            f"{event.node if event.node is not None else event.client} at {moment(event.t_ns)}"
-            for event in died
-        ]
-        yield Piece(what, Standing.LACKING if died else Standing.THERE, ", ".join(who) or "none did")
     resets = sum(event.kind is EventKind.CLIENT_RESET for event in case.events)
-    if resets:
-        yield Piece("Clients went on without a reset", Standing.NOTE, plural(resets, "reset"))
+    return (", ".join(died) or "none did") + (f"; {plural(resets, 'reset')} of clients" if resets else "")
 
 
-def _attempts(case: CaseView) -> Iterator[Piece]:
-    what = "The outcome of the attempts is known"
+def _describe_audit(case: CaseView) -> str:
     if case.audit is None:
-        yield Piece(what, Standing.UNKNOWN, "not audited")
-        return
+        return "not audited"
     records = case.audit.audited
-    found = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
-    bound = case.resolved("experiment", "evidence", "max_indeterminate")
-    if not records.produced:
-        yield Piece(what, Standing.LACKING, "nothing was produced")
-        return
-    found += f" ({share(records.indeterminate, records.produced)})"
-    if isinstance(bound, (int, float)) and not isinstance(bound, bool):
-        over = records.indeterminate / records.produced > bound
-        found += f"; the experiment allows {bound:.0%}".replace("%", " %")
-        yield Piece(what, Standing.LACKING if over else Standing.THERE, found)
-    else:
-        yield Piece(what, Standing.THERE if not records.indeterminate else Standing.NOTE, found)
+    known = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
+    extra = f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"
+    return (
+        known
+        + (f" ({share(records.indeterminate, records.produced)})" if records.produced else "")
+        + (extra if case.audit.unledgered else "")
+    )
 
 
-def _audit(case: CaseView) -> Iterator[Piece]:
-    what = "The audit counted everything"
-    if case.audit is None:
-        yield Piece(what, Standing.LACKING, "there is no audit.json")
-    elif case.audit.complete:
-        extra = f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"
-        yield Piece(what, Standing.THERE, "complete" + (extra if case.audit.unledgered else ""))
-    else:
-        yield Piece(
-            what, Standing.LACKING, one_line("; ".join(case.audit.reasons) or "no reason recorded", 600)
-        )
+def _describe_logs(case: CaseView) -> str:
+    confirmed = case.judged.witnesses if case.judged else ()
+    return f"{plural(len(confirmed), 'read')} confirmed by them" if confirmed else "nothing confirmed by them"
+
+
+def _describe_replay(case: CaseView) -> str:
+    replay = case.conformance
+    return f"{number(replay.replayed)} steps and rows replayed" if replay else "not replayed"
 
 
 def _calm(case: CaseView) -> Iterator[Piece]:

@@ -114,7 +114,7 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
         findings.rows = with_copies(with_causes(findings.rows, case.conformance), case.run, absent)
         stories = lost_stories(findings.rows, case.run, max_stories, absent)
     picture = chart_data(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
-    evidence = tuple(evidence_of(case, course, series))
+    evidence = tuple(evidence_of(case, course))
     return CaseFacts(
         case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), stories
     )

@@ -192,19 +192,6 @@ class Series:
         place = max(self.gaps_ms, key=lambda key: (self.gaps_ms[key], key))
         return place, self.gaps_ms[place]
 
-    def acked_between(self, place: TopicPartition, start_ns: float, end_ns: float) -> int | None:
-        """Acks in whole 100 ms bins inside the span; None where bins are coarser than that."""
-        if self.width_ns != SERIES_BIN_NS or place not in self.places:
-            return None if self.width_ns != SERIES_BIN_NS else 0
-        acked = self.places[place].acked
-        return sum(
-            n
-            for index, n in enumerate(acked)
-            if n
-            and self.start_ns + index * self.width_ns >= start_ns
-            and self.start_ns + (index + 1) * self.width_ns <= end_ns
-        )
-
 
 def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
     """Read the series, at most `max_bins` bins. None, and a sentence in `absent`, when it cannot be read."""

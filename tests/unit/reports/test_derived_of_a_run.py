@@ -157,28 +157,6 @@ def of_series(rows: list[tuple[int, ...]], most: int) -> None:
 
 
 @NUMBERS.derived(
-    "between",
-    one_bin_too_few=(
-        series.Series, "acked_between",
-        lambda right: lambda found, place, begin, end: right(found, place, begin + 1, end),
-    ),
-    swapped=(
-        series.Series, "acked_between",
-        lambda right: lambda found, place, begin, end: right(found, PLACES[place == PLACES[0]], begin, end),
-    ),
-)  # fmt: skip
-@QUICK
-@given(ROWS, st.integers(0, 20), st.integers(21, 41))
-def between(rows: list[tuple[int, ...]], begin: int, end: int) -> None:
-    with TemporaryDirectory() as folder:
-        found = series.read_series(written(rows, folder), 1000, [])
-    assert found is not None
-    for place in PLACES:
-        plain = sum(row[2] for row in rows if row[0] == place.partition and begin <= row[1] < end)
-        assert found.acked_between(place, begin * SERIES_BIN_NS, end * SERIES_BIN_NS) == plain
-
-
-@NUMBERS.derived(
     "median",
     without_weights=(
         series,

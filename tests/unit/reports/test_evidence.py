@@ -1,0 +1,77 @@
+"""The table of evidence shows what the judge asked for, whatever the report would make of the facts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.rundir.documents import JudgedOpinion, VerdictFile
+from ackproof.rundir.outcome import Verdict
+from ackproof_reports.course import Course, Fault
+from ackproof_reports.evidence import Standing, evidence_of
+
+FAULTS = (
+    Fault(1, kind="kill", asked=1, confirmed=2, healed=3, recovered=4),
+    Fault(2, kind="cut", asked=1),
+)
+
+
+def _standings(
+    *opinions: JudgedOpinion, verdict: Verdict = Verdict.INCONCLUSIVE
+) -> dict[str, tuple[str, str]]:
+    case = SimpleNamespace(
+        judged=VerdictFile(verdict=verdict, reasons=(), opinions=opinions),
+        events=(),
+        finished=True,
+        end_ns=0,
+        final=None,
+        audit=None,
+        conformance=None,
+    )
+    found = evidence_of(cast(Any, case), Course(faults=FAULTS))
+    return {piece.what: (piece.standing, piece.found) for piece in found}
+
+
+def _lack(check: str, text: str, **more: Any) -> JudgedOpinion:
+    return JudgedOpinion(check=check, kind="lacks", text=text, **more)
+
+
+@pytest.mark.parametrize(
+    ("opinion", "row"),
+    [
+        (_lack("end", "it stopped"), "The run went through"),
+        (_lack("final read", "half of it"), "The final read is complete"),
+        (_lack("faults", "never healed", subject="fault 2"), "Fault 2 bit and healed: cut"),
+        (_lack("acks", "orders/0 has none"), "Acks before the first fault and after the last healing"),
+        (_lack("rows", "two rows differ"), "The files of the run agree with each other"),
+        (_lack("logs", "no log"), "The logs on disk agree with the final read"),
+        (_lack("a new check", "something"), "What else the judge asked for"),
+    ],
+    ids=lambda one: one.check if isinstance(one, JudgedOpinion) else "",
+)
+def test_a_complaint_of_the_judge_stands_in_its_row_and_in_no_other(opinion: JudgedOpinion, row: str) -> None:
+    found = _standings(opinion)
+    assert found[row] == (Standing.LACKING, opinion.text)
+    assert [what for what, (standing, _) in found.items() if standing is Standing.LACKING] == [row]
+
+
+def test_contradictions_are_shown_and_agreement_is_not_a_lack() -> None:
+    agrees = JudgedOpinion(check="logs", kind="agrees", text="they agree")
+    odd = JudgedOpinion(check="disks", kind="contradicts", text="they differ")
+    found = _standings(agrees, odd)
+    assert found["The files of the run agree with each other"] == (Standing.LACKING, "they differ")
+    assert found["The logs on disk agree with the final read"][0] is Standing.THERE
+
+
+def test_a_verdict_of_an_older_version_does_not_say_what_was_weighed() -> None:
+    standings = {standing for standing, _ in _standings().values()}
+    assert Standing.THERE not in standings and Standing.LACKING not in standings
+    assert Standing.THERE in {standing for standing, _ in _standings(verdict=Verdict.PASS).values()}
+
+
+def test_many_complaints_are_counted() -> None:
+    found = _standings(*(_lack("acks", f"orders/{number} has none") for number in range(1000)))
+    _, text = found["Acks before the first fault and after the last healing"]
+    assert text.startswith("orders/0 has none; orders/1") and text.endswith("; and 995 more")
