@@ -19,7 +19,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_findings, window_state
 from ackproof.rundir.windows import WindowRead as ReadRange
-from ackproof_lab.soak.rolling import Given, Told, audit
+from ackproof_lab.soak.rolling import LedgerProgress, NewRows, audit
 from ackproof_lab.soak.window import audit_window
 
 from . import reference
@@ -190,11 +190,11 @@ def windows_of(soak: Soak, records: int, cuts: int, path: Path, lags: float = 0.
             follower = Rows(
                 {**follower.columns, "assignment": np.full(len(read), number, np.int32)}, len(read)
             )
-            given[TopicPartition(*place)] = Given(
+            given[TopicPartition(*place)] = NewRows(
                 starts[place], end, columns(produced, PRODUCED, place), columns(mine, LIVE, place), follower
             )
         sent_by = dict.fromkeys(range(PRODUCERS), records)
-        told = Told(
+        told = LedgerProgress(
             CHUNK, len(PLACES), runs, sent_by, last=number == cuts - 1, readers=frozenset({1} if lags else ())
         )
         outcome = audit(path / f"{number}.parquet", given, carried, told)
@@ -248,8 +248,8 @@ def test_what_a_producer_has_not_counted_yet_is_no_phantom(tmp_path: Path) -> No
     place = TopicPartition("t", 0)
     followed = columns([read(seq) for seq in range(12)], FINAL, tuple(place))
     produced = columns([sent(seq) for seq in range(10)], PRODUCED, tuple(place))
-    told = Told(10, 1, {0: NumberRuns().union(np.array([0]))}, {0: 10})
-    outcome = audit(tmp_path / "a", {place: Given(0, 12, produced, read=followed)}, {}, told)
+    told = LedgerProgress(10, 1, {0: NumberRuns().union(np.array([0]))}, {0: 10})
+    outcome = audit(tmp_path / "a", {place: NewRows(0, 12, produced, read=followed)}, {}, told)
     assert (outcome.counts, outcome.ends[place]) == ({}, 10)
 
 
@@ -302,5 +302,5 @@ def test_a_window_ends_where_the_last_of_the_live_readers_that_run_has_come(
 ) -> None:
     file = window(CaseDir(tmp_path), 0, handed=handed, readers=readers)
     assert (file.read[0].end, file.followed, file.counts) == (end, end, {})
-    behind = f"t/0: a live reader was handed what is below {end} of 10"
+    behind = f"t/0: a live reader has read up to {end} of 10"
     assert file.left == ((behind,) if end < 10 else ())

@@ -45,7 +45,7 @@ def test_only_what_is_open_is_asked_again_and_the_page_says_so(
     (first,) = judged["BOTH"].before
     assert first.experiment == judged["PLAIN"].experiment != judged["BOTH"].experiment
     assert first.why.startswith("not seen with case#1: attempts(acked) > 1000000: ")
-    assert "asked once more, as INCONCLUSIVE: BOTH\n" in capsys.readouterr().out
+    assert "running again, as INCONCLUSIVE: BOTH\n" in capsys.readouterr().out
     page = (tmp_path / "out" / "claims.html").read_text("utf-8")
     assert "1 claim asked more than once" in page
     assert f'href="./{first.experiment}/report.html"' in page

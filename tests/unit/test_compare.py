@@ -27,9 +27,8 @@ from ackproof.rundir.lab import (
 )
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
-from ackproof_lab.compare.batches import compare
+from ackproof_lab.compare.batches import Gate, compare
 from ackproof_lab.compare.command import compare as command
-from ackproof_lab.compare.gate import Gate
 from ackproof_lab.compare.groups import groups_of
 from ackproof_reports.comparison_pages import comparison_page
 from repeated import ACK, Go, repeated
@@ -140,10 +139,10 @@ def test_what_a_repeat_does_not_tell_is_not_left_out(pair: tuple[Path, Path]) ->
             yield ("rate(produce)", ""), Value.exactly(5)
 
     group = groups_of(pair[0], BatchFile.load(BatchDir(pair[0]).batch_json), measure)["acks=1"]
-    assert [one.high for one in group.of((ACK, ""))] == [math.inf, 1, math.inf]
-    assert [one.high for one in group.of(("rate(produce)", ""))] == [math.inf, math.inf, 5]
-    assert group.of((ACK, ""))[2].why == "acks=1#3 does not tell it"
-    assert group.of(("lost", "")) == []
+    assert [one.high for one in group.values_of((ACK, ""))] == [math.inf, 1, math.inf]
+    assert [one.high for one in group.values_of(("rate(produce)", ""))] == [math.inf, math.inf, 5]
+    assert group.values_of((ACK, ""))[2].why == "acks=1#3 has no value"
+    assert group.values_of(("lost", "")) == []
 
 
 def made(
@@ -171,7 +170,7 @@ def made(
     ],
 )
 def test_slower_is_what_is_wholly_beyond(found: ComparisonFile, broken: int, told: int) -> None:
-    held = Gate.parse("slower:20%").held(found)
+    held = Gate.parse("slower:20%").apply(found)
     assert (len(held.broken), held.told) == (broken, told)
     assert held.told + held.untold == (found.cases[0].quantities[0].unit != "count")
 

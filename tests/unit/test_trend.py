@@ -118,7 +118,7 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
 
 def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadInput, match="no batch is here"):
+    with pytest.raises(BadInput, match="no batches here"):
         trend(tmp_path / "empty")
     error = CliRunner().invoke(command, [os.fspath(tmp_path / "nowhere")]).exception
     assert isinstance(error, BadInput)

@@ -1,4 +1,4 @@
-"""`ackproof claims`: sentences about Kafka, answered by live brokers. Thin, as `ackproof.cli.main` is."""
+"""`ackproof claims`: statements about Kafka, answered by live brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ackproof.rundir.layout import BatchDir
 
 HERE: Final = Path("experiments/claims")
-"""Where claims are, from the root of the project."""
+"""Folder of the claims, below the root of the project."""
 
 
 @click.command(
@@ -34,35 +34,40 @@ HERE: Final = Path("experiments/claims")
     "words",
     metavar="TEXT",
     multiple=True,
-    help="Only claims with this in their name or sentence (may be given again).",
+    help="Only claims with this text in their name or statement (repeatable).",
 )
 @click.option(
     "--tag",
     "tags",
     metavar="SOURCE",
     multiple=True,
-    help="Only claims of this source, such as S2 (may be given again).",
+    help="Only claims of this source, such as S2 (repeatable).",
 )
-@click.option("--resume", is_flag=True, help="Keep what is answered in OUT/claims.json, and run the others.")
+@click.option("--resume", is_flag=True, help="Keep the answers of OUT/claims.json, and run the other claims.")
 @click.option(
     "--again",
     type=click.IntRange(0, 9),
     default=1,
     show_default=True,
     metavar="N",
-    help="So often ask once more, behind all others, what is INCONCLUSIVE; the page says so.",
+    help="Run INCONCLUSIVE claims again, up to N times, after all others; the page says so.",
 )
-@click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
+@click.option(
+    "--backend", type=click.Choice(list(BACKENDS)), help="Where to run, instead of the files' backend."
+)
 @setting_options
 @click.option(
     "--out",
     type=FILES,
     default=Path("runs/claims"),
     show_default=True,
-    help="Where answers and runs are kept.",
+    help="Folder of answers and runs.",
 )
 @click.option(
-    "--json", "machine", is_flag=True, help="claims.json on standard output, all else on standard error."
+    "--json",
+    "machine",
+    is_flag=True,
+    help="Print claims.json on standard output, all else on standard error.",
 )
 def claims(
     files: tuple[Path, ...],
@@ -75,9 +80,9 @@ def claims(
     out: Path,
     machine: bool,
 ) -> int:
-    """Run experiments that claim something of Kafka, and say of each sentence whether it is so.
+    """Confirm or refute statements about Kafka: run the experiments that claim them.
 
-    Without FILES those of experiments/claims. Exit code 0: all are answered; 2: some are INCONCLUSIVE.
+    Without FILES: experiments/claims. Exit code 0 if all are answered, 2 if some are INCONCLUSIVE.
     """
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions
@@ -89,15 +94,15 @@ def claims(
     document, chosen = out / "claims.json", _chosen(files, words, tags, settings)
     kept = ClaimsFile.load(document).claims if resume and document.exists() else ()
     judged = {one.claim: one for one in kept}
-    for asking in range(1 + again):
+    for attempt in range(1 + again):
         left = _open(chosen, judged)
-        if left and asking:
-            console.line(f"asked once more, as INCONCLUSIVE: {', '.join(sorted(chain(*left.values())))}")
+        if left and attempt:
+            console.line(f"running again, as INCONCLUSIVE: {', '.join(sorted(chain(*left.values())))}")
         for file, asked in left.items():
             number = list(chosen).index(file) + 1
             console.line(f"{number} of {len(chosen)}: {file}: {', '.join(asked)}")
             options = BatchOptions((file,), backend=backend, settings=settings, out=out)
-            for one in _asked(options, asked, judged, console):
+            for one in _run_claims(options, asked, judged, console):
                 judged[one.claim] = one
                 console.line(f"    {one.claim} {one.verdict}: {one.says}{one.why and f' ({one.why})'}")
             ClaimsFile(claims=tuple(judged[name] for name in sorted(judged))).save(document)
@@ -111,7 +116,7 @@ def claims(
 def _open(
     chosen: Mapping[Path, Mapping[str, ClaimSpec]], judged: Mapping[str, ClaimJudged]
 ) -> dict[Path, dict[str, ClaimSpec]]:
-    """What is not answered, by the files that have some of it."""
+    """Return the claims without an answer, by file."""
     every = {
         file: {
             name: claim for name, claim in asked.items() if name not in judged or not judged[name].answered
@@ -124,11 +129,11 @@ def _open(
 def _chosen(
     files: Sequence[Path], words: Sequence[str], tags: Sequence[str], settings: Sequence[str]
 ) -> Mapping[Path, Mapping[str, ClaimSpec]]:
-    """The files, with those of their claims that are meant. Raises `BadInput` where there is none, or one twice."""
+    """Return the selected claims by file. Raises `BadInput` if there is none, or if two files have one of a name."""
     from ackproof.plan import load
 
     found: dict[Path, dict[str, ClaimSpec]] = {}
-    whose: dict[str, Path] = {}
+    files_by_claim: dict[str, Path] = {}
     given = files or sorted(HERE.glob("*.yaml"))
     for file in given:
         for name, claim in load(file, settings).spec.claims.items():
@@ -137,23 +142,23 @@ def _chosen(
                 tags and not set(tags) & set(claim.sources)
             ):
                 continue
-            if name in whose:
-                raise BadInput(f"{file}: the claim {name} is answered by {whose[name]}, too")
-            whose[name] = file
+            if name in files_by_claim:
+                raise BadInput(f"{file}: the claim {name} is also in {files_by_claim[name]}")
+            files_by_claim[name] = file
             found.setdefault(file, {})[name] = claim
     if not found:
-        where = ", ".join(map(str, given)) or f"{HERE}, which is not here: give files"
+        where = ", ".join(map(str, given)) or f"{HERE}, which does not exist here. Give experiment files"
         raise BadInput(f"no such claim in {where}")
     return found
 
 
-def _asked(
+def _run_claims(
     options: BatchOptions,
     asked: Mapping[str, ClaimSpec],
     before: Mapping[str, ClaimJudged],
     console: Console,
 ) -> Iterator[ClaimJudged]:
-    """Run an experiment, and hold its claims against what it left."""
+    """Run an experiment and judge its claims by its runs."""
     from ackproof.run.batch import run_batch
     from ackproof.run.options import plan_batch
     from ackproof_lab.claims.judging import judge_claims

@@ -1,11 +1,12 @@
-"""Sentences about Kafka, answered by the runs of an experiment: its file says what would show them, on which side.
+"""Answers to statements about Kafka, from the runs of an experiment whose file says what would show or refute them.
 
-Both sides seen: QUALIFIED, by the condition that the file states. One side alone, all of it seen: CONFIRMED or REFUTED;
-what should hold and was seen not to hold refutes a claim, too. A counterexample that was merely not seen confirms
-nothing. What was seen against a claim by an asking that left it open counts along in the next one. Of a claim that asks
-how much, MEASURED: each effect with its interval, and that there is none at this scale where that holds what would be
-none; all else that is to be shown beside it must be. Whatever is not known of a single run makes the answer
-INCONCLUSIVE, and of a starved machine a time is known to have been no longer.
+CONFIRMED: all that should hold was seen, and the file names no counterexample. REFUTED: the counterexample was seen, or
+what should hold was seen not to hold. QUALIFIED: both were seen, under the condition that the file states. A
+counterexample that was not seen confirms nothing. MEASURED: a claim that asks for an amount; each effect with its
+interval, and "no effect at this scale" if the interval contains it. INCONCLUSIVE: something about a run is unknown.
+
+Evidence against a claim from an earlier, inconclusive attempt counts in the next one. On a starved machine a measured
+time is an upper bound.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ def judge_claims(
     seconds: float,
     before: Mapping[str, ClaimJudged] = MappingProxyType({}),
 ) -> Iterator[ClaimJudged]:
-    """What a concluded batch answers to the claims of its experiment. `seconds`: how long it ran; `root`: the folder to
-    which paths are relative; `before`: the last answers to those that were left open. Raises `BadInput` without a
-    readable `batch.json`."""
+    """Yield the answers of a concluded batch to the claims of its experiment.
+
+    `root`: the folder to which paths are relative. `seconds`: duration of the batch. `before`: earlier inconclusive
+    answers. Raises `BadInput` without a readable `batch.json`.
+    """
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}
     for case in batch.cases:
@@ -55,7 +58,7 @@ def judge_claims(
     for name, claim in claims.items():
         last = before.get(name)
         shown[name] += _against(claim, last)
-        verdict, why = concluded(claim, shown[name])
+        verdict, why = conclude_claim(claim, shown[name])
         yield ClaimJudged(
             claim=name,
             says=claim.says,
@@ -76,8 +79,7 @@ def _askings(last: ClaimJudged | None) -> tuple[OpenAttempt, ...]:
 
 
 def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
-    """What that asking saw not to hold of what is asked still. To ask again finds out what was not known, and does not
-    make unseen what was seen."""
+    """Return the evidence against the claim from an earlier attempt: running again does not undo it."""
     asked = {
         (quantity, str(bound))
         for showing in claim.holds
@@ -90,11 +92,11 @@ def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
     ]
 
 
-def concluded(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
-    """The verdict, and the sentence that belongs to it."""
+def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
+    """Return the verdict and its explanation."""
     for one in shown:
         if one.holds is None:
-            return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_told(one)}{one.why}"
+            return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_measure_text(one)}{one.why}"
     holds, fails, measured = ({one.holds for one in shown if one.side == side} for side in SIDES)
     if claim.measured:
         others = [
@@ -116,7 +118,7 @@ def concluded(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVer
 
 
 def _effect(over: OverRepeats) -> str:
-    """How much it is, with its interval; and that it is none at this scale, where that holds what would be none."""
+    """Return an effect with its interval, and "no effect at this scale" if the interval contains that."""
     demand = Demand.parse(over.demand, Unit(over.unit))
     none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None
     nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
@@ -142,11 +144,13 @@ def _over_repeats(over: OverRepeats) -> ClaimShowing:
 
 
 def _not_seen(shown: Sequence[ClaimShowing]) -> str:
-    """What was to be seen and was not, the first of it."""
-    return next((f"not seen with {one.case}: {_told(one)}{one.seen}" for one in shown if not one.holds), "")
+    """Return the first expected showing that was not seen."""
+    return next(
+        (f"not seen with {one.case}: {_measure_text(one)}{one.seen}" for one in shown if not one.holds), ""
+    )
 
 
-def _told(one: ClaimShowing) -> str:
+def _measure_text(one: ClaimShowing) -> str:
     return f"{one.quantity} {one.bound}: " if one.quantity else ""
 
 

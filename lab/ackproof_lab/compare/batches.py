@@ -1,13 +1,15 @@
-"""Several batches, case by case: verdicts, quantities over their repeats, what differs, and by how much for certain."""
+"""Compare batches, case by case: verdicts, quantities over repeats, and which differences are certain."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.quantity import Value
@@ -27,7 +29,6 @@ from ackproof.rundir.lab import (
     ComparisonFile,
 )
 from ackproof.rundir.layout import BatchDir
-from ackproof_lab.compare.gate import Gate
 from ackproof_lab.compare.groups import Asked, Group, expected_of, groups_of, settings_of, side, words
 
 Step = Callable[[str], None]
@@ -35,7 +36,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Method:
-    """`sure`: the confidence of each, so that all of them hold at once at 95 %."""
+    """`sure`: confidence of each interval, so that all hold together with 95 % (Bonferroni)."""
 
     statistic: Statistic
     sure: float
@@ -44,13 +45,13 @@ class _Method:
 def compare(
     directories: Sequence[Path], statistic: Statistic, gate: Gate | None = None, step: Step = lambda _: None
 ) -> ComparisonFile:
-    """Hold two batches or more beside each other, the first being what the others are held against.
+    """Compare two batches or more with the first.
 
-    Cases are matched by their experiment's name and settings; where every batch has one, these belong together. Raises
+    Cases are matched by their experiment's name and settings; if every batch has one case, these are matched. Raises
     `BadInput` for fewer than two, and for a folder without a readable `batch.json`.
     """
     if len(directories) < 2:
-        raise BadInput("compare takes two batches or more")
+        raise BadInput("give two batches or more to compare")
     files = [BatchFile.load(BatchDir(one).batch_json) for one in directories]
     batches = []
     for directory, file in zip(directories, files, strict=True):
@@ -62,7 +63,7 @@ def compare(
     names = list(dict.fromkeys(name for batch in batches for name in batch))
     together = [[batch.get(name) for batch in batches] for name in names]
     how_many = sum(_comparisons(groups) for groups in together)
-    # Bonferroni's: of many intervals that each err in one of 20, some would err.
+    # Bonferroni: of many intervals with an error of one in 20, some would be wrong.
     method = _Method(statistic, 1 - (1 - CONFIDENCE) / max(1, how_many))
     cases = [_case(name, groups, method) for name, groups in zip(names, together, strict=True)]
     cases.sort(key=lambda case: not case.differs)
@@ -84,7 +85,7 @@ def compare(
         cases=tuple(cases),
         nothing_in_common=_nothing_in_common(batches),
     )
-    return found if gate is None else gate.held(found)
+    return found if gate is None else gate.apply(found)
 
 
 def _nothing_in_common(batches: Sequence[Mapping[str, Group]]) -> str:
@@ -113,7 +114,7 @@ def _case(name: str, groups: Sequence[Group | None], method: _Method) -> Compare
 
 
 def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[ComparedCount]:
-    """Classes that the batches which have the case did not count alike."""
+    """Yield the classes that the batches counted differently."""
     names = {name for group in there for entry in group.entries for name in entry.counts if name in TABLE}
     for name in sorted(names, key=gravity):
         counts = tuple(group.counts(name) if group else () for group in groups)
@@ -122,7 +123,7 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if repeats came to each value in another share of the repeats of their batch."""
+    """Return True if the values have different shares of the repeats."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 
@@ -131,9 +132,9 @@ def _quantity(
     key: Asked, groups: Sequence[Group | None], method: _Method, *, expected: bool
 ) -> ComparedQuantity | None:
     unit = parse_ask(key[0]).quantity.unit
-    values = [group.of(key) if group else [] for group in groups]
+    values = [group.values_of(key) if group else [] for group in groups]
     if not any(one.is_known for group in values for one in group):
-        return None  # no run tells it: there was no such fault, or nobody read
+        return None  # no run has it: there was no such fault, or no reader
     first = values[0]
     return ComparedQuantity(
         quantity=key[0],
@@ -146,15 +147,15 @@ def _quantity(
 
 
 def _comparisons(groups: Sequence[Group | None]) -> int:
-    """How many times a quantity of one batch is held beside that of the first."""
+    """Return the number of comparisons with the first batch."""
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values)
-    values = [[group.of(key) if group else [] for group in groups] for key in asked]
+    values = [[group.values_of(key) if group else [] for group in groups] for key in asked]
     return sum(_comparable(group, one[0]) for one in values for group in one[1:])
 
 
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
-    """Whether both have numbers, and any at all."""
+    """Return True if both have only known values, and one above 0."""
     every = (*values, *first)
     return (
         bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0
@@ -182,18 +183,22 @@ def _beyond(
 
 
 def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
-    """On what its runs stood, where all of them say the same; else each of what they say. Without what no two moments
-    have alike: the load, and the memory that is free."""
-    told: dict[str, dict[str, None]] = {}
+    """Return the environment of the runs: each value, or all values that they have.
+
+    The load average and the free memory, which always differ, are left out.
+    """
+    values_by_name: dict[str, dict[str, None]] = {}
     for group in batch.values():
         for name, value in (group.file.environment if group.file else {}).items():
             if name != "load average":
-                told.setdefault(name, {})[value.partition(",")[0] if name == "memory" else value] = None
-    return {name: ", ".join(values) for name, values in told.items()}
+                values_by_name.setdefault(name, {})[
+                    value.partition(",")[0] if name == "memory" else value
+                ] = None
+    return {name: ", ".join(values) for name, values in values_by_name.items()}
 
 
 def _differing(sides: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
-    """What is not the same on all sides that say anything."""
+    """Return the names whose values differ, without sides that have none."""
     there = [side for side in sides if side]
     names = dict.fromkeys(name for side in there for name in side)
     return {
@@ -201,3 +206,58 @@ def _differing(sides: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]
         for name in names
         if len({side.get(name, "") for side in there}) > 1
     }
+
+
+_GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """No time may be longer, and no rate lower, by more than this share (0.2: a fifth)."""
+
+    share: float
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """Read `slower:20%`. Raises ValueError."""
+        match = _GATE.match(text.strip())
+        if match is None:
+            raise ValueError(f"expected slower:20%, not '{text[:60]}'")
+        return cls(float(match[1]) / 100, text.strip())
+
+    def apply(self, found: ComparisonFile) -> ComparisonFile:
+        """Return the comparison with what is slower with certainty, and the number of undecided quantities."""
+        broken: list[str] = []
+        told = untold = 0
+        for case, quantity, batch, beyond in _limited_quantities(found):
+            holds = None if beyond is None else self._slower(quantity, beyond)
+            told += holds is not None
+            untold += holds is None
+            if holds and beyond is not None:
+                where = f"{case}: {quantity.quantity} {quantity.window}".rstrip()
+                broken.append(f"{where}: {batch}: {beyond.interval} times that of the first")
+        return found.model_copy(
+            update={"fail_on": self.text, "broken": tuple(broken), "untold": untold, "told": told}
+        )
+
+    def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
+        """Return True if it is certainly slower than the limit, False if certainly not, None if undecided."""
+        low = 0.0 if beyond.sure_low is None else beyond.sure_low
+        high = math.inf if beyond.sure_high is None else beyond.sure_high
+        if Unit(quantity.unit) is Unit.PER_SECOND:
+            low, high = (1 / high if high else math.inf), (1 / low if low else math.inf)
+        if low > 1 + self.share:
+            return True
+        return False if high <= 1 + self.share else None
+
+
+def _limited_quantities(
+    found: ComparisonFile,
+) -> Iterator[tuple[str, ComparedQuantity, str, ComparedDifference | None]]:
+    for case in found.cases:
+        for one in case.quantities:
+            quantity = parse_ask(one.quantity).quantity
+            if quantity.takes_time and quantity.unit in (Unit.SECONDS, Unit.PER_SECOND):
+                for batch, beyond in zip(found.batches[1:], one.beyond, strict=True):
+                    yield case.case, one, batch.directory, beyond

@@ -1,4 +1,4 @@
-"""`ackproof compare`: batches side by side, case by case. Thin, as `ackproof.cli.main` is."""
+"""`ackproof compare` and `ackproof trend`: batches side by side, and by date."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.repeats.demand import Statistic
     from ackproof.rundir.lab import ComparedCase, ComparedDifference, ComparedQuantity, ComparisonFile
-    from ackproof_lab.compare.gate import Gate
+    from ackproof_lab.compare.batches import Gate
 
 
 @click.command(
@@ -31,19 +31,21 @@ if TYPE_CHECKING:
     default="mean",
     show_default=True,
     metavar="mean|median|p95",
-    help="Of each quantity over the repeats of a case.",
+    help="Statistic of each quantity over the repeats of a case.",
 )
 @click.option(
-    "--fail-on", metavar="slower:20%", help="Exit code 1 where a time is longer, or a rate lower, by more."
+    "--fail-on",
+    metavar="slower:20%",
+    help="Exit code 1 if a time is longer, or a rate lower, by more than this.",
 )
 @click.option(
     "--all",
     "every",
     is_flag=True,
-    help="All quantities; by default those that differ for certain, and those that the experiment expects.",
+    help="Show all quantities. Default: those that differ with certainty, and those that the experiment expects.",
 )
-@click.option("--html", type=FILES, help="Write it as a page of its own.")
-@click.option("--json", "json_file", type=FILES, help="Write it as JSON.")
+@click.option("--html", type=FILES, help="Write the comparison as an HTML page.")
+@click.option("--json", "json_file", type=FILES, help="Write the comparison as JSON.")
 def compare(
     directories: tuple[Path, ...],
     word: str,
@@ -52,11 +54,11 @@ def compare(
     html: Path | None,
     json_file: Path | None,
 ) -> int:
-    """Hold batches beside the first of them: verdicts, quantities over repeats, settings and versions that differ.
+    """Compare batches with the first: verdicts, quantities over repeats, settings and versions that differ.
 
     \b
-    Exit codes: 0 compared; 2 no case in common; with --fail-on 1 where the whole interval is beyond, 2 where nothing
-    could be told; 254 bad input; 255 interrupted.
+    Exit codes: 0 compared; 2 no case in common; with --fail-on 1 if a whole interval is beyond the limit, 2 if no
+    quantity could be compared; 254 bad input; 255 interrupted.
     """
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically
@@ -66,7 +68,7 @@ def compare(
     console = Console()
     with console.show_progress("measuring") as tell:
         found = hold(directories, statistic, gate, tell)
-    _tell(console, found, every=every)
+    _print_comparison(console, found, every=every)
     if html is not None:
         from ackproof_reports.comparison_pages import comparison_page
 
@@ -84,17 +86,17 @@ def compare(
     epilog=examples("ackproof trend runs", "ackproof trend nightly --html trend.html --json trend.json")
 )
 @click.argument("directory", metavar="DIR", type=FILES)
-@click.option("--html", type=FILES, help="Where the page is written; DIR/trend.html by default.")
-@click.option("--json", "json_file", type=FILES, help="Write it as JSON, too.")
+@click.option("--html", type=FILES, help="Path of the page. Default: DIR/trend.html.")
+@click.option("--json", "json_file", type=FILES, help="Write the data of the page as JSON, too.")
 def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
-    """One page over all batches of a folder by date: verdicts, lost records, recovery, throughput, and what changed."""
+    """Write one page over all batches of a folder, by date: verdicts, losses, recovery, throughput, changes."""
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically
     from ackproof_lab.compare.trend import trend as gather
     from ackproof_reports.comparison_pages import trend_page
 
     if not directory.is_dir():
-        raise BadInput(f"{directory}: no such folder; give one of batches, such as runs")
+        raise BadInput(f"{directory}: no such folder. Give a folder of batches, such as runs")
     console = Console()
     with console.show_progress("measuring") as tell:
         found = gather(directory, tell)
@@ -117,13 +119,13 @@ def _statistic(word: str) -> Statistic:
     found = Statistic.named(word)
     if found is None or found.is_max:
         others = [one for one in STATISTICS if one != "max"]
-        raise BadInput(f"--statistic: '{word}' is no statistic to compare by{hint(word, others, 'there is')}")
+        raise BadInput(f"--statistic: '{word}' is unknown{hint(word, others, 'expected one of')}")
     return found
 
 
 def limit_of(text: str | None) -> Gate | None:
-    """Read `--fail-on`. Raises `BadInput`."""
-    from ackproof_lab.compare.gate import Gate
+    """Parse `--fail-on`. Raises `BadInput`."""
+    from ackproof_lab.compare.batches import Gate
 
     try:
         return None if text is None else Gate.parse(text)
@@ -131,8 +133,8 @@ def limit_of(text: str | None) -> Gate | None:
         raise BadInput(f"--fail-on: {error}") from error
 
 
-def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
-    """For people."""
+def _print_comparison(console: Console, found: ComparisonFile, *, every: bool) -> None:
+    """Print the comparison."""
     letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
     for letter, batch in zip(letters, found.batches, strict=True):
         runs = f"{batch.cases} run{'s' * (batch.cases != 1)}"
@@ -142,7 +144,7 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
         return
     for case in found.cases:
         if case.verdicts_differ:
-            console.line(f"differs: {case.case}: verdict: {_beside_each_other(case.verdicts)}", "bold")
+            console.line(f"differs: {case.case}: verdict: {_verdicts_text(case.verdicts)}", "bold")
         for count in case.counts:
             console.line(f"differs: {case.case}: {count.anomaly}: {' | '.join(count.texts)}", "bold")
     for name, values in found.environment.items():
@@ -150,7 +152,7 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
     for case in found.cases:
         console.line("")
         console.line(case.case, "bold")
-        console.line(f"  {_beside_each_other(case.verdicts)}")
+        console.line(f"  {_verdicts_text(case.verdicts)}")
         for path, values in case.settings.items():
             console.line(f"  differs: {path}: {' | '.join(value[:60] for value in values)}")
         shown = [one for one in case.quantities if every or one.differs or one.expected]
@@ -158,23 +160,23 @@ def _tell(console: Console, found: ComparisonFile, *, every: bool) -> None:
             columns = (
                 f"  {found.statistic} of",
                 *letters,
-                *(f"{letter} beside A" for letter in letters[1:]),
+                *(f"{letter} to A" for letter in letters[1:]),
                 "apart",
             )
             console.table(columns, [tuple(_row(one)) for one in shown])
-        if told := _alike(case, len(shown)):
-            console.line(f"  {told}")
+        if text := _rest_text(case, len(shown)):
+            console.line(f"  {text}")
     console.line("")
     console.line(_certainty(found))
     console.lines(f"slower: {text}" for text in found.broken)
     if found.fail_on:
         console.line(
-            f"{found.fail_on}: {len(found.broken)} are, {found.untold} cannot be told, of {found.told + found.untold}"
+            f"{found.fail_on}: {len(found.broken)} of {found.told + found.untold} quantities; undecided: {found.untold}"
         )
 
 
-def _beside_each_other(verdicts: Sequence[str]) -> str:
-    return " | ".join(verdict or "not there" for verdict in verdicts)
+def _verdicts_text(verdicts: Sequence[str]) -> str:
+    return " | ".join(verdict or "missing" for verdict in verdicts)
 
 
 def _row(one: ComparedQuantity) -> Iterator[str]:
@@ -182,29 +184,31 @@ def _row(one: ComparedQuantity) -> Iterator[str]:
     for side in one.sides:
         yield "-" if side is None else (side.why or f"{side.seen} ({side.interval})")
     for other in one.beyond:
-        yield _beside(other)
+        yield _difference_text(other)
     yield "yes" if one.differs else ""
 
 
-def _beside(other: ComparedDifference | None) -> str:
+def _difference_text(other: ComparedDifference | None) -> str:
     return "-" if other is None else f"{other.seen} ({other.interval})"
 
 
-def _alike(case: ComparedCase, shown: int) -> str:
+def _rest_text(case: ComparedCase, shown: int) -> str:
     rest = len(case.quantities) - shown
     if not rest:
         return ""
     untold = sum(any(other is None for other in one.beyond) for one in case.quantities)
-    return f"{rest} more quantities are not apart for certain ({untold} cannot be compared); --all shows them"
+    return (
+        f"{rest} more quantities do not differ with certainty ({untold} cannot be compared); --all shows them"
+    )
 
 
 def _certainty(found: ComparisonFile) -> str:
-    held = [other for case in found.cases for one in case.quantities for other in one.beyond if other]
-    apart = sum(other.apart for other in held)
+    differences = [other for case in found.cases for one in case.quantities for other in one.beyond if other]
+    apart = sum(other.apart for other in differences)
     sure = f"{found.confidence:.0%}"
     differing = sum(case.differs for case in found.cases)
     return (
         f"verdicts or counts differ in {differing} of {len(found.cases)} cases; "
-        f"of the quantities {apart} of {len(held)} are apart for certain, all of them at once at {sure}; "
-        f"an interval that is shown is of one alone at {sure}"
+        f"{apart} of {len(differences)} quantities differ with certainty (all together at {sure}); "
+        f"each interval shown is at {sure} for itself"
     )

@@ -32,11 +32,11 @@ from ackproof.rundir.layout import CaseDir
 Asked = tuple[str, str]
 """A quantity, and the window in which it is measured."""
 Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
-"""What is asked of one run."""
+"""Yields the measured quantities of one run."""
 
 
 def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
-    """All that a run can be asked, of all partitions together, and what its experiment expects something of."""
+    """Yield every quantity of a run over all partitions together, and those that its experiment expects."""
     told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
         told.add((row.quantity, row.window))
@@ -47,8 +47,10 @@ def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
 
 
 def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
-    """Return what the experiment of a case expects something of, in each run or over its repeats; nothing where an
-    older version wrote it in a way that cannot be read."""
+    """Return the quantities that the experiment of a case expects, in each run or over repeats.
+
+    Empty if an older version wrote the case in a way that cannot be read.
+    """
     found = {}
     with suppress(BadInput):
         for expect in case_from_json(file.resolved).experiment.expect:
@@ -62,23 +64,26 @@ def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
 
 @dataclass
 class Group:
-    """The repeats of one case in one batch. `values`: of each quantity that any of them tells the numbers of all that
-    could be measured; `unknown`: one for each of the others. `file`: of the first that has one."""
+    """Repeats of one case in one batch.
+
+    `values`: for each quantity that any repeat has, the values of all repeats that could be measured. `unknown`: a
+    value for each of the other repeats. `file`: `case.json` of the first repeat that has one.
+    """
 
     entries: list[BatchCase] = field(default_factory=list)
     values: dict[Asked, list[Value]] = field(default_factory=dict)
     unknown: list[Value] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """Of the repeats that could be measured."""
+    """Repeats that could be measured."""
     file: CaseFile | None = None
     runs: list[str] = field(default_factory=list)
 
-    def of(self, asked: Asked) -> list[Value]:
-        """The numbers of all repeats; those of which nothing is known are among them."""
+    def values_of(self, asked: Asked) -> list[Value]:
+        """Return the values of all repeats, unknown ones included."""
         return [*self.values.get(asked, ()), *self.unknown]
 
-    def measured(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """One repeat more. What it does not tell, and others do, is not known of it: to leave it out would choose."""
+    def add(self, name: str, told: Mapping[Asked, Value]) -> None:
+        """Add a repeat. A quantity that only others have is unknown for it: leaving it out would bias the mean."""
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
             mine.append(told.get(asked, _untold(name)))
@@ -91,35 +96,35 @@ class Group:
         return ", ".join(f"{number} {word}" for word, number in count.items())
 
     def counts(self, anomaly: str) -> tuple[int, ...]:
-        """What each repeat counted of a class, of those in which it was counted."""
+        """Return the counts of a class, of the repeats that counted it."""
         return tuple(one.counts[anomaly] for one in self.entries if anomaly in one.counts)
 
 
 def _untold(name: str) -> Value:
-    return Value.unknown(f"{name} does not tell it")
+    return Value.unknown(f"{name} has no value")
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
-    """The cases of a batch, by their names."""
+    """Return the cases of a batch by name."""
     groups: dict[str, Group] = {}
     for entry in file.cases:
         name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
         group = groups.setdefault(name, Group())
         group.entries.append(entry)
         group.runs.append(str((directory / entry.run).absolute()))
-        _measured(group, entry, CaseDir(directory / entry.run), measure)
+        _measure(group, entry, CaseDir(directory / entry.run), measure)
     return groups
 
 
-def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
-    """What is asked of one repeat; where its number is unknown it stands there all the same."""
+def _measure(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
+    """Measure one repeat and add its values, unknown ones included."""
     why = None
     try:
         if group.file is None and run.case_json.exists():
             group.file = CaseFile.load(run.case_json)
         if (why := no_number(entry, run)) is None:
             told = measure(Evidence.of_run(run))
-            group.measured(
+            group.add(
                 entry.case,
                 {
                     asked: discount_starved(entry, parse_ask(asked[0]).quantity, value)
@@ -133,7 +138,7 @@ def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) ->
 
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
-    """A statistic of them, with its interval."""
+    """Return a statistic of the values, with its interval."""
     unknown = [one for one in values if not one.is_known]
     if unknown:
         return ComparedSide(
@@ -147,7 +152,7 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedS
 
 
 def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
-    """`seen`, `interval`, `low` and `high`."""
+    """Return the fields `seen`, `interval`, `low` and `high` of an estimate."""
     return {
         "seen": value_text(found.seen, unit, how),
         "interval": span_text(found.low, found.high, unit, how),
@@ -157,7 +162,7 @@ def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object
 
 
 def settings_of(group: Group | None) -> dict[str, str]:
-    """Every setting of a case, and its faults, as text."""
+    """Return every setting of a case, and its faults, as text."""
     resolved: JsonValue = group.file.resolved if group and group.file else None
     experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
     if not isinstance(experiment, dict):

@@ -28,7 +28,7 @@ RECOVERY: Final[Asked] = ("longest_gap(produce)", "")
 THROUGHPUT: Final[Asked] = ("rate(produce)", "")
 _MEAN: Final = Statistic("mean")
 _MOST: Final = 3
-"""So many settings that changed are named."""
+"""Changed settings that are named."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Point:
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
-    """Every batch right below `directory`, oldest first. Raises `BadInput` where there is none."""
+    """Return every batch directly below a folder, oldest first. Raises `BadInput` if there is none."""
     series: dict[str, list[_Point]] = {}
     unread: list[str] = []
     folders = [one for one in sorted(directory.iterdir()) if one.is_dir() and not one.is_symlink()]
@@ -50,12 +50,12 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
             unread.append(str(error))
             continue
         step(f"measuring {len(file.cases)} runs of {folder.name}")
-        for name, group in groups_of(folder, file, _asked).items():
+        for name, group in groups_of(folder, file, _measure).items():
             named = name if ": " in name or not file.name else f"{file.name}: {name}"
             wall = group.file.wall_ns if group.file else 0
             series.setdefault(named, []).append(_Point(folder.name, group, wall))
     if not series:
-        raise BadInput(f"{directory}: no batch is here")
+        raise BadInput(f"{directory}: no batches here")
     series = {name: _by_date(points) for name, points in series.items()}
     pairs = sum(len(points) - 1 for points in series.values())
     sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
@@ -65,13 +65,13 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
     return TrendFile(directory=directory.resolve().name, cases=cases, unread=tuple(unread))
 
 
-def _asked(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
+def _measure(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
     for asked in (RECOVERY, THROUGHPUT):
         yield asked, measured(evidence, parse_ask(asked[0]), WHOLE)
 
 
 def _by_date(points: Sequence[_Point]) -> list[_Point]:
-    """Oldest first; of which no date is known stays behind the one before it, as the names of their folders go."""
+    """Sort by date, oldest first. A batch without a date stays after the one whose folder name precedes its own."""
     dates: list[int] = []
     for point in points:
         dates.append(point.wall_ns or (dates[-1] if dates else 0))
@@ -86,7 +86,7 @@ def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
         verdicts = [entry.verdict for entry in group.entries]
         lost = [entry.counts.get(Anomaly.LOST) for entry in group.entries]
         recovery, throughput = (
-            side(group.of(asked), parse_ask(asked[0]).quantity.unit, _MEAN)
+            side(group.values_of(asked), parse_ask(asked[0]).quantity.unit, _MEAN)
             for asked in (RECOVERY, THROUGHPUT)
         )
         yield TrendPoint(
@@ -101,7 +101,7 @@ def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
             recovery=recovery,
             throughput=throughput,
             changed=tuple(_changed(before.group, group)) if before else (),
-            apart=tuple(_apart(told, group, sure)),
+            apart=tuple(_certain_differences(told, group, sure)),
         )
         before = point
 
@@ -111,7 +111,7 @@ def _version(group: Group) -> str:
 
 
 def _changed(before: Group, now: Group) -> Iterator[str]:
-    """What was set otherwise, the version first."""
+    """Yield the settings that changed, the version first."""
     old, new = settings_of(before), settings_of(now)
     if not old or not new:
         return
@@ -122,10 +122,10 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
         yield f"and {len(names) - _MOST} more settings"
 
 
-def _apart(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
-    """Contrast the last numbers before, which `told` keeps: a batch without any hides no change that came with it."""
+def _certain_differences(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
+    """Yield the certain differences to the last known values, which `told` keeps: a batch without values hides none."""
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
-        old, new = told.get(asked, ()), now.of(asked)
+        old, new = told.get(asked, ()), now.values_of(asked)
         if not new or not all(one.is_known for one in new):
             continue
         told[asked] = new

@@ -1,4 +1,4 @@
-"""`ackproof gate`: experiments as a step of CI, on one Kafka or on a current one and candidates. Thin."""
+"""`ackproof gate`: experiments as a step of CI, on a current Kafka and candidates."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ from ackproof.experiment.backends import BACKENDS
     "--kafka", multiple=True, metavar="VALUE", help="A release, newest, or '{path: ../kafka}' (repeatable)."
 )
 @setting_options
-@click.option("--backend", type=click.Choice(list(BACKENDS)), help="Where to run, over what the files say.")
-@click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
+@click.option(
+    "--backend", type=click.Choice(list(BACKENDS)), help="Where to run, instead of the files' backend."
+)
+@click.option("--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'.")
 @case_option
 @click.option(
-    "--fail-on", metavar="slower:20%", help="FAIL where a candidate is slower than that for certain."
+    "--fail-on", metavar="slower:20%", help="FAIL if a candidate is slower by more than this with certainty."
 )
 @click.option(
-    "--out", type=FILES, default=Path("runs/gate"), show_default=True, help="For batches and summary.md."
+    "--out",
+    type=FILES,
+    default=Path("runs/gate"),
+    show_default=True,
+    help="Folder of batches and summary.md.",
 )
 def gate(
     files: tuple[Path, ...],
@@ -43,7 +49,7 @@ def gate(
     fail_on: str | None,
     out: Path,
 ) -> int:
-    """Run experiments on each --kafka (default: that of the files), compare with the first, exit by the worst verdict.
+    """Run experiments on each --kafka (default: the files'), compare with the first, exit with the worst verdict.
 
     In GitHub Actions it also writes the job summary, annotations, and the outputs verdict, report, lost and exit-code.
     """

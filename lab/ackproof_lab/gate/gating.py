@@ -1,4 +1,4 @@
-"""The work of `ackproof gate`: one batch for each Kafka, and what is published of them."""
+"""Run one batch on each Kafka, compare them, and publish the result (`ackproof gate`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from ackproof.rundir.documents import write_atomically
 from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.outcome import ExitCode
-from ackproof_lab.compare.batches import compare
+from ackproof_lab.compare.batches import Gate, compare
 from ackproof_lab.compare.command import limit_of
-from ackproof_lab.compare.gate import Gate
 from ackproof_reports.comparison_pages import comparison_page
 from ackproof_reports.gate import GateColumn, GateResult, annotation, output
 from ackproof_reports.loading import State, load_batch
@@ -34,7 +33,7 @@ _COMMENT_BYTES: Final = 65_000
 def run_gate(
     options: BatchOptions, kafka: Sequence[str], fail_on: str | None, console: Console
 ) -> GateResult:
-    """Run every file on every Kafka. Nothing is started unless all of them can be planned."""
+    """Run every file on every Kafka. Nothing is started unless all can be planned."""
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []
     limit: Gate | None = None
@@ -60,16 +59,16 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
     try:
         with console.show(len(planned.cases)) as view:
             batch = run_batch(planned, view)
-    except Exception as error:  # noqa: BLE001 — what the other Kafkas came to is published all the same
+    except Exception as error:  # noqa: BLE001 — the results of the other Kafkas are published all the same
         return _not_run(kafka, error, planned.options)
     console.batch(batch.document(), from_here(batch.directory.report_html))
     column = GateColumn(kafka, batch.document().exit_code, load_batch(batch.directory.path))
     files = [*(one.file for one in batch.planned), *(file for file, _ in planned.over_repeats)]
-    told: dict[tuple[Path, State], list[str]] = {}
+    texts: dict[tuple[Path, State], list[str]] = {}
     for file, row in zip(files, column.rows, strict=True):
-        told.setdefault((file, row.state), []).append(f"{row.title}: {row.why}")
+        texts.setdefault((file, row.state), []).append(f"{row.title}: {row.why}")
     problems = [one for plan in planned.plans.values() for one in plan.warnings]
-    for (file, state), lines in told.items():
+    for (file, state), lines in texts.items():
         if state is not State.PASS:
             severity = Severity.WARNING if state is State.INCONCLUSIVE else Severity.ERROR
             place = planned.plans[file].file.problem(("expect",), "")
@@ -79,7 +78,7 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
 
 
 def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
-    """A Kafka on which nothing ran, with every problem of every file."""
+    """Return the column of a Kafka on which nothing ran, with every problem of every file."""
     problems = list(error.listed) if isinstance(error, InvalidExperiment) else []
     for file in options.files:
         try:
@@ -99,11 +98,11 @@ def _comparison(columns: Sequence[GateColumn], limit: Gate | None) -> Comparison
     if len(ran) < 2 or columns[0].batch is None:
         return None
     found = compare([path for _, path in ran], Statistic("mean"))
-    # The batches of a gate have one name; their Kafkas tell them apart.
+    # The batches of a gate have the same name; they are named by their Kafka instead.
     named = zip(found.batches, ran, strict=True)
     batches = tuple(one.model_copy(update={"name": kafka, "directory": kafka}) for one, (kafka, _) in named)
     found = found.model_copy(update={"batches": batches})
-    return found if limit is None else limit.held(found)
+    return found if limit is None else limit.apply(found)
 
 
 def publish(result: GateResult, out: Path, console: Console) -> None:
@@ -127,6 +126,12 @@ def publish(result: GateResult, out: Path, console: Console) -> None:
         with Path(path).open("a", encoding="utf-8") as page:
             page.write(result.summary(_SUMMARY_BYTES - page.tell()))
     if path := os.environ.get("GITHUB_OUTPUT"):
-        told = {"verdict": ExitCode(result.exit_code).name, "report": "\n".join(reports), "lost": result.lost}
+        values = {
+            "verdict": ExitCode(result.exit_code).name,
+            "report": "\n".join(reports),
+            "lost": result.lost,
+        }
         with Path(path).open("a", encoding="utf-8") as outputs:
-            outputs.writelines(output(*one) for one in (*told.items(), ("exit-code", str(result.exit_code))))
+            outputs.writelines(
+                output(*one) for one in (*values.items(), ("exit-code", str(result.exit_code)))
+            )

@@ -1,4 +1,4 @@
-"""What the passes over a window must see of earlier ones, as rows that stand among its own: context."""
+"""Context of a window: rows of earlier windows that the passes need among its own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ackproof.rundir.outcome import Outcome
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}
 _BEFORE_ALL = -2
-"""Offsets of first copies from here downwards: -1 is an offset that nobody knows."""
+"""Offsets of first copies count down from here: -1 is an unknown offset."""
 
 
 def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
-    """Which of these records are of attempts without an ack of earlier windows, and these attempts."""
+    """Return which records belong to unacknowledged attempts of earlier windows, and these attempts."""
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
     for (producer, outcome), runs in unsaid.items():
@@ -42,7 +42,7 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
 
 
 def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
-    """Rows of the produced ledger, as far as the passes look at them."""
+    """Return rows of the produced ledger with the columns that the passes read."""
     count = len(seq)
     columns: dict[str, Array] = {
         "producer": producer.astype(np.int32),
@@ -57,7 +57,7 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
 
 
 def first_copies(read: Rows) -> Rows:
-    """The identities of records that are found again, as they were found first: each once, before all offsets."""
+    """Return the first copies of records that are found again: each identity once, before all offsets."""
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)
@@ -71,7 +71,7 @@ def first_copies(read: Rows) -> Rows:
 
 
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
-    """Attempts and final rows of context."""
+    """Return attempts and final rows of context."""
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
     rows = concat_rows([highest, again], HIGHEST)
@@ -95,7 +95,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
 
 
 def last_reads(live: Rows) -> Rows:
-    """Of each reader the last read of its newest assignment."""
+    """Return the last read of each reader's newest assignment."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     starts = group_starts([rows["reader"]])
     ends = np.append(starts[1:], len(rows)) - 1 if len(starts) else starts
@@ -103,14 +103,14 @@ def last_reads(live: Rows) -> Rows:
 
 
 def next_reads(live: Rows) -> Rows:
-    """Of each reader and assignment the first of these reads: what it passed over before shows there."""
+    """Return the first read of each reader and assignment: it shows what was skipped before."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     return rows.take(group_starts([rows["reader"], rows["assignment"]]))
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Of each producer the present record of the highest seq, and of those that were acknowledged; each at its lowest
-    offset."""
+    """Return each producer's present record of the highest seq, and of the highest acknowledged one, at their lowest
+    offsets."""
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

@@ -1,9 +1,9 @@
-"""What a soak deletes while it goes on (`--keep`): windows in which nothing was found, the oldest first.
+"""Deletion of old windows while a soak goes on (`--keep`): those without findings, the oldest first.
 
-Their records go from the logs, asked at the leaders, and their parts from the ledgers, each written down in `_DELETED`
-before. It ends with the first window in which something was found: that and the one before it, whose acknowledgements
-may be what is missing, stay, and all behind them. So it does with the first that saw live reads of earlier windows (of
-a reader that went back, or was started anew): nobody but the end's audit looks at these, and not at deleted records.
+Their records are deleted from the logs by the leaders (DeleteRecords), and their parts from the ledgers, each recorded
+in `_DELETED` before. Deletion stops for good at the first window with a finding: it and the one before, whose
+acknowledgements may be missing, are kept, and all later ones. It also stops at the first window with live reads of
+earlier windows (a reader went back or was restarted): only the audit at the end checks these, and it needs the records.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 
 @dataclass(frozen=True)
 class _Kept:
-    """A window that stays for the time being, with its parts of the ledgers."""
+    """A window that was not deleted yet, with its parts of the ledgers."""
 
     file: WindowFile
     parts: list[Path]
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found in it but what no configuration forbids."""
+        """True if it has no finding except `surfaced`, which no configuration forbids."""
         return not self.file.reasons and self.file.counts.keys() <= {Anomaly.SURFACED}
 
 
 class Forgetting:
-    """Keeps the newest `keep` windows. `links` gives a connection to each broker that runs."""
+    """Deletes all but the newest `keep` windows. `links` returns a connection to each running broker."""
 
     def __init__(
         self,
@@ -55,26 +55,26 @@ class Forgetting:
         self._ended = False
 
     def take(self, order: WindowTask, file: WindowFile) -> None:
-        """Another window was audited."""
+        """Note an audited window."""
         if self._ended:
             return
-        # a producer's first part stays: it shows what was acknowledged before the first fault
+        # A producer's first part stays: it shows what was acknowledged before the first fault.
         produced = [Path(part) for taken in order.produced.values() for part in taken if number_of(part)]
         self._kept.append(_Kept(file, [*produced, *map(Path, order.consumed)]))
         if file.late or not self._kept[-1].clean:
             self._ended = True
-            why = f"{file.late} live reads of earlier windows" if file.late else "something was found"
+            why = f"{file.late} live reads of earlier windows" if file.late else "it has findings"
             self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:
-        """Delete what stands before the newest windows. What cannot be is tried again with the next window."""
+        """Delete the windows before the newest ones. A failed deletion is tried again with the next window."""
         if self._kept and self._kept[-1].file.late:
-            return  # of which window these reads are is not known
+            return  # the windows of these reads are unknown
         while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
             oldest = self._kept[0]
             try:
                 asked = self._by_leader(oldest.file)
-                # it is said before it is done: one leader may do it, and the next not
+                # Recorded before it is done: one leader may do it, and the next may not.
                 oldest.file.model_copy(update={"deleted": True}).save(
                     window_json(self._case, oldest.file.number)
                 )
@@ -86,13 +86,11 @@ class Forgetting:
                 )
                 return
             self._delete_parts(oldest)
-            self._timeline.add(
-                Note(note=f"window {oldest.file.number}: nothing was found, so it was deleted")
-            )
+            self._timeline.add(Note(note=f"window {oldest.file.number}: deleted, as it has no findings"))
             del self._kept[0]
 
     def _delete_parts(self, window: _Kept) -> None:
-        """Those of the window before: what was acknowledged behind a window is in the log until the next is deleted."""
+        """Delete the parts of the window before: acks after a window are in the log until the next one goes."""
         pinned = {
             (client_folder(f"p{producer}"), chunk)
             for producer, chunks in self._kept[-1].file.pinned.items()
@@ -107,7 +105,7 @@ class Forgetting:
             shutil.rmtree(tree, ignore_errors=True)
 
     def _by_leader(self, file: WindowFile) -> list[tuple[Connection, Mapping[TopicPartition, int]]]:
-        """Where each log is to begin, for the leader that is asked. Raises `Unreachable` where there is none."""
+        """Return where each log is to begin, by leader. Raises `Unreachable` if a partition has none."""
         places = [one.place for one in file.read]
         ends, links = self._ends(places), self._links()
         by_leader: dict[int, dict[TopicPartition, int]] = {}
@@ -121,5 +119,5 @@ class Forgetting:
 
 
 def number_of(part: Path | str) -> int:
-    """The number of a part of a ledger."""
+    """Return the number of a part of a ledger."""
     return int(Path(part).stem.rpartition("-")[2])

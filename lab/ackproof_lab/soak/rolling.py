@@ -1,17 +1,17 @@
 """The audit of a soak, window by window: the passes of `bucket` over what is new, and what is carried in between.
 
-A window is a range of offsets of each partition, read by a follower reader, and the attempts whose outcomes have come
-since the window before. It ends before the first record whose attempt the ledger does not tell of yet, or that a live
-reader was not handed yet. Its bounds cut through what belongs together, so that some is carried to the next:
+A window is a range of offsets of each partition, read by a follower reader, and the attempts whose outcomes came since
+the window before. It ends before the first record whose attempt is not in the ledger yet, or that a live reader did not
+receive yet. A window's bounds separate rows that belong together, so some state is carried to the next window:
 
-* attempts that are acknowledged behind the range, and live reads from there;
-* of all others their seqs alone, as runs: a record that is found again is a duplicate, and one without an ack may be
-  found at any time.
+* attempts that were acknowledged at offsets after the range, and live reads from there;
+* of all others only the seqs, as runs: a record that is found again is a duplicate, and one without an ack may still
+  be found.
 
-What the passes must see of earlier windows stands among the rows as *context*: the record of the highest seq of each
-producer, the reads of live readers around the range, and before all offsets the first copy of what is found again. No
-finding is of context. The counts of all windows are those of one audit of everything, but for what becomes of a record
-after its window: a loss that comes later is the end's to find.
+The passes also need rows of earlier windows, the *context*: each producer's record of the highest seq, the live reads
+around the range, and the first copies of records that are found again, before all offsets. Findings on context are left
+out. The counts of all windows together are those of one audit of everything, except for losses after a record's window:
+these are found at the end.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is new at one place: rows in any order. `start`, `end`: the offsets that the follower read."""
+class NewRows:
+    """New rows of one partition, in any order. `start`, `end`: the offsets that the follower read."""
 
     start: int
     end: int
@@ -70,33 +70,33 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What is known of one place between two windows."""
+class CarriedState:
+    """State of one partition that is carried from window to window."""
 
     open: Rows = field(default_factory=partial(empty_rows, PRODUCED))
-    """Attempts that were acknowledged behind what was read."""
+    """Attempts that were acknowledged at offsets that were not read yet."""
     unsaid: Mapping[tuple[int, int], NumberRuns] = field(default_factory=dict)
-    """By producer and outcome the seqs of attempts without an ack that were not found when their window closed."""
+    """Seqs of unacknowledged attempts that were not found when their window closed, by producer and outcome."""
     live: Rows = field(default_factory=partial(empty_rows, LIVE))
-    """Live reads behind what was read."""
+    """Live reads at offsets that were not read yet."""
     last: Rows = field(default_factory=partial(empty_rows, LIVE))
     """The last read of each live reader."""
     highest: Rows = field(default_factory=partial(empty_rows, HIGHEST))
-    """Of each producer the present record of the highest seq, and that of the highest that was acknowledged."""
+    """Each producer's present record of the highest seq, and of the highest acknowledged one."""
     lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     present: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """By producer the seqs that were found."""
+    """Seqs that were found, by producer."""
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
-        """Which of these were found in earlier windows."""
+        """Return which of these were found in earlier windows."""
         return are_in_runs(self.present, producer, seq)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the ledgers tell by now: the chunks of each producer that are there, of so many seqs each.
+class LedgerProgress:
+    """Progress of the ledgers: the chunks of `chunk_rows` seqs that each producer has written by now.
 
-    `sent`: how many attempts each producer had made when the window closed.
+    `sent`: attempts of each producer when the window closed.
     """
 
     chunk_rows: int
@@ -105,12 +105,12 @@ class Told:
     chunks: Mapping[int, NumberRuns] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False
-    """Nothing more will be told."""
+    """The ledgers are complete."""
     readers: frozenset[int] = frozenset()
-    """Live readers that run: a window ends where all of them have come, so that it sees what they were handed of it."""
+    """Running live readers. A window ends where all of them have arrived, so that it has all their reads."""
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Of which identities the ledger may tell later. A producer counts its sends a moment after it made them."""
+        """Return which identities may still come into the ledger. A producer counts its sends slightly late."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
             mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) + self.chunk_rows)
@@ -120,23 +120,23 @@ class Told:
 
 @dataclass
 class WindowCounts:
-    """What a window came to. `ends`: up to where each place was audited; `reached`: up to where live readers were."""
+    """Result of a window. `ends`: up to where each partition was audited. `reached`: up to where live readers read."""
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
     reached: dict[TopicPartition, int]
-    carried: dict[TopicPartition, Carried]
+    carried: dict[TopicPartition, CarriedState]
     followed: int
-    """Records that were read back up to there."""
+    """Records that were read back up to `ends`."""
     flaws: int
     unledgered: int
     late: int
     found_late: tuple[tuple[int, int], ...]
-    """Identities (producer, seq) that were lost to a window before, and are there: acknowledged without an offset."""
+    """Identities (producer, seq) that an earlier window counted as lost and that are present (acks without offset)."""
 
 
 class _Findings(FindingsWriter):
-    """Leaves out what is said of context, by its offsets at each place."""
+    """Leaves out findings on context, by its offsets in each partition."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -148,16 +148,18 @@ class _Findings(FindingsWriter):
 
 def audit(
     findings_file: Path,
-    given: Mapping[TopicPartition, Given],
-    carried: Mapping[TopicPartition, Carried],
-    told: Told,
+    given: Mapping[TopicPartition, NewRows],
+    carried: Mapping[TopicPartition, CarriedState],
+    told: LedgerProgress,
 ) -> WindowCounts:
-    """Audit a window. Findings go to the file, which is there if there are any.
+    """Audit a window. The findings file is written if there are any.
 
-    Raises `Rejected` where an identity was produced twice, OSError.
+    Raises `Rejected` if an identity was produced twice, OSError.
     """
     findings = _Findings(findings_file)
-    places = {place: _Place(place, one, carried.get(place, Carried()), told) for place, one in given.items()}
+    places = {
+        place: _Place(place, one, carried.get(place, CarriedState()), told) for place, one in given.items()
+    }
     elsewhere = [_known_at(place, one, places) for place, one in places.items()]
     given_shares: list[Share] = []
     flaws = 0
@@ -183,7 +185,7 @@ def audit(
         counts=dict(findings.counts),
         ends={place: one.end for place, one in places.items()},
         reached={place: one.reached for place, one in places.items()},
-        carried={place: one.after() for place, one in places.items()},
+        carried={place: one.carry() for place, one in places.items()},
         followed=sum(one.followed for one in places.values()),
         flaws=flaws,
         unledgered=unledgered,
@@ -193,16 +195,18 @@ def audit(
 
 
 class _Place:
-    """One place in one window: the rows for the passes, and what is carried on."""
+    """One partition in one window: the rows for the passes, and the state that is carried on."""
 
-    def __init__(self, place: TopicPartition, given: Given, before: Carried, told: Told) -> None:
+    def __init__(
+        self, place: TopicPartition, given: NewRows, before: CarriedState, told: LedgerProgress
+    ) -> None:
         self.place = place
         self.before, self._told = before, told
         news = concat_rows([before.open, given.produced], PRODUCED)
         from_before = np.arange(len(news)) < len(before.open)
         order = np.lexsort((news["seq"], news["producer"]))
         news, from_before = news.take(order), from_before[order]
-        # -- to whom each record belongs
+        # -- to which attempt each record belongs
         live = concat_rows([before.live, given.live], LIVE)
         self.reached = (
             given.end if told.last else _reached(concat_rows([before.last, live], LIVE), given, told.readers)
@@ -218,7 +222,7 @@ class _Place:
         lost[~unknown | again] = -1
         said, found_late = surfaced(before.unsaid, read, unknown & ~again)
         self.foreign = read.take(unknown & ~again & (lost < 0) & ~said)
-        # -- of which attempts something is to be said now
+        # -- which attempts are decided now
         met = np.zeros(len(news), dtype=np.bool_)
         met[found[found >= 0]] = True
         self._intact = np.zeros(len(news), dtype=np.bool_)
@@ -254,12 +258,12 @@ class _Place:
             np.concatenate([read_context.ints("offset"), around.ints("offset")])
         )
 
-    def _with(self, runs: NumberRuns | None, seqs: Ints) -> NumberRuns:
+    def _add_seqs(self, runs: NumberRuns | None, seqs: Ints) -> NumberRuns:
         stride = self._told.stride
         return (NumberRuns(stride, int(seqs[0]) % stride) if runs is None else runs).union(seqs)
 
-    def after(self) -> Carried:
-        """What the next window must know."""
+    def carry(self) -> CarriedState:
+        """Return the state for the next window."""
         before, news = self.before, self._news
         acked = news["outcome"] == Outcome.ACKED
         there = news.take(self._intact)
@@ -268,7 +272,9 @@ class _Place:
         absent = news.take(~self._intact & ~acked)
         for producer, outcome in {*zip(absent["producer"].tolist(), absent["outcome"].tolist(), strict=True)}:
             mine = (absent["producer"] == producer) & (absent["outcome"] == outcome)
-            unsaid[producer, outcome] = self._with(unsaid.get((producer, outcome)), absent.ints("seq")[mine])
+            unsaid[producer, outcome] = self._add_seqs(
+                unsaid.get((producer, outcome)), absent.ints("seq")[mine]
+            )
         present = dict(before.present)
         back = self._back.take(
             np.isin(_identity(self._back), _identity(self.read.take(self.read.flags("intact"))))
@@ -276,7 +282,7 @@ class _Place:
         for rows in (there, back):
             for producer in np.unique(rows["producer"]).tolist():
                 seqs = rows.ints("seq")[rows["producer"] == producer]
-                present[producer] = self._with(present.get(producer), seqs)
+                present[producer] = self._add_seqs(present.get(producer), seqs)
         return replace(
             before,
             open=self.waiting.copied(),
@@ -291,15 +297,15 @@ class _Place:
         )
 
 
-def _reached(live: Rows, given: Given, readers: frozenset[int]) -> int:
-    """Up to where all live readers were handed what the window has of a place."""
+def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
+    """Return up to where all live readers have read the partition."""
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
     return max(given.start, min([given.end, *come]))
 
 
-def _up_to_untold(given: Given, told: Told, end: int) -> tuple[int, Rows]:
-    """Where the window ends, at the latest at `end`, and the records up to there."""
+def _up_to_untold(given: NewRows, told: LedgerProgress, end: int) -> tuple[int, Rows]:
+    """Return where the window ends, at the latest at `end`, and the records up to there."""
     read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < end))
     untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
     end = min([end, *untold.tolist()])
@@ -315,9 +321,9 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """What a place knows of the identities that were read elsewhere now, beside what its passes tell.
+    """Return what a partition knows of identities that were read in other partitions, besides its passes.
 
-    What is acknowledged behind its window counts as present.
+    A record that is acknowledged after its window counts as present.
     """
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")

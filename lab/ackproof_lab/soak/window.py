@@ -1,8 +1,8 @@
-"""The audit of one window, a process of its own: ``python -m ackproof_lab.soak.window ORDER.json``.
+"""Process that audits one window: ``python -m ackproof_lab.soak.window ORDER.json``.
 
-It reads the parts that the order names and what the window before left, and writes `findings.parquet`, the state for
-the next window, and `window.json` last; it changes nothing, so that one that was cut short can be done again. So no
-memory grows with a soak, and the processor is taken from the cluster for a moment only, at a low priority.
+It reads the parts that the order names and the state of the window before. It writes `findings.parquet`, the state for
+the next window, and `window.json` last. It changes no input, so an interrupted audit can be repeated. As a process of
+its own, at a low priority, it keeps no memory over a soak and takes little processor time from the cluster.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.windows import WindowFile, WindowTask
-from ackproof_lab.soak.rolling import Carried, Given, Told, audit
+from ackproof_lab.soak.rolling import CarriedState, LedgerProgress, NewRows, audit
 
 _NICE: Final = 10
 
 
 @dataclass(frozen=True)
-class State:
-    """What one window leaves to the next."""
+class SoakState:
+    """State that one window leaves to the next."""
 
-    places: dict[TopicPartition, Carried] = field(default_factory=dict)
+    places: dict[TopicPartition, CarriedState] = field(default_factory=dict)
     chunks: dict[int, NumberRuns] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: str) -> State:
-        """Read it back; before the first window there is none."""
+    def load(cls, path: str) -> SoakState:
+        """Load the state; empty before the first window."""
         if not path:
             return cls()
         state = pickle.loads(Path(path).read_bytes())
@@ -50,18 +50,18 @@ class State:
 
 
 def audit_window(order: WindowTask, folder: Path) -> WindowFile:
-    """Audit what an order names; `folder` is the window's.
+    """Audit the parts that an order names; `folder` is the window's.
 
     Raises `Rejected`, `UnreadablePart`, OSError.
     """
-    state = State.load(order.state)
+    state = SoakState.load(order.state)
     chunks = dict(state.chunks)
     for client, parts in order.produced.items():
         known = chunks.get(order.producers[client], NumberRuns())
         numbers = np.array([int(Path(part).stem.rpartition("-")[2]) for part in parts], np.int64)
         chunks[order.producers[client]] = known.union(numbers)
     chunks = {number: chunks.get(number, NumberRuns()) for number in order.producers.values()}
-    told = Told(
+    told = LedgerProgress(
         order.chunk_rows,
         order.stride,
         chunks,
@@ -76,28 +76,28 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     starts = {one.place: one.start for one in order.read}
     followed = _rows(order.followed, "consumed", "final", FINAL, starts)
     given = {
-        one.place: Given(
+        one.place: NewRows(
             one.start,
             one.end,
-            produced.get(one.place, Given(0, 0).produced),
-            live.get(one.place, Given(0, 0).live),
-            _of_window(followed.get(one.place, Given(0, 0).read), order.number),
+            produced.get(one.place, NewRows(0, 0).produced),
+            live.get(one.place, NewRows(0, 0).live),
+            _window_rows(followed.get(one.place, NewRows(0, 0).read), order.number),
         )
         for one in order.read
     }
     found = audit(folder / "findings.parquet", given, state.places, told)
     if not order.last:
-        (folder / "state").write_bytes(pickle.dumps(State(found.carried, chunks)))
+        (folder / "state").write_bytes(pickle.dumps(SoakState(found.carried, chunks)))
     outcomes = np.bincount(
         np.concatenate([rows["outcome"] for rows in produced.values()] or [np.empty(0, np.int8)]),
         minlength=len(Outcome),
     )
     behind = tuple(
-        f"{one.place}: a live reader was handed what is below {found.reached[one.place]} of {one.end}"
+        f"{one.place}: a live reader has read up to {found.reached[one.place]} of {one.end}"
         for one in order.read
         if found.reached[one.place] < one.end
     )
-    flaws = f"the follower went back, or passed over offsets that another read shows, in {found.flaws} places"
+    flaws = f"the follower went back, or skipped offsets that another read has, {found.flaws} times"
     file = WindowFile(
         number=order.number,
         last=order.last,
@@ -145,12 +145,12 @@ def _rows(
     return {place: concat_rows(rows, schema) for place, rows in found.items()}
 
 
-def _of_window(read: Rows, number: int) -> Rows:
+def _window_rows(read: Rows, number: int) -> Rows:
     """Each window's read is an assignment of its own: what is carried must not stand in the order of another."""
     return Rows({**read.columns, "assignment": np.full(len(read), number, np.int32)}, len(read))
 
 
-def _pinned(carried: Iterable[Carried], chunk_rows: int) -> dict[int, tuple[int, ...]]:
+def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple[int, ...]]:
     found: dict[int, set[int]] = defaultdict(set)
     for one in carried:
         for rows in (one.open, one.lost):

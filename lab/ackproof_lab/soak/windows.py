@@ -1,11 +1,12 @@
-"""The windows of a soak: closed one after the other while the load goes on, read back, audited, and told at once.
+"""The windows of a soak: closed one after the other while the load goes on, read back, audited and reported at once.
 
 A window closes when its time is over: once the cluster is whole again (each partition with its ISR of full size, for a
 while at most), up to where every replica in sync has the log. A reader of its own, which follows the load, reads from
 where the window before ended up to there. Then the window waits until the clients' ledgers tell of all that was sent by
 then, and is audited in a process of its own (`window`).
 
-What cannot be done with one window is told, and is done with the next. The last one closes with the final read.
+A window that cannot be closed or audited is reported, and its range is included in the next. The last window closes
+with the final read.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ from ackproof_lab.soak.forgetting import Forgetting, number_of
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
-"""So many parts a window at least: one that is being filled holds up its audit."""
+"""Parts per window at least: the audit waits for the part that is being filled."""
 _MOST_FLUSH_S: Final = 5.0
 _BURST: Final = 2
-"""So many times what comes in that time a reader holds: what had piled up behind a storm makes several parts, for its
-memory does not shrink again."""
+"""A reader buffers at most this many times the rows of a flush interval. A backlog after a fault makes several parts:
+the memory of a larger buffer would never be freed."""
 _FLUSHED_S: Final = 1.0
-"""What a reader takes to write a part, beyond the time after which it does."""
+"""Time that a reader takes to write a part, after its flush interval."""
 _AUDIT_S: Final = 600.0
 _LOOK_EVERY_S: Final = 0.2
 
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
-    """How the clients of an experiment cut their ledgers: those of a soak several times a window."""
+    """Return how the clients of an experiment cut their ledgers: in a soak several times a window."""
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()
@@ -70,8 +71,8 @@ def rotation_of(spec: ExperimentSpec) -> Rotation:
 
 
 @dataclass
-class _Taken:
-    """Which parts of a client were audited, by their numbers: all below `low`, and some more."""
+class _AuditedParts:
+    """Numbers of the audited parts of a client: all below `low`, and `more`."""
 
     low: int = 0
     more: set[int] = field(default_factory=set)
@@ -87,7 +88,7 @@ class _Taken:
 
 
 class Soaker(Watcher):
-    """Closes window after window from `begin` to `stop`; `finish` closes the last, after the final read."""
+    """Closes window after window from `start` to `stop`; `finish` closes the last, after the final read."""
 
     NAME = "soak"
     DOES = "the audit of windows"
@@ -120,10 +121,10 @@ class Soaker(Watcher):
             hidden=hidden,
         )
         self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
-        """Up to where each partition was read."""
-        self._taken: dict[str, _Taken] = {}
+        """Offset up to which each partition was read."""
+        self._taken: dict[str, _AuditedParts] = {}
         self._state: Path | None = None
-        """What the last window that was audited left."""
+        """State file of the last audited window."""
         self._number = 0
         self._since_ns = 0
         self._forgetting = (
@@ -142,10 +143,10 @@ class Soaker(Watcher):
             due = (passed // self.window_s + 1) * self.window_s
             if self._stop.wait(due - passed) or due >= self.ends_s:
                 return  # the last one closes with the final read
-            self._bring(self._close)
+            self._close_and_audit(self._close)
 
-    def _bring(self, close: Callable[[CaseDir], WindowTask]) -> None:
-        """Close a window and audit it. What stands in the way is told, and its range is left to the next."""
+    def _close_and_audit(self, close: Callable[[CaseDir], WindowTask]) -> None:
+        """Close a window and audit it. On failure report it, and leave its range to the next window."""
         folder = window_dir(self._case, self._number)
         folder.path.mkdir(parents=True, exist_ok=True)
         try:
@@ -171,12 +172,12 @@ class Soaker(Watcher):
         self._number += 1
 
     def _take(self, order: WindowTask, file: WindowFile) -> None:
-        """A window was audited: the next begins behind it."""
+        """Note that a window was audited: the next begins after it."""
         self._read.update({one.place: one.end for one in file.read})
         for client, taken in order.produced.items():
-            self._of(client).add([number_of(part) for part in taken])
+            self._audited_parts(client).add([number_of(part) for part in taken])
         for part in order.consumed:
-            self._of(Path(part).parent.name).add([number_of(part)])
+            self._audited_parts(Path(part).parent.name).add([number_of(part)])
         self._since_ns = file.to_ns
         if self._state is not None:
             self._state.unlink(missing_ok=True)
@@ -185,7 +186,7 @@ class Soaker(Watcher):
             self._forgetting.take(order, file)
 
     def _close(self, folder: CaseDir) -> WindowTask:
-        ends = self._whole()
+        ends = self._await_full_isrs()
         left: list[str] = []
         reasons: list[str] = []
         closed, sent = time.monotonic(), self._sent()
@@ -208,17 +209,19 @@ class Soaker(Watcher):
             if at < goal:
                 problem = outcome.problems.get(str(place), "")
                 left.append(
-                    f"{place}: the follower came to {at} of {goal}" + (f": {problem}" if problem else "")
+                    f"{place}: the follower read up to {at} of {goal}" + (f": {problem}" if problem else "")
                 )
         flushed = closed + self._rotation.flush_s + _FLUSHED_S
         try:
-            self._await(lambda: time.monotonic() >= flushed and self._told(sent), "the clients' ledgers")
+            self._await(
+                lambda: time.monotonic() >= flushed and self._ledgers_have(sent), "the clients' ledgers"
+            )
         except WaitTimeout:
-            left.append("the clients' ledgers do not yet tell of all that was sent")
+            left.append("the clients' ledgers do not have all that was sent yet")
         return self._ordered(reached, sent, parts(folder.consumed / client_folder(FOLLOWER)), left, reasons)
 
-    def _whole(self) -> Mapping[TopicPartition, End]:
-        """How the logs stand once each partition is whole; how they stand anyway, after half a window."""
+    def _await_full_isrs(self) -> Mapping[TopicPartition, End]:
+        """Return the log ends once each partition has its full ISR, or after half a window anyway."""
         seen: dict[TopicPartition, End] = {}
 
         def look() -> bool:
@@ -231,18 +234,18 @@ class Soaker(Watcher):
             )
 
         with suppress(WaitTimeout):
-            self._await(look, "every partition to be whole")
+            self._await(look, "every partition to have its full ISR")
         return seen
 
     def _goal(self, place: TopicPartition, end: End | None, left: list[str], reasons: list[str]) -> int:
-        """Up to where a partition is to be read."""
+        """Return the offset up to which a partition is to be read."""
         start = self._read[place]
         if end is None or end.high_watermark < 0:
-            left.append(f"{place}: no leader said how its log stands")
+            left.append(f"{place}: no leader answered with its log end")
             return start
         if end.high_watermark < start:
             reasons.append(
-                f"{place} ends at {end.high_watermark}, and was read up to {start} before: it was cut"
+                f"{place} ends at {end.high_watermark}, and was read up to {start} before: it was truncated"
             )
             return start
         return end.high_watermark
@@ -251,8 +254,8 @@ class Soaker(Watcher):
         clients = [client.id for client in self._workload.clients if client.kind == "producer"]
         return {client: self._workload.counters(client).sent for client in clients}
 
-    def _told(self, sent: Mapping[str, int]) -> bool:
-        """Whether the ledgers have all that was sent by then, or their client has ended."""
+    def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
+        """Return True once the ledgers have all that was sent by then, or their client has ended."""
         running = self._workload.running()
         return all(
             client not in running or self._has_all(client, (count - 1) // self._rotation.chunk_rows)
@@ -263,8 +266,8 @@ class Soaker(Watcher):
     def _has_all(self, client: str, last: int) -> bool:
         there = {number_of(path) for path in parts(self._case.produced / client_folder(client))}
         return all(
-            number in there or self._of(client).has(number)
-            for number in range(self._of(client).low, last + 1)
+            number in there or self._audited_parts(client).has(number)
+            for number in range(self._audited_parts(client).low, last + 1)
         )
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
@@ -272,8 +275,8 @@ class Soaker(Watcher):
 
     # -- the audit ----------------------------------------------------------------------------------------------
 
-    def _of(self, client: str) -> _Taken:
-        return self._taken.setdefault(client, _Taken())
+    def _audited_parts(self, client: str) -> _AuditedParts:
+        return self._taken.setdefault(client, _AuditedParts())
 
     def _ordered(
         self,
@@ -320,11 +323,13 @@ class Soaker(Watcher):
         )
 
     def _new(self, client: str, folder: Path) -> tuple[str, ...]:
-        """The parts of a client that were not audited yet."""
-        return tuple(str(path) for path in parts(folder) if not self._of(client).has(number_of(path)))
+        """Return the parts of a client that were not audited yet."""
+        return tuple(
+            str(path) for path in parts(folder) if not self._audited_parts(client).has(number_of(path))
+        )
 
     def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
-        """Raises `AckproofError` with what it said."""
+        """Run the process that audits a window. Raises `AckproofError` with its last line of output."""
         named = folder.path / "order.json"
         order.save(named)
         output = folder.path / "audit.log"
@@ -355,10 +360,10 @@ class Soaker(Watcher):
 
     def finish(self, final: FinalReadFile) -> None:
         """Close the last window with the final read. Only after `stop`, when all clients have closed."""
-        self._stop.clear()  # what was stopped is over; what this starts is ended by the run's end
+        self._stop.clear()  # the watch is over; what starts here ends with the run
         reached = {TopicPartition(one.topic, one.partition): one.position for one in final.partitions}
         ends = [max(self._read[place], reached.get(place, 0)) for place in self._order.places]
         followed = parts(self._case.consumed / client_folder("f0"))
-        self._bring(lambda _: self._ordered(ends, {}, followed, (), final.reasons, last=True))
+        self._close_and_audit(lambda _: self._ordered(ends, {}, followed, (), final.reasons, last=True))
         if self._state is not None:
             self._state.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ClaimJudged, ClaimShowing, ClaimVerdict, OpenAttempt
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
-from ackproof_lab.claims.judging import concluded, judge_claims
+from ackproof_lab.claims.judging import conclude_claim, judge_claims
 
 from .conftest import MakeRun, attempt
 
@@ -73,7 +73,7 @@ def seen(holds: str, fails: str = "") -> list[ClaimShowing]:
 def test_what_follows_from_what_was_seen(
     claim: ClaimSpec, holds: str, fails: str, verdict: str, why: str
 ) -> None:
-    assert concluded(claim, seen(holds, fails)) == (ClaimVerdict(verdict), why)
+    assert conclude_claim(claim, seen(holds, fails)) == (ClaimVerdict(verdict), why)
 
 
 CLAIMS = """\
