@@ -69,7 +69,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     engine = connect()
     try:
         for version in wanted:
-            made = make(engine, version, in_words(lambda text: console.line(f"… {text}")), anew=anew)
+            made = make(engine, version, in_words(lambda text: console.line(f"… {text}")), again=anew)
             console.line(f"{made.reference} ({made.identity}, Java {made.java})")
     finally:
         engine.close()

@@ -36,7 +36,7 @@ def test_a_java_home_that_is_passed_over_is_said(machine: Machine, monkeypatch: 
     monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
     java = by_name(doctor(version=VERSION))["Java"]
     assert java.ok
-    assert "JAVA_HOME=/no/such/jdk has none that is fit" in java.found
+    assert "JAVA_HOME=/no/such/jdk has no Java that can be used" in java.found
 
 
 def test_maven_is_not_missed_when_the_jars_are_there(machine: Machine) -> None:

@@ -53,7 +53,7 @@ _SUBNET_TRIES: Final = 8
 
 @dataclass(frozen=True)
 class _Ground:
-    """What the containers of a cluster stand on."""
+    """The engine, network and images of a cluster's containers."""
 
     engine: Engine
     image: KafkaImage
@@ -62,11 +62,11 @@ class _Ground:
     addresses: DockerAddresses
     containers: dict[int, NodeContainer] = field(default_factory=dict)
     images: dict[int, KafkaImage] = field(default_factory=dict)
-    """Of nodes that run from another image."""
+    """Images of nodes that run another than the cluster's."""
 
 
 class DockerCluster(OwnCluster):
-    """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
+    """A cluster of containers. Its nodes' storage is formatted by `installed`."""
 
     _engine: Engine | None = None
     _requests: NamespaceRequestLinks | None = None
@@ -107,7 +107,7 @@ class DockerCluster(OwnCluster):
         return Namespaces(table_name(self._tag.run_id), self._pid)
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
-        """Lease a block that no other harness has, and that no network left behind has either."""
+        """Lease a block that neither another harness nor a leftover network has."""
         leases: list[Lease] = []
 
         def prefixes() -> Iterator[str]:
@@ -136,7 +136,7 @@ class DockerCluster(OwnCluster):
             shutil.copyfile(jar, files.folder / jar.name)
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """A container has the image that it was made from: the node gets another one, with its folder and addresses."""
+        """Make another container for the node, with its folder and addresses: a container keeps its image."""
         super().use_build(node_id, build)
         ground = self._ground
         ground.images[node_id] = prepare_image(ground.engine, build, self._progress)
@@ -145,7 +145,7 @@ class DockerCluster(OwnCluster):
             old.remove()
 
     def _lay_logging(self, files: NodeFiles, build: KafkaBuild) -> None:
-        """How the node logs: into its folder, as everywhere."""
+        """Write the log configuration; the node logs into its folder."""
         logging = configuration(build.version)
         shutil.copyfile(logging, files.folder / logging.name)
 
@@ -236,7 +236,7 @@ class DockerCluster(OwnCluster):
         )
 
     def _telling(self, node: ProcessNode) -> list[str]:
-        """The flag by which it tells its metrics, if it does."""
+        """Return the JVM flag of the metrics exporter, if the node has one."""
         if node.id not in self.exporters():
             return []
         folder, listens = Path(NODE_FOLDER), Address("0.0.0.0", self._ground.addresses.exporter_port)
@@ -252,17 +252,17 @@ class DockerCluster(OwnCluster):
         return metadata_of(self.spec).main(broker=node.is_broker)
 
     def _is_kafka(self, node: ProcessNode) -> bool:
-        """Whether the image's own start starts it."""
+        """Return True if the image's own start script starts it."""
         return self._main(node) == SERVER
 
     def _uses_archive(self, node: ProcessNode) -> bool:
-        """Only Kafka's own start takes it."""
+        """Return False for ZooKeeper servers: only Kafka's start script takes an archive."""
         return not self._is_kafka(node) or bool(node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
 
     # -- end --------------------------------------------------------------------------------------------------------
 
     def _give_back(self) -> None:
-        """Remove containers and network. Raises `EngineFailed` when the engine does not: `ackproof clean` will."""
+        """Remove containers and network. Raises `EngineFailed`; then `ackproof clean` removes them later."""
         try:
             if self._engine is not None:
                 remove_leftovers(self._engine, lambda marks: True, self._tag.run_id)
@@ -284,19 +284,19 @@ class DockerCluster(OwnCluster):
 
 
 def _names(node: ProcessNode) -> str:
-    """By which file its JVM resolves the names of its peers."""
+    """Return the JVM flag for its hosts file."""
     return f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}"
 
 
 HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 10_240
 _PORTS_OF_A_BLOCK: Final = 80
-"""254 blocks of them end below the ephemeral range. Two a node: a cluster of forty; three with exporters."""
+"""254 blocks end below the ephemeral range. Enough for forty nodes with two ports each, or three with exporters."""
 _IN_CONTAINER: Final = 9092
 
 
 def subnet(block: int) -> str:
-    """The first three numbers of every address in the network of a cluster."""
+    """Return the first three numbers of every address in a cluster's network."""
     return f"10.213.{block}"
 
 
@@ -331,7 +331,7 @@ class DockerAddresses(Addresses):
 def docker_addresses(
     block: int, brokers: Iterable[int], controllers: Iterable[int], exporters: Iterable[int] = ()
 ) -> DockerAddresses:
-    """Addresses with ports of this block that nobody listens at. Raises `BadInput` when too few are free."""
+    """Return addresses with free ports of this block. Raises `BadInput` if too few are free."""
     first = _FIRST_PORT + _PORTS_OF_A_BLOCK * (block - 1)
     free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if is_free(Address(HOST, port)))
     try:

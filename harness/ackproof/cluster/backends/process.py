@@ -24,7 +24,7 @@ from ackproof.rundir.layout import CaseDir
 
 
 class ProcessCluster(OwnCluster):
-    """A cluster of JVMs. Their links go through proxies only where faults need it."""
+    """A cluster of JVMs. Links go through proxies only if faults need it."""
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = acquire_lease(node_ids, holder=self._holder())
@@ -47,7 +47,7 @@ class ProcessCluster(OwnCluster):
         )
 
     def _command(self, node: ProcessNode) -> list[str]:
-        """All paths below the node's folder are relative to it: it is the working folder."""
+        """Return the command line. Paths are relative to the node's folder, its working folder."""
         installed = self._builds.get(node.id, self._installed)
         heap, files = self.spec.heap, node.files
         flags = [
@@ -71,14 +71,14 @@ class ProcessCluster(OwnCluster):
         )
 
     def _telling(self, node: ProcessNode) -> list[str]:
-        """The flag by which it tells its metrics, if it does."""
+        """Return the JVM flag of the metrics exporter, if the node has one."""
         where = self.exporters().get(node.id)
         if where is None:
             return []
         return [java_agent(exporter_jar(self._progress), where, Path(node.files.exporter.name))]
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
-        """Flags by which its JVM maps its class-data archive."""
+        """Return the JVM flags for its class-data archive."""
         archive = _archive(node, installed)
         return [] if archive is None else [f"-XX:SharedArchiveFile={archive}"]
 
@@ -88,17 +88,17 @@ class ProcessCluster(OwnCluster):
 
 
 def _archive(node: ProcessNode, installed: Installation) -> Path | None:
-    """What fits the node's JVM: a combined node runs what a broker runs, and more."""
+    """Return the archive for the node: a combined node takes the broker's."""
     return installed.archives.get("broker" if node.is_broker else "controller")
 
 
 _WRITER, _PEER = 1, 2
 _STOP_WITHIN_S: Final = 300.0
-"""An archive is written at the JVM's exit: some seconds, on a loaded machine minutes."""
+"""Time to write an archive at the JVM's exit: seconds, on a loaded machine minutes."""
 
 
 class _Writers(ProcessCluster):
-    """The controller and one of two brokers write an archive when they end in good order."""
+    """A cluster whose controller and first broker write an archive at a clean exit."""
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         del installed

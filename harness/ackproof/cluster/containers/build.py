@@ -1,8 +1,8 @@
-"""An image of Kafka without an image registry: Debian's packages, Kafka's jars, and a class-data archive.
+"""An image of Kafka without an image registry: Debian packages, Kafka's jars, and a class-data archive.
 
-It keeps the conventions of apache/kafka (`recipe/run` says which), so that either serves. The base (Debian with a
-Java) is made once per release and serves all versions of Kafka. Nothing is left but the images: a build that was
-killed leaves containers and a network with a run's labels, which `ackproof clean` finds.
+It keeps the conventions of apache/kafka (listed in `recipe/run`), so either image can be used. The base (Debian with
+Java) is made once per release for all versions of Kafka. A killed build leaves containers and a network with a run's
+labels, which `ackproof clean` finds.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from ackproof.cluster.containers.images import (
     OWN,
     RECIPE_LABEL,
     KafkaImage,
+    find_image,
     find_or_pull_image,
-    have,
     image_for,
 )
 from ackproof.experiment.kafka import KafkaBuild
@@ -69,7 +69,7 @@ _STEPS: Final = 4
 
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
-    """The image that nodes of this Kafka run from: of a build or a patch one that is made here of its jars.
+    """Return the image for nodes of this Kafka; for a build or a patch it is made here from the jars.
 
     Raises as `build` and `image_for` do.
     """
@@ -81,20 +81,22 @@ def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = i
     return _made(engine, jars, f"{OWN}:{jars.version}-{jars.digest}", progress)
 
 
-def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew: bool = False) -> KafkaImage:
-    """The image `ackproof/kafka:VERSION`, made unless it is there and made by this recipe (a minute, 480 MB).
+def build(
+    engine: Engine, version: str, progress: ProgressSink = ignore, *, again: bool = False
+) -> KafkaImage:
+    """Return `ackproof/kafka:VERSION`; make it unless it is there with this recipe (a minute, 480 MB).
 
     Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
     """
-    return _made(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, anew=anew)
+    return _made(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 
 
 def _made(
-    engine: Engine, jars: KafkaJars, reference: str, progress: ProgressSink, *, anew: bool = False
+    engine: Engine, jars: KafkaJars, reference: str, progress: ProgressSink, *, again: bool = False
 ) -> KafkaImage:
     version, recipe = jars.version, recipe_of(jars.digest)
-    old = have(engine, reference)
-    if old is not None and old.recipe == recipe and not anew:
+    old = find_image(engine, reference)
+    if old is not None and old.recipe == recipe and not again:
         return old
     base = _base(engine, progress)
     plain = f"{reference}-{secrets.token_hex(4)}"
@@ -114,7 +116,7 @@ def _made(
         finally:
             remove_leftovers(engine, lambda marks: True, tag.run_id)
             _forget(engine, plain)
-    found = have(engine, reference)
+    found = find_image(engine, reference)
     if found is None:
         raise ProvisionFailed(f"{reference} was built, and is not there")
     if old is not None and old.identity != found.identity:
@@ -124,14 +126,14 @@ def _made(
 
 
 def recipe_of(digest: str) -> str:
-    """Tells images apart that were made of other jars (`KafkaJars.digest`), or by another ackproof."""
+    """Return a digest of the jars (`KafkaJars.digest`) and the recipe, to tell images apart."""
     text = digest + debian() + _PACKAGES
     text += "".join(f"{path.name}{path.read_text(encoding='utf-8')}" for path in sorted(_RECIPE.iterdir()))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def debian() -> str:
-    """The release of Debian that an image is made of: this machine's own where it runs one, else bookworm."""
+    """Return the Debian release for an image: this machine's own if it runs Debian, else bookworm."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -141,7 +143,7 @@ def debian() -> str:
 
 def _base(engine: Engine, progress: ProgressSink) -> str:
     reference = f"{BASE}:{debian()}-{hashlib.sha256(_PACKAGES.encode()).hexdigest()[:8]}"
-    if have(engine, reference) is not None:
+    if find_image(engine, reference) is not None:
         return reference
     tool = shutil.which("mmdebstrap")
     if tool is None:
@@ -173,7 +175,7 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
 
 
 def _context(jars: KafkaJars, work: Path) -> Path:
-    """The folder from which an image is made. Files keep their times: an archive is valid for those."""
+    """Fill the build context. Files keep their times, as an archive is valid only for those."""
     context = work / "plain"
     libs, docker = context / "libs", context / "docker"
     libs.mkdir(parents=True)
@@ -221,8 +223,8 @@ def _build(
 
 
 def _forget(engine: Engine, reference: str) -> None:
-    """A name goes, and with it layers that no image has; nothing happens to one that containers use."""
-    if have(engine, reference) is not None:
+    """Remove an image name and unused layers; does nothing if containers use it."""
+    if find_image(engine, reference) is not None:
         try:
             spoken(engine.client.images.remove)(reference)
         except EngineFailed:
@@ -238,9 +240,9 @@ _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 
 def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
-    """Leave `kafka.jsa` in the folder `work`; the version of the image's Java. Two nodes: one is controller too.
+    """Make `kafka.jsa` in the folder `work` with two nodes. Return the version of the image's Java.
 
-    What it starts carries the labels of `tag`, and is removed by whoever called. Raises `ProvisionFailed`.
+    Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed`.
     """
     cluster_id = new_cluster_id()
     ports = _free_ports(2)
@@ -357,7 +359,7 @@ def _await_both(bootstrap: str, served: dict[int, ContainerProcess]) -> None:
 
 
 def _free_ports(count: int) -> tuple[int, ...]:
-    """Ports of 127.0.0.1 that nobody listens at now. Taken meanwhile: the engine refuses, in words."""
+    """Return free ports of 127.0.0.1. If one is taken meanwhile, the engine refuses it."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

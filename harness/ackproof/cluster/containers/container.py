@@ -26,30 +26,32 @@ from docker import types
 testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
 
 UNKNOWN_STATUS: Final = 255
-"""The exit status of a process whose engine does not say: the engine's own word for it."""
+"""The exit status of a process if the engine does not tell it, in the engine's convention."""
 _TOLD_WITHIN_S: Final = 10.0
-"""How long the engine may take to notice that a process has ended. It takes milliseconds."""
+"""Longest time in which the engine notices the end of a process. It takes milliseconds."""
 _FREEZES: Final = 10
 _UNFROZEN: Final = "unable to freeze"
-"""What runc says after a thousand looks at a control group that is on its way (cgroups/fs/freezer.go)."""
+"""Error of runc after a thousand looks at a control group that is not frozen yet (cgroups/fs/freezer.go)."""
 _ENDED_BY: Final = {
     128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 }
-"""Statuses that say which signal ended a JVM. By SIGTERM it ends itself, with 143: that is an exit status."""
+"""Exit statuses for signals that end a JVM. On SIGTERM it exits itself, with 143."""
 
 
 NODE_FOLDER: Final = "/mnt/node"
-"""Where a node's own folder is in its container: what it works in."""
+"""The node's folder in its container, the working folder."""
 _CONFIG: Final = "/opt/kafka/config"
-"""What the image makes of its variables."""
+"""The settings file that the image makes from its variables."""
 _PROC: Final = Path("/proc")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """What a container is made from. `role`: what its node is called; `folder`: the node's own, on this machine;
-    `address`: fixed, in the subnet of `network`; `published`: port in the container → address and port of this machine.
+    """Plan of a container.
+
+    `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
+    `published`: port in the container → address and port of this machine.
     """
 
     image: str
@@ -64,7 +66,7 @@ class ContainerPlan:
 
 
 class NodeContainer:
-    """A container of a run, whose files belong to whoever runs the harness."""
+    """A container of a run. Its files belong to the user of the harness."""
 
     def __init__(self, engine: Engine, tag: RunTag, plan: ContainerPlan) -> None:
         self.role = plan.role
@@ -99,12 +101,12 @@ class NodeContainer:
 
     @property
     def container(self) -> Container:
-        """As the docker SDK knows it, once it is made."""
+        """The container in the docker SDK, once it is made."""
         return self._made.get_wrapped_container()
 
     @spoken
     def start(self) -> ContainerProcess:
-        """Make it if it was not made yet, and start it."""
+        """Start the container; make it before, if needed."""
         if self._made._container is None:
             self._made.start()
         else:
@@ -114,14 +116,14 @@ class NodeContainer:
 
     @spoken
     def status(self) -> int | None:
-        """Its exit status as the engine tells it, None while it says that it runs."""
+        """Return its exit status from the engine, None while it runs."""
         self.container.reload()
         state = self.container.attrs["State"]
         return None if state["Running"] else int(state["ExitCode"])
 
     @spoken
     def send(self, number: int) -> bool:
-        """SIGSTOP freezes all of it, SIGCONT thaws it, other signals go to its first process. False if it has ended."""
+        """Send a signal; SIGSTOP freezes it, SIGCONT thaws it. Return False if it has ended."""
         try:
             if number == signal.SIGSTOP:
                 _freeze(self.container)
@@ -139,24 +141,26 @@ class NodeContainer:
         return True
 
     def keep_output(self) -> None:
-        """Write down what it printed so far."""
+        """Save its output so far."""
         with contextlib.suppress(EngineFailed, OSError):
             self._output.write_bytes(spoken(self.container.logs)())
 
     @spoken
     def remove(self) -> None:
-        """Remove the container, which has ended, and give back the connection."""
+        """Remove the container, which has ended, and close the connection to the engine."""
         self.container.remove(force=True, v=True)
         self.close()
 
     def close(self) -> None:
-        """Give back the connection to the engine; the container stays."""
+        """Close the connection to the engine; the container stays."""
         self._made.get_docker_client().client.close()
 
 
 def _freeze(container: Container) -> None:
-    """Pause it. The runtime tries for a fraction of a second, thaws what it has frozen and gives up ("unable to
-    freeze") where a thread was being made or waited in the kernel each time: then it is asked anew."""
+    """Pause the container, again if the runtime gives up ("unable to freeze").
+
+    The runtime gives up after a fraction of a second if a thread was being made or waited in the kernel each time.
+    """
     for _ in range(_FREEZES - 1):
         try:
             container.pause()
@@ -169,7 +173,7 @@ def _freeze(container: Container) -> None:
 
 
 class ContainerProcess:
-    """The first process of a container: its pid is that of this machine."""
+    """The first process of a container, with its pid on this machine."""
 
     def __init__(self, container: NodeContainer, pid: int) -> None:
         self.container = container
@@ -179,7 +183,7 @@ class ContainerProcess:
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """The exit status (negative: the signal that ended it), or None while it lives."""
+        """Return the exit status (negative: the signal that ended it), None while it lives."""
         if self._status is None and process_state(self.pid, self.started) in ("gone", "zombie"):
             status = self._ask()
             self.container.keep_output()
@@ -187,7 +191,7 @@ class ContainerProcess:
         return self._status
 
     def signal(self, number: int) -> bool:
-        """Send a signal to it. False if it has already ended."""
+        """Send a signal. Return False if it has already ended."""
         try:
             return self.state() != "gone" and self.container.send(number)
         except EngineLost:
@@ -197,7 +201,7 @@ class ContainerProcess:
             return True
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it has ended; the exit status. Raises `WaitTimeout`."""
+        """Wait until it has ended and return the exit status. Raises `WaitTimeout`."""
         wait_until(
             lambda: self.poll() is not None,
             what=f"{self.role} (pid {self.pid}) to end",
@@ -208,7 +212,7 @@ class ContainerProcess:
         return self._status if self._status is not None else UNKNOWN_STATUS
 
     def state(self) -> ProcessState:
-        """What the kernel says now: of the process, and of the control group that freezes it."""
+        """Return its state from the kernel: of the process, and of the control group that freezes it."""
         state = process_state(self.pid, self.started)
         return "stopped" if state == "running" and is_frozen(self.pid) else state
 
@@ -246,10 +250,7 @@ class ContainerProcess:
 
 
 def is_frozen(pid: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Whether a process is in a frozen control group (version 1 or 2), as the kernel says: what `docker pause` does.
-
-    False if it is gone.
-    """
+    """Return True if a process is in a frozen control group (version 1 or 2), as by `docker pause`; False if gone."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):

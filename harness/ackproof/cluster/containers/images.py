@@ -1,4 +1,4 @@
-"""Which image a version of Kafka runs from: one made here, else the official one."""
+"""Images of Kafka: made here (`ackproof image build`), else the official apache/kafka."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ KAFKA_LABEL: Final = "ackproof.kafka"
 RECIPE_LABEL: Final = "ackproof.recipe"
 JAVA_LABEL: Final = "ackproof.java"
 ARCHIVE: Final = "/opt/kafka/kafka.jsa"
-"""Where both images have their class-data archive."""
+"""Path of the class-data archive in both images."""
 LIBS: Final = "/opt/kafka/libs"
-"""Where they have their jars."""
+"""Folder of the jars in both images."""
 
 
 @dataclass(frozen=True)
 class KafkaImage:
-    """An image that the engine has. `java`: its version, if the image says. `recipe`: by which it was made here."""
+    """An image in the engine. `java`: its version, if known. `recipe`: digest of the recipe, if made here."""
 
     reference: str
     identity: str
@@ -40,8 +40,8 @@ class KafkaImage:
 
 
 @spoken
-def have(engine: Engine, reference: str) -> KafkaImage | None:
-    """The image of this name, if the engine has it."""
+def find_image(engine: Engine, reference: str) -> KafkaImage | None:
+    """Return the image of this name, None if the engine does not have it."""
     try:
         image = engine.client.images.get(reference)
     except docker.errors.ImageNotFound:
@@ -56,11 +56,11 @@ def have(engine: Engine, reference: str) -> KafkaImage | None:
 
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:
-    """The image for this version: made here, else the official one, fetched where a registry answers.
+    """Return the image for this version: made here, else the official one, pulled if a registry answers.
 
-    Raises `BadInput` with the way out when there is none.
+    Raises `BadInput` with the remedy if there is none.
     """
-    if (own := have(engine, f"{OWN}:{version}")) is not None:
+    if (own := find_image(engine, f"{OWN}:{version}")) is not None:
         return own
     remedy = f"make one without a registry: ackproof image build {version}"
     return find_or_pull_image(engine, f"{OFFICIAL}:{version}", progress, remedy)
@@ -72,8 +72,8 @@ def find_or_pull_image(
     progress: ProgressSink = ignore,
     remedy: str = "docker images lists those that are there",
 ) -> KafkaImage:
-    """The image of this name, fetched where the engine has it not. Raises `BadInput` with the remedy."""
-    if (found := have(engine, reference)) is not None:
+    """Return the image of this name; pull it if the engine does not have it. Raises `BadInput` with the remedy."""
+    if (found := find_image(engine, reference)) is not None:
         return found
     progress(Progress("image", f"fetching {reference}"))
     try:
@@ -83,15 +83,15 @@ def find_or_pull_image(
         raise BadInput(
             f"there is no image {reference}: the engine has none and cannot fetch it ({reason}); {remedy}"
         ) from error
-    if (found := have(engine, reference)) is None:
+    if (found := find_image(engine, reference)) is None:
         raise BadInput(f"{reference} was fetched, and is not there; name one tag")
     return found
 
 
 def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
-    """The folder of an image's jars, copied into the cache once per image; none of its programs runs for that.
+    """Return a cache folder with the image's jars, copied once per image without running any of its programs.
 
-    Raises `BadInput` for an image that does not have them where apache/kafka has.
+    Raises `BadInput` if the image does not have them where apache/kafka does.
     """
     engine = connect()
     try:
@@ -124,11 +124,13 @@ def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressS
 
 
 def look(version: str = DEFAULT) -> str:
-    """What the doctor says: the engine and its image of this version, or what is missing. Never an `AckproofError`."""
+    """Describe the engine and its image of this version, or what is missing, for the doctor. Raises nothing."""
     try:
         engine = connect()
         try:
-            names = [name for name in (f"{OWN}:{version}", f"{OFFICIAL}:{version}") if have(engine, name)]
+            names = [
+                name for name in (f"{OWN}:{version}", f"{OFFICIAL}:{version}") if find_image(engine, name)
+            ]
         finally:
             engine.close()
     except AckproofError as error:

@@ -1,9 +1,9 @@
-"""File systems of their own for nodes: an ext4 in a file of the node's folder, mounted through a loop device.
+"""File systems for nodes: an ext4 in a file of the node's folder, mounted through a loop device.
 
-With one a disk can be full, fail with I/O errors, or lose its power for real: the file system is shut down without
-a flush of its journal (`EXT4_IOC_SHUTDOWN`), so that nothing that was not fsynced is there after the next mount.
-Only root can mount. A mount and its loop device are found again from the node's folder (`disks_sweep`); what says
-whose they are is written there before they are made.
+Such a disk can be full, fail with I/O errors, or lose power: the file system is shut down without a flush of its
+journal (`EXT4_IOC_SHUTDOWN`), so that the next mount has only what was fsynced. Only root can mount. A mount and its
+loop device are found again from the node's folder (`node_disk.orphans`), where their owner is written before they are
+made.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _STEP: Final = 4096
 
 
 class DiskError(AckproofError):
-    """A file system could not be made, mounted or unmounted; the text has what the tool said."""
+    """A file system could not be made, mounted or unmounted. The text has the tool's output."""
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """One file system: `image` holds it, `at` is where it is mounted. Errors of all methods are `DiskError`."""
+    """One file system in the file `image`, mounted at `at`. All methods raise `DiskError`."""
 
     image: Path
     at: Path
 
     def make(self, size: int) -> None:
-        """Make it, `size` bytes large (a sparse file), and mount it."""
+        """Make a file system of `size` bytes in a sparse file, and mount it."""
         self.at.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as image:
             image.truncate(size)
@@ -91,7 +91,7 @@ class FileSystem:
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
-        """Unmount it, once nobody uses it any more."""
+        """Unmount it, once no process uses it."""
         thaw(self.at)
         said = ""
 
@@ -109,10 +109,10 @@ class FileSystem:
             raise DiskError(f"{error}: {said}") from error
 
     def remount(self) -> None:
-        """Unmount if it is mounted, and mount: only what had reached the disk is there afterwards.
+        """Unmount and mount again: only what had reached the disk is there afterwards.
 
-        A process that is being started in namespaces of its own (a container) has a copy of all mounts for a moment.
-        As long as that holds the loop device the next mount would be of the same file system, broken as it is.
+        A process that starts in its own namespaces (a container) has a copy of all mounts for a moment. While that
+        holds the loop device, the next mount would be of the same broken file system.
         """
         self.unmount()
         try:
@@ -128,7 +128,7 @@ class FileSystem:
 
     @property
     def _is_held(self) -> bool:
-        """Whether a loop device still has the image, as the kernel says."""
+        """Return True if a loop device still has the image."""
         image = str(self.image.resolve())
         for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
             with contextlib.suppress(OSError):  # it has just been let go
@@ -137,30 +137,30 @@ class FileSystem:
         return False
 
     def sync(self) -> None:
-        """Write all of it to the disk (`sync -f`)."""
+        """Write everything to the disk (`sync -f`)."""
         _call(["sync", "-f", str(self.at)])
 
     def lose_power(self) -> None:
-        """From now on every access fails, and what was not fsynced is lost with the next mount."""
+        """Make every access fail; data that was not fsynced is lost with the next mount."""
         _control(self.at, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG_FLUSH), to="be shut down")
 
     def fail(self) -> None:
-        """Write out what was written; from then on every access fails with an I/O error, until the next mount."""
+        """Flush, then make every access fail with an I/O error until the next mount."""
         _control(self.at, _SHUTDOWN, struct.pack("I", _AFTER_SYNC), to="be shut down")
 
     def freeze(self) -> None:
-        """Until `thaw` every write to it waits, and so does every fsync; those who wait cannot be killed."""
+        """Block every write and fsync until `thaw`; blocked processes cannot be killed."""
         if not self.mounted:  # or the file system below would be
             raise DiskError(f"{self.at} cannot be frozen: nothing is mounted there")
         _control(self.at, _FREEZE, bytes(4), to="be frozen")
 
     def free(self) -> int:
-        """Bytes that a program may still take (statvfs)."""
+        """Return the bytes that a program may still allocate (statvfs)."""
         seen = os.statvfs(self.at)
         return seen.f_bavail * seen.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Allocate blocks to a file of ours until at most `leave` bytes are free."""
+        """Fill it with a file until at most `leave` bytes are free."""
         filler = os.open(self.at / FILLER, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             end = os.fstat(filler).st_size
@@ -178,7 +178,7 @@ class FileSystem:
             os.close(filler)
 
     def unfill(self) -> bool:
-        """Give back what `fill` took, if it did. One that is shut down, by whom ever, is mounted anew for it."""
+        """Remove the file of `fill`, if there is one. A file system that is shut down is mounted again before."""
         filler = self.at / FILLER
         try:
             filler.unlink()
@@ -193,7 +193,7 @@ class FileSystem:
 
 
 def thaw(at: Path) -> bool:
-    """Let a file system be written again; whether it was frozen."""
+    """Thaw a file system. Return True if it was frozen."""
     try:
         _control(at, _THAW, bytes(4), to="be thawed")
     except DiskError:
@@ -202,11 +202,10 @@ def thaw(at: Path) -> bool:
 
 
 def _forget_loop(number: int) -> bool:
-    """Take a loop device that nobody uses out of the kernel, which makes new ones when it needs them; whether it did.
+    """Remove an unused loop device from the kernel, which makes new ones as needed. Return True if it was removed.
 
-    A thaw between the freeze and the thaw of a file system's shutdown leaves the block device counted as frozen for
-    good: each mount of it fails ("already mounted", and in the kernel's log "blockdev is frozen"), and no call ends
-    that but its removal. Of a device that is in use the kernel refuses it.
+    A thaw during a file system's shutdown leaves the block device frozen for good: each mount fails ("already mounted",
+    in the kernel's log "blockdev is frozen") until the device is removed. The kernel refuses that while it is in use.
     """
     try:
         with Path("/dev/loop-control").open("rb") as control:
@@ -217,9 +216,9 @@ def _forget_loop(number: int) -> bool:
 
 
 def set_immutable(folder: Path, on: bool) -> None:
-    """Set or clear the flag of a folder (`chattr +i`; root) by which nothing can be made in it.
+    """Set or clear the immutable flag of a folder (`chattr +i`; root), so that no file can be made in it.
 
-    Raises `DiskError` where the file system or the user's rights have no room for it.
+    Raises `DiskError` if the file system or the user's rights do not allow it.
     """
     to = f"be made {'im' if on else ''}mutable"
     (flags,) = struct.unpack("l", _control(folder, _GET_FLAGS, bytes(8), to=to))
@@ -229,7 +228,7 @@ def set_immutable(folder: Path, on: bool) -> None:
 
 
 def make_writable(folder: Path) -> None:
-    """Take back what keeps files from being made in a folder and those below it, as far as we may: flag and mode."""
+    """Clear flags and modes that keep files from being made in a folder and below, as far as allowed."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(DiskError):
             set_immutable(Path(path), False)
@@ -239,7 +238,7 @@ def make_writable(folder: Path) -> None:
 
 @functools.cache
 def refusal() -> str | None:
-    """Why nodes cannot have file systems of their own on this machine; None if they can. Tried once, for real."""
+    """Return why this machine cannot mount file systems for nodes, None if it can. Tries it once."""
     if os.geteuid() != 0:
         return "only root can mount file systems"
     capabilities = Path("/proc/self/status").read_text(encoding="ascii").partition("CapEff:\t")[2].split()[0]
@@ -260,7 +259,7 @@ def refusal() -> str | None:
 
 
 def found() -> str:
-    """What the doctor says of them: a file system was made in a file, mounted and removed, or why it cannot be."""
+    """Describe for the doctor whether a file system can be made in a file, mounted and removed."""
     why = refusal()
     return (
         "a file system in a file can be mounted (loop device, ext4)"
@@ -270,19 +269,19 @@ def found() -> str:
 
 
 def require(needs: Set[Need]) -> None:
-    """Raises `BadInput` where nodes must have file systems of their own and cannot."""
+    """Raise `BadInput` if nodes need their own file systems and cannot have them."""
     why = refusal() if Need.DISKS in needs else None
     if why is not None:
         raise BadInput(f"a fault needs file systems of their own for the nodes: {why}")
 
 
 def to_be_made(needs: Set[Need]) -> bool:
-    """Whether nodes get file systems of their own."""
+    """Return True if nodes need their own file systems."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
 
 
 def _control(folder: Path, request: int, argument: bytes, *, to: str) -> bytes:
-    """An ioctl of a folder, or of the file system that is mounted there. `to`: what it does, for the `DiskError`."""
+    """Call an ioctl on a folder or its file system. `to`: its purpose, for the `DiskError`."""
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

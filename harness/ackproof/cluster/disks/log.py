@@ -1,4 +1,4 @@
-"""Record batches (format v2) as they lie in a log segment: headers at the speed of a scan, records where wanted.
+"""Replica logs on disk: record batches (format v2) in segments, offset checkpoints, and cutting a log.
 
 Source: org.apache.kafka.common.record.DefaultRecordBatch and DefaultRecord.
 """
@@ -28,7 +28,7 @@ _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 
 
 class Batch(NamedTuple):
-    """The header of a record batch, and where it lies in its file (bytes)."""
+    """The header of a record batch, and its position in the file in bytes."""
 
     position: int
     size: int
@@ -45,38 +45,38 @@ class Batch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     records: int
-    """How many it says it has; compaction leaves fewer than `last - first + 1`."""
+    """Number of records in the header; after compaction fewer than `last - first + 1`."""
 
     @property
     def end(self) -> int:
-        """Where the next one begins in the file."""
+        """Position of the next batch in the file."""
         return self.position + self.size
 
     @property
     def codec(self) -> int:
-        """How its records are compressed; 0: not at all."""
+        """Compression codec of its records; 0: none."""
         return self.attributes & _COMPRESSION
 
     @property
     def control(self) -> bool:
-        """Whether it holds a marker (of a transaction, of a leader change) and nothing that a reader is handed."""
+        """True for a control batch (end of a transaction, leader change), which no reader gets."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def transactional(self) -> bool:
-        """Whether its records, or its marker, belong to a transaction."""
+        """True if its records or its control record belong to a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
 
 class Scan(NamedTuple):
-    """What a segment holds. `rest`: bytes behind the last whole batch, which no broker reads."""
+    """Batches of a segment. `rest`: bytes after the last whole batch, which no broker reads."""
 
     batches: tuple[Batch, ...]
     rest: int
 
 
 def scan(path: Path) -> Scan:
-    """All whole batches of a segment, in order, by their headers alone. Raises OSError."""
+    """Read the headers of all whole batches of a segment, in order. Raises OSError."""
     batches: list[Batch] = []
     with path.open("rb") as file:
         length = path.stat().st_size
@@ -93,7 +93,7 @@ def scan(path: Path) -> Scan:
 
 
 def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | None:
-    """The batch that begins there; None where no whole one does."""
+    """Return the batch that begins at a position, None if no whole one does."""
     if position + SMALLEST > length:
         return None
     first, follows, epoch, magic, crc, attributes, delta, *others = _HEADER.unpack_from(data, position)
@@ -113,7 +113,7 @@ class Record(NamedTuple):
 
 
 def records(path: Path, batch: Batch) -> Iterator[Record]:
-    """The records of a batch. Raises ValueError for a compressed one and for what is no record."""
+    """Yield the records of a batch. Raises ValueError for a compressed batch and for invalid records."""
     if batch.codec:
         raise ValueError(f"{path}: the batch at offset {batch.first} is compressed")
     with path.open("rb") as file:
@@ -143,13 +143,13 @@ def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A signed (zigzag) number of variable length, and where it ends. Raises ValueError."""
+    """Return a signed (zigzag) varint and the position after it. Raises ValueError."""
     raw, at = unsigned_varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
 def unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of variable length, and where it ends. Raises ValueError."""
+    """Return an unsigned varint and the position after it. Raises ValueError."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -174,26 +174,26 @@ class Segment:
 
     @property
     def base(self) -> int:
-        """The offset that it begins with."""
+        """Its base offset."""
         return int(self.path.stem)
 
     def size(self) -> int:
-        """Its length in bytes, as the file system says."""
+        """Its length in bytes."""
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """All whole batches, in order; it ends where no further one can be read. Only headers are read."""
+        """Read the headers of all whole batches, in order, up to the first that cannot be read."""
         return iter(scan(self.path).batches)
 
     def intact(self, batch: Batch) -> bool:
-        """Whether the batch's checksum holds now, read anew from the file."""
+        """Return True if the batch's checksum holds, read from the file again."""
         with self.path.open("rb") as file:
             file.seek(batch.position)
             data = file.read(batch.size)
         return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
-        """The offset behind its last whole batch."""
+        """Return the offset after its last whole batch."""
         last = self.base - 1
         for batch in self.batches():
             last = batch.last
@@ -201,23 +201,23 @@ class Segment:
 
     @property
     def companions(self) -> tuple[Path, ...]:
-        """Its indexes, which Kafka makes anew where they lack."""
+        """Return its index files, which Kafka rebuilds if they are missing."""
         return tuple(self.path.with_suffix(end) for end in (".index", ".timeindex", ".txnindex"))
 
 
 def segments(replica: Path) -> list[Segment]:
-    """The segments of a replica by base offset; the last one is active."""
+    """Return the segments of a replica by base offset; the last one is active."""
     return sorted((Segment(path) for path in replica.glob("[0-9]*.log")), key=lambda segment: segment.base)
 
 
 def log_end(replica: Path) -> int:
-    """The log end offset of a replica on disk; 0 where there is no log at all."""
+    """Return the log end offset of a replica on disk, 0 without a log."""
     found = segments(replica)
     return found[-1].end() if found else 0
 
 
 def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition, int]:
-    """An offset checkpoint of a log dir. Empty where there is none; lines that are no entry are passed over."""
+    """Read an offset checkpoint of a log dir; empty without a file. Lines that are no entry are passed over."""
     try:
         lines = (log_dir / name).read_text(encoding="utf-8").splitlines()[2:]
     except OSError:
@@ -232,11 +232,10 @@ def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition
 
 
 def cut(replica: Path, offset: int) -> int:
-    """Cut a replica's log so that nothing at or after `offset` is left, at a batch boundary; its new log end.
+    """Cut a replica's log before `offset`, at a batch boundary. Return its new log end.
 
-    A batch that `offset` falls into goes as a whole. The broker must not run. Indexes of the segment that is cut
-    and producer snapshots behind the cut go too: on its next start the broker makes them from the log, as it does
-    after a power loss.
+    A batch that contains `offset` is removed whole. The broker must not run. Indexes of the segment and producer
+    snapshots after the cut are removed too: the broker rebuilds them from the log, as after a power loss.
     """
     found = segments(replica)
     if not found:

@@ -29,11 +29,11 @@ from ackproof.rundir.partition import TopicPartition
 
 OWNER_FILE: Final = "file-systems.json"
 COPY: Final = "data.copy"
-"""Beside `data`: a copy of it, while a fault keeps one."""
+"""Name of a copy of `data` that a fault keeps."""
 
 
 class Owner(Document):
-    """Who made the file systems of a node; written before they are made. `owner_started` in ticks since boot."""
+    """The harness that made a node's file systems, written before they are made. `owner_started`: ticks since boot."""
 
     run_id: str
     owner_pid: int
@@ -41,31 +41,31 @@ class Owner(Document):
 
 
 def log_dirs(spec: ClusterSpec, data: str, *, broker: bool) -> tuple[str, ...]:
-    """The log dirs of a node whose data is at `data`. A controller of its own has one."""
+    """Return the log dirs of a node with its data at `data`. An isolated controller has one."""
     if spec.log_dirs == 1 or not broker:
         return (data,)
     return tuple(f"{data}/log-{number}" for number in range(1, spec.log_dirs + 1))
 
 
 def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
-    """Where the node keeps the metadata log: apart where there are several log dirs, so that it outlives each."""
+    """Return the folder of the metadata log: its own if there are several log dirs, so that it outlives each."""
     return data if spec.log_dirs == 1 or not broker else f"{data}/metadata"
 
 
 @dataclass(frozen=True)
 class NodeDisk:
-    """One node's disk. `lay` writes what a node needs for its first start into empty folders."""
+    """One node's disk. `lay` formats empty folders for the node's first start."""
 
     data: Path
     log_dirs: tuple[Path, ...]
     metadata_dir: Path
     lay: Callable[[], None]
     file_systems: tuple[FileSystem, ...] = field(default=())
-    """Empty where the node's data is on the file system of the machine."""
+    """Empty if the node's data is on the machine's file system."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All folders with data, each once."""
+        """Return all folders with data, each once."""
         return tuple(dict.fromkeys((self.metadata_dir, *self.log_dirs)))
 
     def make(self, size: int, run_id: str) -> None:
@@ -81,7 +81,7 @@ class NodeDisk:
             system.make(size)
 
     def thaw(self) -> None:
-        """Let all be written again: a process that waits for a frozen file system cannot be ended."""
+        """Thaw all file systems: a process that waits for a frozen one cannot be ended."""
         for system in self.file_systems:
             thaw(system.at)
 
@@ -91,13 +91,13 @@ class NodeDisk:
             system.unmount()
 
     def sync(self) -> None:
-        """Write all to the disk, so that a power loss takes only what comes later."""
+        """Write everything to the disk, so that a power loss loses only later writes."""
         for system in self.file_systems:
             system.sync()
 
     @property
     def copies(self) -> dict[Path, Path]:
-        """Where a copy of each of its folders may lie."""
+        """Return the paths of possible copies of its folders."""
         return {folder: self._copy / folder.name for folder in self.folders}
 
     @property
@@ -117,16 +117,16 @@ class NodeDisk:
         (self.data.parent / OWNER_FILE).unlink(missing_ok=True)
 
     def system_of(self, folder: Path) -> FileSystem | None:
-        """The file system that is mounted on a folder."""
+        """Return the file system that is mounted on a folder."""
         return next((system for system in self.file_systems if system.at == folder), None)
 
     def partition(self, topic: str, partition: int) -> Path | None:
-        """The folder of a partition's replica, None if this node has none."""
+        """Return the folder of a partition's replica, None if this node has none."""
         name = f"{topic}-{partition}"
         return next((folder / name for folder in self.log_dirs if (folder / name).is_dir()), None)
 
     def partitions(self) -> dict[TopicPartition, Path]:
-        """The folders of all replicas, without the metadata log."""
+        """Return the folders of all replicas, without the metadata log."""
         found: dict[TopicPartition, Path] = {}
         for folder in self.log_dirs:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -144,7 +144,7 @@ def disks_of(
     *,
     systems_of_their_own: bool,
 ) -> dict[int, NodeDisk]:
-    """The disks of all nodes. File systems of their own are still to be made: `make_all`."""
+    """Return the disks of all nodes; `make_all` makes their file systems."""
     made: dict[int, NodeDisk] = {}
     for node in node_ids:
         data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids
@@ -159,8 +159,7 @@ def disks_of(
 
 
 def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
-    """Make and mount the file systems of all, for the run with the id `owner`. Raises `DiskError`; some may be mounted
-    then."""
+    """Make and mount the file systems of all nodes, for the run `owner`. After a `DiskError` some may be mounted."""
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
         list(pool.map(lambda disk: disk.make(size, owner), disks))
 
@@ -171,14 +170,14 @@ _DELETED: Final = " (deleted)"
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """Every mount point below a folder, the innermost first."""
+    """Return every mount point below a folder, the innermost first."""
     home = folder.resolve()
     found = [path for path in _mount_points() if home in path.parents]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
 def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
-    """Unmount all below a folder (their loop devices go with them): what was, and what could not be, with why."""
+    """Unmount all below a folder, with their loop devices. Return those unmounted, and failures with the reason."""
     done: list[str] = []
     stuck: list[str] = []
     for point in mounts_below(folder):
@@ -192,7 +191,7 @@ def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def orphans() -> Iterator[Path]:
-    """Folders of nodes whose file systems are mounted though the harness that made them is dead."""
+    """Return folders of nodes with mounted file systems whose harness is dead."""
     for folder in dict.fromkeys(image.parent for image in _images()):
         try:
             owner = Owner.load(folder / OWNER_FILE)
@@ -203,7 +202,7 @@ def orphans() -> Iterator[Path]:
 
 
 def thaw_below(folder: Path) -> None:
-    """Let all file systems below a folder be written again."""
+    """Thaw all file systems below a folder."""
     for point in mounts_below(folder):
         thaw(point)
 
@@ -218,7 +217,7 @@ def remove_images(folder: Path) -> None:
 
 
 def _images() -> Iterator[Path]:
-    """What backs the loop devices of this machine, if it looks like ours."""
+    """Return the files behind loop devices that may be ours."""
     for entry in sorted(_LOOPS.glob("loop*/loop/backing_file")):
         try:
             name = entry.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")

@@ -1,4 +1,4 @@
-"""The controllers' metadata log, decoded: who was in sync, who led, who was fenced, by the controllers' own word.
+"""The KRaft metadata log, decoded: leaders, ISRs, registrations and fencing, as the controllers wrote them.
 
 Source: the messages of org.apache.kafka.common.metadata (`metadata/src/main/resources/common/metadata/*.json`) and
 PartitionRegistration.merge. A record is framed by three unsigned varints: frame version, API key, version.
@@ -36,21 +36,21 @@ _FRAME_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class When:
-    """Where a record stands, and of when it is."""
+    """Offset, epoch and time of a record."""
 
     offset: int
     epoch: int
     timestamp_ms: int
 
 
-class _Body:
-    """A message body in the flexible encoding (KIP-482), read from front to back."""
+class _BodyReader:
+    """Reader of a message body in the flexible encoding (KIP-482), front to back."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self._at = data, at
 
     def number(self, form: str) -> int:
-        """A fixed number: `b`, `h`, `i`, `q` as struct names them, big-endian."""
+        """Read a big-endian number of struct type `b`, `h`, `i` or `q`."""
         size = struct.calcsize(form)
         (value,) = struct.unpack_from(f">{form}", self._data, self._at)
         self._at += size
@@ -76,16 +76,16 @@ class _Body:
     def ids(self) -> tuple[str, ...]:
         return tuple(self.id() for _ in range(self.count() - 1))
 
-    def tagged(self) -> dict[int, _Body]:
-        """The tagged fields by number."""
-        found: dict[int, _Body] = {}
+    def tagged(self) -> dict[int, _BodyReader]:
+        """Read the tagged fields by number."""
+        found: dict[int, _BodyReader] = {}
         for _ in range(self.count()):
             tag, size = self.count(), self.count()
-            found[tag] = _Body(self._take(size), 0)
+            found[tag] = _BodyReader(self._take(size), 0)
         return found
 
     def end(self) -> None:
-        """Raises ValueError when something is left: fields that this decoder does not know."""
+        """Raise ValueError if bytes are left: fields that this decoder does not know."""
         if self._at != len(self._data):
             raise ValueError(f"{len(self._data) - self._at} bytes behind its last field")
 
@@ -98,13 +98,13 @@ class _Body:
 
 @dataclass
 class MetadataLog:
-    """Decodes record after record, and knows what it has been told so far."""
+    """Decoder of the log, record by record, with the state so far."""
 
     _topics: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: When) -> MetadataRecord:
-        """One record. Raises `NotDecoded`."""
+        """Decode one record. Raises `NotDecoded`."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)
@@ -114,14 +114,14 @@ class MetadataLog:
             decoder = self._decoders().get(api_key)
             if decoder is None:
                 return OtherEntry(**vars(when), api_key=api_key)
-            body = _Body(value, at)
+            body = _BodyReader(value, at)
             decided = decoder(body, version, when)
             body.end()
         except (ValueError, struct.error, KeyError) as error:
             raise NotDecoded(f"offset {when.offset} of the metadata log: {error!r}") from error
         return decided
 
-    def _decoders(self) -> dict[int, Callable[[_Body, int, When], MetadataRecord]]:
+    def _decoders(self) -> dict[int, Callable[[_BodyReader, int, When], MetadataRecord]]:
         return {
             0: _broker_registered,
             1: _broker_unregistered,
@@ -135,13 +135,13 @@ class MetadataLog:
             28: self._eligible_cleared,
         }
 
-    def _topic(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+    def _topic(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
         name, topic_id = body.text() or "", body.id()
         body.tagged()
         self._topics[topic_id] = name
         return TopicCreated(**vars(when), topic=name, topic_id=topic_id)
 
-    def _topic_removed(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+    def _topic_removed(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
         topic_id = body.id()
         body.tagged()
         name = self._topics.pop(topic_id)
@@ -149,7 +149,7 @@ class MetadataLog:
             del self._partitions[place]
         return TopicRemoved(**vars(when), topic=name, topic_id=topic_id)
 
-    def _eligible_cleared(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+    def _eligible_cleared(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
         topic = body.text() or ""
         body.tagged()
         for place, before in self._partitions.items():
@@ -159,7 +159,7 @@ class MetadataLog:
                 self._partitions[place] = before.model_copy(update=update)
         return EligibleCleared(**vars(when), topic=topic)
 
-    def _partition(self, body: _Body, version: int, when: When) -> MetadataRecord:
+    def _partition(self, body: _BodyReader, version: int, when: When) -> MetadataRecord:
         partition, topic_id = body.number("i"), body.id()
         replicas, isr, removing, adding = body.nodes(), body.nodes(), body.nodes(), body.nodes()
         leader, leader_epoch, partition_epoch = body.number("i"), body.number("i"), body.number("i")
@@ -185,7 +185,7 @@ class MetadataLog:
         self._partitions[topic_id, partition] = decided
         return decided
 
-    def _partition_change(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+    def _partition_change(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
         partition, topic_id = body.number("i"), body.id()
         before, tags = self._partitions[topic_id, partition], body.tagged()
         update: dict[str, object] = {**vars(when), "partition_epoch": before.partition_epoch + 1}
@@ -209,7 +209,7 @@ _LISTS: Final = {0: "isr", 2: "replicas", 3: "removing", 4: "adding", 6: "elr", 
 _CHANGES: Final = {**_LISTS, _LEADER: "leader", _RECOVERING: "recovering", _DIRECTORIES: "directories"}
 
 
-def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
+def _broker_registered(body: _BodyReader, version: int, when: When) -> MetadataRecord:
     node = body.number("i")
     if version >= 2:
         body.flag()  # whether it migrates from ZooKeeper
@@ -241,13 +241,13 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
     )
 
 
-def _broker_unregistered(body: _Body, _version: int, when: When) -> MetadataRecord:
+def _broker_unregistered(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
     node, broker_epoch = body.number("i"), body.number("q")
     body.tagged()
     return BrokerUnregistered(**vars(when), node=node, broker_epoch=broker_epoch)
 
 
-def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
+def _broker_change(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
     node, broker_epoch, tags = body.number("i"), body.number("q"), body.tagged()
     return BrokerChanged(
         **vars(when),
@@ -259,20 +259,20 @@ def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
     )
 
 
-def _feature(body: _Body, _version: int, when: When) -> MetadataRecord:
+def _feature(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
     feature, level = body.text() or "", body.number("h")
     body.tagged()
     return FeatureChanged(**vars(when), feature=feature, level=level)
 
 
-def _config(body: _Body, _version: int, when: When) -> MetadataRecord:
+def _config(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
     resource, name, key, value = body.number("b"), body.text() or "", body.text() or "", body.text()
     body.tagged()
     return ConfigChanged(**vars(when), resource=resource, name=name, key=key, value=value)
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
-    """Every record of a controller's log in `folder`, the uncommitted tail included.
+    """Decode every record of a controller's log in `folder`, with the uncommitted tail.
 
     Raises `NotDecoded` and OSError; a log whose beginning was cut off after a snapshot is not decoded.
     """
@@ -283,7 +283,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
-    """The feature levels that a formatted checkpoint gives a new cluster: by default those of its release.
+    """Return the feature levels of a formatted checkpoint: by default those of its release.
 
     Raises as `decode` does.
     """

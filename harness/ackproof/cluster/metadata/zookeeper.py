@@ -1,7 +1,7 @@
-"""What ZooKeeper means for the nodes of a cluster. Its servers come with Kafka's own jars (3.9: ZooKeeper 3.8).
+"""ZooKeeper mode: settings and ports of nodes, and the servers seen from outside. Kafka 3.9 brings ZooKeeper 3.8.
 
-A server answers clients where a controller would answer (so that a link from a broker to it is one to a
-controller), and its own kind at the two other ports of the node.
+A server listens for clients at the address of a controller, so that a link from a broker to it is one to a controller.
+Servers talk to each other at the node's two other ports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ackproof.rundir.partition import TopicPartition
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _TICK_MS: Final = {"chaos": 500, "script": 500, "kafka": 2000}
-"""Sessions end at a tick. Kafka's own zookeeper.properties leaves ZooKeeper's default, 2 s."""
+"""Sessions end at a tick; ZooKeeper's default is 2 s, as in Kafka's zookeeper.properties."""
 
 
 class ZooKeeperMode:
@@ -49,7 +49,7 @@ class ZooKeeperMode:
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Of a server: zoo.cfg, in which nothing is asked for."""
+        """Return the zoo.cfg of a server; an experiment cannot add to it."""
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
         addresses = layout.addresses
@@ -71,7 +71,7 @@ class ZooKeeperMode:
         }
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`."""
+        """Write only a server's id: a broker gets the cluster id from ZooKeeper and writes its `meta.properties`."""
         del checkpoint, cluster_id
         broker = layout.is_broker(node_id)
         for log_dir in log_dirs(layout.spec, str(data), broker=broker):
@@ -80,7 +80,7 @@ class ZooKeeperMode:
             (data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
-        """The servers' own links are of another kind, and nobody breaks them here."""
+        """Return the ports of links to brokers and servers; links between servers cannot be broken."""
         source, target = link
         if not layout.is_broker(source):
             return ()
@@ -99,7 +99,7 @@ class ZooKeeperMode:
         return found if found >= 0 else None
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """The transaction logs of all servers."""
+        """Decode the transaction logs of all servers."""
         return decode([folder / FOLDER for folder in folders])
 
 
@@ -127,7 +127,7 @@ def _of_server(layout: Layout, node_id: int, data: str) -> dict[str, str]:
 
 
 _SESSION_S: Final = 1.5
-"""Of our own session: a server that listens and does not answer yet holds up a new connection for as long."""
+"""Time-out of our session. A server that listens but does not answer yet delays a connection as long."""
 _LARGEST_ANSWER: Final = 1 << 20
 _SILENT: Final = logging.getLogger("ackproof.zookeeper")
 _SILENT.addHandler(logging.NullHandler())
@@ -147,7 +147,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Registration:
-    """A broker in `/brokers/ids`: the session that holds it, and the transaction that made it."""
+    """A broker in `/brokers/ids`: its session, and the transaction that made its znode."""
 
     broker: int
     session: int
@@ -155,7 +155,7 @@ class Registration:
 
 
 class ZooKeeper:
-    """The servers of a cluster in ZooKeeper mode. The session begins with the first question."""
+    """Client of the servers in ZooKeeper mode. Its session begins with the first question."""
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
         self._addresses = dict(addresses)
@@ -165,14 +165,14 @@ class ZooKeeper:
     # -- its servers --------------------------------------------------------------------------------------------
 
     def serves(self, node_id: int) -> bool:
-        """Whether the server is alone, leads or follows, and our session (if it ever began) goes on.
+        """Return True if the server is standalone, leads or follows, and our session (if any) goes on.
 
         Raises `Unreachable` without an answer.
         """
         return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 
     def mode(self, node_id: int) -> str:
-        """`standalone`, `leader` or `follower`; '' for a server that does not serve. Raises `Unreachable`."""
+        """Return `standalone`, `leader` or `follower`; '' if it does not serve. Raises `Unreachable`."""
         for line in four_letters(self._addresses[node_id], "srvr").splitlines():
             name, _, value = line.partition(":")
             if name == "Mode":
@@ -181,13 +181,13 @@ class ZooKeeper:
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Where each server answers clients."""
+        """Client address of each server."""
         return self._addresses
 
     # -- its znodes ---------------------------------------------------------------------------------------------
 
     def controller(self) -> int | None:
-        """The broker that `/controller` names; None without one, or without an answer."""
+        """Return the broker that `/controller` names; None without one, or without an answer."""
         try:
             data, _ = self.read("/controller")
         except (NoNodeError, WireError):
@@ -195,7 +195,7 @@ class ZooKeeper:
         return int(_parsed(data).get("brokerid", -1))
 
     def registration(self, broker: int) -> Registration | None:
-        """The broker's own znode, None when there is none. Raises `Unreachable`."""
+        """Return the broker's registration, None if it has no znode. Raises `Unreachable`."""
         try:
             _, stat = self.read(f"{_IDS}/{broker}")
         except NoNodeError:
@@ -203,21 +203,21 @@ class ZooKeeper:
         return Registration(broker, stat.ephemeralOwner, stat.czxid)
 
     def registered(self) -> frozenset[int]:
-        """Whose znodes are there. Raises `Unreachable`."""
+        """Return the brokers that have a znode. Raises `Unreachable`."""
         try:
             return frozenset(map(int, self._ask(lambda one: one.get_children_async(_IDS).get(timeout=ASK_S))))
         except NoNodeError:
             return frozenset()
 
     def bars(self, broker: int) -> bool:
-        """Whether its last session goes on: a broker that finds its own znode there exits."""
+        """Return True if its last session goes on: a broker that finds its own znode exits."""
         try:
             return self.registration(broker) is not None
         except Unreachable:
             return False
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """All partitions of these topics that have a state; none without an answer."""
+        """Return all partitions of these topics that have a state; none without an answer."""
         try:
             return self._partitions(tuple(dict.fromkeys(topics)))
         except WireError:
@@ -246,12 +246,12 @@ class ZooKeeper:
         return found
 
     def read(self, path: str) -> tuple[bytes, Any]:
-        """A znode's data and stat. Raises `NoNodeError`, `Unreachable`."""
+        """Return a znode's data and stat. Raises `NoNodeError`, `Unreachable`."""
         data, stat = self._ask(lambda client: client.get_async(path).get(timeout=ASK_S))
         return data, stat
 
     def read_all(self, paths: Iterable[str]) -> list[tuple[bytes, Any] | None]:
-        """Several znodes, asked for at once; None for one that is not there. Raises `Unreachable`."""
+        """Read several znodes at once; None for a missing one. Raises `Unreachable`."""
 
         def ask(client: KazooClient) -> list[tuple[bytes, Any] | None]:
             asked = [client.get_async(path) for path in paths]
@@ -275,7 +275,7 @@ class ZooKeeper:
             raise Unreachable(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from error
 
     def _connected(self) -> KazooClient:
-        """The client, if it is connected now: it connects anew by itself, in the background."""
+        """Return the client if it is connected now; it reconnects by itself in the background."""
         if self._closed:
             raise Unreachable("ZooKeeper: the cluster has ended")
         client = self._client
@@ -303,7 +303,7 @@ class ZooKeeper:
 
 
 def four_letters(address: Address, word: str) -> str:
-    """The answer to one of ZooKeeper's four-letter words. Raises `Unreachable`."""
+    """Return the answer to a four-letter word of ZooKeeper. Raises `Unreachable`."""
     answer = bytearray()
     try:
         with socket.create_connection(address, timeout=ASK_S / 2) as line:
@@ -321,7 +321,7 @@ def _state_path(place: TopicPartition) -> str:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """A znode's JSON. Raises `Unreachable` for anything else."""
+    """Parse a znode's JSON. Raises `Unreachable` for anything else."""
     try:
         said = json.loads(data)
     except ValueError as error:
@@ -330,7 +330,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def session_password(session: int) -> bytes:
-    """The password of a session (a signed 64-bit number, as a znode's ephemeralOwner)."""
+    """Return the password of a session (a signed 64-bit number, as a znode's ephemeralOwner)."""
     seed = ((session ^ _SUPER_SECRET) ^ _MULTIPLIER) & _MASK
     made = bytearray()
     while len(made) < _PASSWORD_BYTES:
@@ -340,9 +340,9 @@ def session_password(session: int) -> bytes:
 
 
 def end_session(addresses: Mapping[int, Address], session: int, password: bytes | None = None) -> bool:
-    """Take over a session and close it. False when the servers knew no such session or another password.
+    """Take over a session and close it. Return False if the servers know no such session or another password.
 
-    Raises `Unreachable` when no server answers.
+    Raises `Unreachable` if no server answers.
     """
     hosts = ",".join(map(str, addresses.values()))
     client = KazooClient(

@@ -1,4 +1,4 @@
-"""ZooKeeper's transaction logs, decoded: every change of Kafka's znodes in its order, as `metadata.jsonl`.
+"""ZooKeeper's transaction logs, decoded: every change of Kafka's znodes in order, as records of `metadata.jsonl`.
 
 With ZooKeeper this is what the controllers' metadata log is with KRaft: the state znodes of partitions (leader,
 epochs, ISR; the version is the partition epoch), the brokers' ephemeral znodes (there: registered and unfenced;
@@ -54,7 +54,7 @@ class Transaction:
     body: bytes
 
     def changes(self) -> Iterator[Change]:
-        """What it changes. Raises struct.error and ValueError for what is no such transaction."""
+        """Yield the changes of a transaction. Raises struct.error and ValueError for an invalid one."""
         yield from self._of(self.type, _Body(self.body))
 
     def _of(self, type_: int, body: _Body) -> Iterator[Change]:
@@ -77,7 +77,7 @@ class Transaction:
 
 
 class _Body:
-    """A record in ZooKeeper's own encoding (jute), read from front to back."""
+    """Reader of a record in ZooKeeper's encoding (jute), front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -109,7 +109,7 @@ class _Body:
 
 
 def transactions(file: Path) -> Iterator[Transaction]:
-    """The whole entries of one log file; a torn last one is passed over. Raises `NotDecoded` for another file."""
+    """Yield the whole entries of a log file; a torn last one is passed over. Raises `NotDecoded` for another file."""
     data = file.read_bytes()
     if len(data) < _FILE_HEADER.size:
         return
@@ -127,9 +127,9 @@ def transactions(file: Path) -> Iterator[Transaction]:
 
 
 def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-    """Kafka's part of what a majority of these servers logged (their `version-2` folders), by zxid.
+    """Decode Kafka's changes that a majority of servers logged (`version-2` folders), by zxid.
 
-    A server that was sent a snapshot lacks what lies in it; another one has that. Raises `NotDecoded` and OSError.
+    A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` and OSError.
     """
     logs = [{one.zxid: one for one in _of_a_server(folder)} for folder in folders]
     bound = committed([max(log, default=0) for log in logs])
@@ -175,7 +175,7 @@ class Change:
 
 
 class Znodes:
-    """Knows what it has been told so far: assignments, settings, and whose session holds which broker's znode."""
+    """State of Kafka's znodes so far: assignments, settings, and the session of each broker's znode."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Json] = {}
@@ -183,7 +183,7 @@ class Znodes:
         self._settings: dict[str, dict[str, str]] = {}
 
     def take(self, change: Change) -> Iterator[MetadataRecord]:
-        """The records that a change means; none for what is not Kafka's, or says nothing of partitions and brokers."""
+        """Yield the records of a change; none if it is not about partitions, brokers or settings of Kafka."""
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
                 if session == change.session:

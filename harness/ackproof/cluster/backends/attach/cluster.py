@@ -1,8 +1,8 @@
-"""The attach backend: a cluster that someone else runs, reached through the protocol alone.
+"""The attach backend: a cluster of somebody else, reached only through the protocol.
 
-Nothing of it is started, stopped or read from a disk. Topics are made for a run, under names that nobody else has
-(`ackproof.plan.cases`), and these and no others are deleted at its end. What was made stands in `attached.json`
-before it is made, so that `ackproof clean` can tell of what a killed harness left.
+No node is started or stopped, and no disk is read. Topics are made for a run under unique names
+(`ackproof.plan.cases`), and only these are deleted at its end. Each is written to `attached.json` before it is made, so
+that `ackproof clean` can list what a killed harness left.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ CONNECT_S: Final = 1.0
 DELETED_WITHIN_S: Final = 20.0
 _METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 55, 75
 _NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
-"""Kinds of questions, and the versions in which they are asked."""
+"""Requests that the harness sends, by API key and version."""
 _PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
-"""What the judge takes for granted where an experiment says nothing; said to the cluster, whose own may differ."""
+"""Topic settings that the judge assumes by default; given to the cluster, whose defaults may differ."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Where the cluster is, and what lets us in. The settings are secret: they are never shown or written."""
+    """Address of the cluster and settings for its connections. They hold secrets: never show or write them."""
 
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     file: Path | None = None
-    """Where the settings stand, if in a file: its name is no secret."""
+    """The file with the settings, if there is one: its name is no secret."""
 
     def check(self) -> None:
-        """Raises `BadInput` for what cannot be, before anything is started."""
+        """Raise `BadInput` for impossible settings, before anything starts."""
         self.addresses()
         opener_of(self.settings)
 
     def addresses(self) -> list[Address]:
-        """The addresses to begin at. Raises `BadInput`."""
+        """Return the bootstrap addresses. Raises `BadInput`."""
         found = []
         for each in self.bootstrap.split(","):
             host, colon, port = each.strip().rpartition(":")
@@ -69,7 +69,7 @@ class Attachment:
 
 @dataclass(frozen=True)
 class AttachedNode:
-    """A broker of someone else's cluster. Its process is out of reach, so it is taken to run."""
+    """A broker of somebody else's cluster. Its process is out of reach, so it counts as running."""
 
     id: int
     address: Address
@@ -85,7 +85,7 @@ class AttachedNode:
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until it answers, and is among the brokers that it knows."""
+        """Wait until it answers and is in its own view of the brokers."""
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
@@ -96,7 +96,7 @@ class AttachedNode:
 
 
 class AttachedCluster(AskedCluster[AttachedNode]):
-    """See the module. `nodes_dir` is where a cluster of our own would have its nodes: `attached.json` stands beside.
+    """A cluster of somebody else. `attached.json` is written next to `nodes_dir`.
 
     Raises `BadInput` for settings that are not understood.
     """
@@ -115,7 +115,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Find the brokers. Raises `BadInput` when none answers, lets us in, or is new enough."""
+        """Find the brokers. Raises `BadInput` if none answers, accepts us, or is new enough."""
         answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
         racks = {row.node_id: row.rack for row in answer.brokers}
@@ -130,7 +130,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         self._facts = facts_of(answer, self.running_links(), zookeeper=self.spec.metadata.broker_controls)
 
     def _ask_first(self) -> tuple[Any, Container[int]]:
-        """What the first broker that answers says of all brokers, and which kinds of questions it knows."""
+        """Return the first answer about all brokers, and the API versions of that broker."""
         said: list[str] = []
         for address in self._first:
             with Connection(address, timeout_s=ASK_S, access=self._access) as link:
@@ -155,7 +155,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
             node.link.close()
 
     def remove_data(self) -> None:
-        """Delete the topics that were made here, and no others. Raises `WaitTimeout` that names what stays."""
+        """Delete the topics that were made here, and no others. Raises `WaitTimeout` with those that remain."""
         if not self._made:
             return
         left = list(self._made)
@@ -213,10 +213,10 @@ class AttachedCluster(AskedCluster[AttachedNode]):
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Nothing: nobody tells us of processes."""
+        """Do nothing: ends of processes are out of reach."""
 
     def controller(self) -> int | None:
-        """The quorum's leader, where a broker tells; in ZooKeeper mode the broker that is it."""
+        """Return the quorum's leader, if a broker tells it; in ZooKeeper mode the controller broker."""
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 return metadata_of(self.spec).controller_seen_by(link)
@@ -226,13 +226,13 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         return {broker: node.link for broker, node in self._nodes.items()}
 
     def admin_link(self) -> Connection | None:
-        """To the controller where only it takes changes and is known, else to any broker."""
+        """Return a link to the controller if only it takes changes and is known, else to any broker."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
         return links.get(controller or -1) or first_answering_link(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics that must not be there yet."""
+        """Create topics, which must not exist yet."""
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
         self._made += topics
@@ -276,11 +276,11 @@ _SETTINGS: Final = (
     "replica.selector.class",
     _PROTOCOL,
 )
-"""Of brokers: what decides about loss, and how long a failure takes."""
+"""Broker settings that decide about loss and about the duration of a failure."""
 
 
 def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool) -> dict[str, str]:  # noqa: ANN401
-    """Facts by name, from an answer to Metadata and what each broker answers; `not told` says who refused what."""
+    """Return facts by name, from a Metadata answer and each broker's answers; `not told` lists refusals."""
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}
 
@@ -312,7 +312,7 @@ def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool)
 
 
 def release_of(levels: Mapping[str, tuple[int, int]]) -> str:
-    """The line of releases whose brokers support these levels of metadata.version; '' where they tell of none."""
+    """Return the release line whose brokers support these levels of metadata.version; '' without levels."""
     highest = levels.get(METADATA, (0, 0))[1]
     line = next((one for one in reversed(LINES) if one.features[METADATA][1] <= highest), None)
     name = f"before {LINES[0]}" if line is None else f"{line}"
@@ -339,7 +339,7 @@ def _quorum(link: Connection) -> dict[str, str]:
 
 
 def _joined(values: Mapping[int, str]) -> str:
-    """One value where all brokers say the same, else each with those that say it."""
+    """Return the value if all brokers agree, else each value with its brokers."""
     by_value: dict[str, list[str]] = {}
     for broker, value in values.items():
         by_value.setdefault(value, []).append(str(broker))

@@ -1,8 +1,8 @@
-"""Lines to brokers that ask for encryption or credentials, from the settings that librdkafka takes.
+"""Connections to brokers with TLS or SASL, from the settings of librdkafka.
 
-The harness asks brokers itself (leaders, ISRs, log ends), so it understands the usual ones of librdkafka's security
-settings: TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. What it does
-not, it refuses by name. Nothing here is ever written to a file or shown.
+The harness asks brokers itself (leaders, ISRs, log ends), so it understands the usual security settings of librdkafka:
+TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. Others are refused by
+name. Nothing here is ever written to a file or shown.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OAUTH: Final = "sasl.oauthbearer."
 OAUTH_SETTINGS: Final = (f"{OAUTH}token.endpoint.url", f"{OAUTH}client.id", f"{OAUTH}client.secret")
 _ASK_S: Final = 10.0
 _SHARE: Final = 0.8
-"""A token is asked for again after this share of its time."""
+"""Share of a token's lifetime after which a new one is fetched."""
 _UNKNOWN_S: Final = 60.0
-"""How long a token is taken to be good whose endpoint does not say."""
+"""Lifetime of a token whose endpoint does not tell it."""
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _BEARER: Final = "OAUTHBEARER"
@@ -51,15 +51,15 @@ _UNDERSTOOD: Final = frozenset(
 )
 _OF_SECURITY: Final = ("sasl.", "ssl.", "https.", "security.", "enable.ssl.", "enable.sasl.")
 _HARMLESS: Final = ("socket.", "broker.address.", "client.dns.")
-"""Settings of connections that librdkafka alone needs."""
+"""Settings of connections that only librdkafka needs."""
 
 
 class NotLetIn(WireError):
-    """The broker refused our credentials or our certificate, or we its."""
+    """The broker refused our credentials or certificate, or we refused its certificate."""
 
 
 def why_refused(name: str) -> str:
-    """Why a setting of this name is not taken, '' for one that is."""
+    """Return why a setting of this name is refused, '' if it is accepted."""
     if not name.startswith((*_OF_SECURITY, *_HARMLESS)):
         return (
             "only settings of connections belong here (security.*, sasl.*, ssl.*, socket.*); "
@@ -74,7 +74,7 @@ def why_refused(name: str) -> str:
 
 
 def _check_login(settings: Mapping[str, str]) -> None:
-    """Raises `BadInput` that names, without its value, a setting that is missing."""
+    """Raise `BadInput` with the name of a missing setting, never a value."""
     if "sasl" not in _protocol(settings):
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
@@ -88,7 +88,7 @@ def _check_login(settings: Mapping[str, str]) -> None:
 
 
 def opener_of(settings: Mapping[str, str]) -> Opener:
-    """How to open a line. Raises `BadInput` for what is missing or cannot be, and for files that cannot be read."""
+    """Return a function that opens connections. Raises `BadInput` for impossible settings and unreadable files."""
     _check_login(settings)
     protocol = _protocol(settings)
     context = _tls(settings) if protocol.endswith("ssl") else None
@@ -162,7 +162,7 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _path(settings: Mapping[str, str], name: str, stack: ExitStack) -> str | None:
-    """Where a PEM stands; one that is given inline gets a file without a name, for OpenSSL reads files alone."""
+    """Return the path of a PEM; an inline one gets an unnamed file, as OpenSSL reads only files."""
     inline = settings.get(f"{name}.pem")
     if inline is None:
         return settings.get(f"{name}.location")
@@ -190,7 +190,7 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], token: str, deadli
 
 
 def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """kafka-python's side of the mechanism."""
+    """Return kafka-python's client of the SASL mechanism."""
     if mechanism == _BEARER:
         oauth = kafka_python("net.sasl.oauth")
         pairs = (pair.partition("=") for pair in settings.get(f"{OAUTH}extensions", "").split(",") if pair)
@@ -206,7 +206,7 @@ def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # 
 
 
 class TokenEndpoint:
-    """Where tokens come from. The newest is kept as long as it is good. Safe to use from threads."""
+    """An OAuth token endpoint. Keeps the newest token while it is valid. Safe to use from several threads."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -219,7 +219,7 @@ class TokenEndpoint:
             )
 
     def token(self) -> str:
-        """A token that is good. Raises `WireError` that says what the endpoint answered."""
+        """Return a valid token. Raises `WireError` with the endpoint's answer."""
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
