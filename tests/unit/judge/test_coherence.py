@@ -193,6 +193,17 @@ def test_the_course_of_a_run(facts: Facts, name: str) -> None:
     assert any(words in text for text in said(changed(facts, change))), said(changed(facts, change))
 
 
+def test_a_healing_is_held_against_an_event_before_it_only(facts: Facts) -> None:
+    def heal_alone(events: list[Event]) -> None:
+        for kind in (EventKind.FAULT_ASKED, EventKind.FAULT_CONFIRMED):
+            drop(kind)(events)
+        healing_from(0.95)(events)
+
+    found = said(changed(facts, heal_alone))
+    assert "fault 1 has fault-healed at 1.200 s and no fault-asked before" in found
+    assert not any("has a healing that began" in text for text in found)
+
+
 @pytest.mark.parametrize("begun_s", [1.1, 1.15, 1.2])
 def test_healing_takes_its_time(facts: Facts, begun_s: float) -> None:
     assert said(changed(facts, healing_from(begun_s))) == []

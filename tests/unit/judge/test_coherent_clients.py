@@ -1,4 +1,4 @@
-"""Clients: the list of case.json, beside the case, the timeline, and the rows of their ledgers."""
+"""Coherence of clients, of their transactions, and of scripts: planted contradictions are named."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.judge.coherence.rows import check_transactions
 from ackproof.judge.facts import Facts
+from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
+from ackproof.rundir.ledger import TxnRow, write_transactions
 from ackproof.rundir.schema import CONSUMED
-from ackproof.rundir.timeline import ClientStarted, Event, EventKind
+from ackproof.rundir.timeline import (
+    ClientStarted,
+    Event,
+    EventDetail,
+    EventKind,
+    FaultAsked,
+    FaultConfirmed,
+    FaultHealed,
+    FaultRecovered,
+    PhaseBegan,
+    RunEnded,
+    ScriptState,
+    ScriptStep,
+    Timeline,
+)
 
 from .conftest import SECOND, MakeRun, attempt, said
 
@@ -119,3 +136,99 @@ def test_a_client_that_was_never_started(make_run: MakeRun) -> None:
     facts = _facts(make_run)
     events = tuple(event for event in facts.events if not isinstance(event.what, ClientStarted))
     assert said(replace(facts, events=events)) == ["case.json lists client p0, which was never started"]
+
+
+BEGUN, COMMIT, ENDED = 0, SECOND, 2 * SECOND
+WHOLE = TxnRow(0, 0, 0, 0, BEGUN, COMMIT, ENDED)
+
+
+def _said(make_run: MakeRun, *transactions: TxnRow, sent_ns: int = 5) -> list[str]:
+    """What is said of a run with these transactions; number 0 has seq 0 and 1."""
+    rows = [{**attempt(seq, 0.5), "sent_ns": sent_ns, "txn": 0} for seq in (0, 1)]
+    facts = Facts.read(make_run(producers="acks: all, idempotence: true, transaction_size: 2", attempts=rows))
+    write_transactions(facts.run.transactions / "client=p0", list(transactions))
+    return [opinion.text for opinion in check_transactions(facts)]
+
+
+@pytest.mark.parametrize(
+    ("one", "sent_ns", "words"),
+    [
+        (WHOLE, 5, None),
+        (WHOLE._replace(begun_ns=-5), 5, "begin before the run"),
+        (WHOLE._replace(commit_ns=-1), 5, "are committed and were never asked to be, or never ended"),
+        (WHOLE._replace(ended_ns=-1), 5, "are committed and were never asked to be, or never ended"),
+        (
+            WHOLE._replace(ended_ns=SECOND - 1),
+            5,
+            "end or are to be committed before they begin, or end before that",
+        ),
+        (WHOLE._replace(begun_ns=7), 5, "have records from before they begin"),
+        (WHOLE, SECOND + 1, "have records from after their commit was asked for"),
+        (WHOLE._replace(first_seq=1), 5, "begin with another seq than their first record has"),
+    ],
+    ids=str,
+)
+def test_the_course_of_a_transaction(make_run: MakeRun, one: TxnRow, sent_ns: int, words: str | None) -> None:
+    found = _said(make_run, one, sent_ns=sent_ns)
+    assert found == ([] if words is None else [f"transactions that {words}: 1, such as 0 of producer 0"])
+
+
+def test_a_transaction_without_records_has_no_first(make_run: MakeRun) -> None:
+    assert _said(make_run, WHOLE, TxnRow(0, 1, 1, 2, BEGUN, -1, ENDED)) == []
+
+
+@pytest.mark.parametrize(("unknown", "good"), [(1, True), (2, False)])
+def test_half_of_the_transactions_may_be_unknown(make_run: MakeRun, unknown: int, good: bool) -> None:
+    more = [TxnRow(0, 1 + number, 2, 2, BEGUN, COMMIT, -1) for number in range(unknown)]
+    words = f"of {1 + unknown} transactions {unknown} are unknown, more than the 50% that may be"
+    assert _said(make_run, WHOLE, *more) == ([] if good else [words])
+
+
+EXPERIMENT = """\
+name: t
+cluster: {timing: script, controllers: 1}
+topics: {orders: {config: {min.insync.replicas: 2}}}
+workload: {duration: 1s}
+faults:
+  - script:
+      steps:
+        - {fetch: 2, then: {ends: {2: 1}}}
+        - {then: {acked: 1}}
+    at: 0s
+"""
+ONE = ScriptStep(number=1, step="fetch 2, then ends {2: 1}", seen=ScriptState(ends={2: 1}))
+TWO = ScriptStep(number=2, step="wait, then acked 1", seen=ScriptState(acked=1))
+
+
+def run_of(*steps: ScriptStep) -> list[EventDetail]:
+    life = (FaultAsked(kind="script"), *steps, FaultConfirmed(did="d", witness="w"), FaultHealed(did="d"))
+    phases = [PhaseBegan(phase=name) for name in ("start", "load")]
+    later = [PhaseBegan(phase=name) for name in ("heal", "drain", "read", "end")]
+    return [*phases, *life, FaultRecovered(witness="w"), *later, RunEnded()]
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((ONE, TWO), None),
+        ((ONE,), "fault 1 was confirmed, and the timeline has 1 of its 2 steps"),
+        ((TWO, ONE), "fault 1 has the steps 2, 1, which are not one after the other"),
+        ((ONE.model_copy(update={"step": "kill 2"}), TWO), "fault 1 has the step 1 'kill 2' in the timeline"),
+        ((ONE, TWO.model_copy(update={"wrong": "beside it x"})), "at step 2 it was otherwise: beside it x"),
+        (
+            (ONE, TWO.model_copy(update={"seen": ScriptState(acked=0)})),
+            "at step 2 it was otherwise: acked 1, not 0",
+        ),
+    ],
+)
+def test_its_steps(make_run: MakeRun, steps: tuple[ScriptStep, ...], words: str | None) -> None:
+    from ackproof.judge.coherence.faults import check_scripts as check
+
+    run = make_run(experiment=EXPERIMENT)
+    run.timeline.unlink()
+    with Timeline(run.timeline, RunClock.start()) as timeline:
+        for what in run_of(*steps):
+            timeline.add(what, fault=None if isinstance(what, PhaseBegan | RunEnded) else 1)
+    facts = Facts.read(run)
+    found = [opinion.text for opinion in check(facts)]
+    assert found == [] if words is None else words in "; ".join(found)

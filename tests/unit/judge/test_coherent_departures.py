@@ -1,4 +1,4 @@
-"""One fact, two witnesses: how clients ended; copies of a batch; leader epochs of what was read; what was counted."""
+"""Coherence of ends of clients, and of logs on disk: copies of a batch, leader epochs, sums."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 
 from ackproof.faults.clients import ClientSelector, KillClient
 from ackproof.judge.coherence import clients, logs
+from ackproof.judge.coherence.logs import check_disks
 from ackproof.judge.facts import Facts
 from ackproof.judge.written import not_as_written
 from ackproof.rundir.documents import AuditFile, Client
-from ackproof.rundir.layout import client_folder
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.metadata import TopicCreated, write_metadata
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
@@ -246,3 +248,59 @@ def test_what_is_not_lost_was_read(make_run: MakeRun, final: int, lost: int, wor
     audit.model_copy(update={"records": records}).save(run.audit_json)
     seal(run, "0" * 16)
     assert any("acked records that are not lost" in text for text in not_as_written(run)) is words
+
+
+LOG = Replica(
+    node=1, topic="orders", partition=0, folder="orders-0", log_start=0, log_end=10, records=9, topic_id="a"
+)
+
+
+def _batch(**changes: Any) -> dict[str, Any]:
+    zeros: dict[str, Any] = dict.fromkeys(BATCHES.names, 0)
+    kind = {"topic": "orders", "control": False, "transactional": False, "sound": True}
+    return {**zeros, **kind, "node": 1, **changes}
+
+
+WHOLE_LOG = (_batch(last_offset=8, records=9), _batch(first_offset=9, last_offset=9, records=1, control=True))
+
+
+def _said(run: CaseDir, replicas: tuple[Replica, ...], batches: tuple[dict[str, Any], ...]) -> list[str]:
+    ReplicasFile(replicas=replicas).save(run.replicas)
+    pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
+    created = TopicCreated(offset=1, epoch=1, timestamp_ms=0, topic="orders", topic_id="a")
+    write_metadata(run.metadata_log, [created])
+    return [opinion.text for opinion in check_disks(Facts.read(run))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"log_end": 11}, "ends at 11, and its last batch at 9"),
+        ({"log_end": 3}, "ends at 3, and its last batch at 9"),
+        ({"records": 10}, "has 10 records, and its batches 9"),
+        ({"log_start": 12}, "begins at 12 and ends at 10"),
+        ({"topic_id": "b"}, "is of topic b, which the metadata log does not know"),
+        ({"topic_id": ""}, None),
+        ({"reason": "torn", "log_end": 3}, None),
+    ],
+)
+def test_a_log_beside_its_batches(make_run: MakeRun, changes: dict[str, Any], words: str | None) -> None:
+    found = _said(make_run(), (LOG.model_copy(update=changes),), WHOLE_LOG)
+    assert found == ([] if words is None else [f"orders/0: the log of node 1 {words}"])
+
+
+def test_a_log_without_batches(make_run: MakeRun) -> None:
+    run = make_run()
+    assert _said(run, (LOG,), ()) == [
+        "orders/0: the log of node 1 has 9 records, and no batch of it was written down"
+    ]
+    empty = LOG.model_copy(update={"log_end": 0, "records": 0})
+    assert _said(run, (empty,), ()) == []
+
+
+def test_one_log_is_told_of_once(make_run: MakeRun) -> None:
+    run = make_run()
+    assert _said(run, (LOG, LOG), WHOLE_LOG) == ["observed/replicas.json lists orders-0 on node 1 2 times"]
+    other_dir = LOG.model_copy(update={"folder": "b/orders-0", "log_end": 4, "records": 4})
+    assert _said(run, (LOG, other_dir), WHOLE_LOG) == []

@@ -1,4 +1,4 @@
-"""One fact, two witnesses: the metadata log whole, whom faults were aimed at, and the ground that the case names."""
+"""Coherence of the run and its faults: the metadata log, targets of faults, the ground of the case, and its topics."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
 from ackproof.rundir.metadata import (
     BrokerRegistered,
+    ConfigChanged,
     FeatureChanged,
     LogEnded,
     MetadataRecord,
@@ -37,7 +38,7 @@ from ackproof.rundir.timeline import (
     NodeStarted,
 )
 
-from .conftest import SECOND, decided
+from .conftest import SECOND, decided, said
 from .test_coherent_watching import event, pulse, sampled, texts, watched
 
 # -- the metadata log -----------------------------------------------------------------------------------------------
@@ -321,3 +322,37 @@ def test_the_load_lasts_as_long_as_the_case_says(grounded: Facts, load_s: float,
     facts = watched(_lasting(grounded, load_s), [sampled(1.0)], [pulse(0.5)])
     found = texts(run.check_ground(facts))
     assert (found == []) if words is None else [words in text for text in found] == [True], found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"value": "1"}, "the metadata log has min.insync.replicas=1 for topic orders, and the case 2"),
+        ({"value": None}, None),
+        ({"name": "others", "value": "1"}, None),
+        ({"resource": 4, "value": "1"}, None),
+        (
+            {"key": "unclean.leader.election.enable", "value": "true"},
+            "the metadata log has unclean.leader.election.enable=true for topic orders, and the case does not set it",
+        ),
+        ({"key": "segment.bytes", "value": "7"}, None),
+    ],
+    ids=str,
+)
+def test_a_setting_that_was_in_force_is_that_of_the_case(
+    facts: Facts, changes: dict[str, Any], words: str | None
+) -> None:
+    config = {"resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2", **changes}
+    record = ConfigChanged(offset=1, epoch=1, timestamp_ms=0, **config)
+    write_metadata(facts.run.metadata_log, [record, decided(1)])
+    assert said(facts) == ([] if words is None else [words])
+
+
+def test_a_topic_has_as_many_replicas_as_the_case(facts: Facts) -> None:
+    created = decided(1).model_copy(update={"partition_epoch": 0, "replicas": (1, 2)})
+    grown = decided(1).model_copy(update={"replicas": (1, 2)})
+    write_metadata(facts.run.metadata_log, [created, decided(1)])
+    assert said(facts) == ["orders/0 was created with 2 replicas, and the case has 3"]
+    write_metadata(facts.run.metadata_log, [grown, decided(1)])
+    assert said(Facts.read(facts.run)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
-from ackproof.judge.checks.logs import ComparedBatches, compare
+from ackproof.judge.checks.logs import ComparedBatches, check_logs, compare
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Says
 from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
@@ -20,6 +23,7 @@ from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT, encoder
 from ackproof.rundir.payload_bulk import as_int64, content_hashes, content_sum
+from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
 from broker_files import as_control, batch, compressed, marker
 
 records = partial(batch, key=None)
@@ -188,6 +192,33 @@ def test_at_read_committed_the_markers_decide(
     _handed(run, offsets, [WHO[at] for at in offsets], phase=ReadPhase.FINAL_COMMITTED)
     assert _compared(run, end=61, committed=True) == result
     assert _compared(run, end=61) == ComparedBatches(0, 6, 0, 0), "nothing at read_uncommitted"
+
+
+def test_the_read_at_read_committed_is_compared_by_its_own_offsets(facts: Facts) -> None:
+    """A transaction that hangs ends it before the other read."""
+    assert facts.final_read is not None
+    (whole,) = facts.final_read.partitions
+    rows = [
+        {**dict.fromkeys(BATCHES.names, 0), "node": node, "topic": "orders", "first_offset": first,
+         "last_offset": first + 9, "records": 10, "control": False, "transactional": False, "sound": True}
+        for node in (1, 2, 3)
+        for first in range(0, 100, 10)
+    ]  # fmt: skip
+    logs = [
+        Replica(
+            node=node, topic="orders", partition=0, folder=f"/{node}", log_start=0, log_end=100, records=100
+        )
+        for node in (1, 2, 3)
+    ]
+    ReplicasFile(replicas=tuple(logs)).save(facts.run.replicas)
+    pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), facts.run.replica_batches)
+    audit = facts.audit.model_copy(update={"contents": {"orders/0": (0, 0)}})
+    # From 2 to 5 no batch lies wholly within the read, so that nothing is known of any.
+    for start, end, agrees in ((0, 100, 1), (2, 5, 0)):
+        committed = (whole.model_copy(update={"start": start, "end": end}),)
+        final = facts.final_read.model_copy(update={"committed": committed})
+        said = check_logs(replace(facts, final_read=final, audit=audit))
+        assert sum(one.says is Says.AGREES and "read_committed" in one.text for one in said) == agrees
 
 
 def _xerial(data: bytes) -> bytes:
