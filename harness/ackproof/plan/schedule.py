@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ackproof.base.units import duration_text, rate_text
@@ -27,55 +26,29 @@ RUN_S: Final = 50.0
 """Further seconds of each run: start, final read, logs, audit and judgement."""
 
 
-@dataclass(frozen=True)
-class PlannedFault:
-    """One fault of a case's schedule, in words."""
-
-    number: int
-    kind: str
-    targets: str
-    begins: str
-    ends: str
-    draw: str
-    """What the seed decided, "" if it decided nothing."""
-
-    def __str__(self) -> str:
-        drawn = f" [{self.draw}]" if self.draw else ""
-        return f"{fault_name(self.number)}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
-
-
-def timeline(case: Case) -> tuple[PlannedFault, ...]:
-    """The schedule of a case before anything starts: its faults in order, what begins and what ends them."""
-    return tuple(_planned(case, fault) for fault in case.faults)
-
-
-def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
-    if isinstance(fault, Storm):
-        return _planned_storm(case, fault)
-    if fault.HOLD_KEY is None:
-        ends = "ends by itself"
-    elif fault.hold is None:
-        ends = f"{fault.HEALING} when all else is over"
-    else:
-        ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
-    if (why := case.unable.get(fault.number)) is not None:
-        ends = f"missed, {UNABLE}: {why}"
-    targets = str(fault).removeprefix(fault.kind).strip()
+def describe_fault(case: Case, fault: FaultSpec) -> str:
+    """Return one fault of a case in words: its target, what the seed drew, what begins and what ends it."""
     begins = trigger_text(fault)
-    if isinstance(fault.trigger, StateTrigger) and fault.trigger.awaited:
-        begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
-    return PlannedFault(fault.number, fault.kind, targets, begins, ends, _draw(case, fault))
+    if isinstance(fault, Storm):
+        left_out = case.drawn[fault.number].left_out if fault.number in case.drawn else ()
+        draw = f"left out: {', '.join(left_out)}" if left_out else ""
+        ends = f"ends when each fault that it drew has; at least {fault.least} must bite"
+    else:
+        draw, ends = _draw(case, fault), _describe_end(case, fault)
+        if isinstance(fault.trigger, StateTrigger) and fault.trigger.awaited:
+            begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
+    targets = str(fault).removeprefix(fault.kind).strip()
+    drawn = f" [{draw}]" if draw else ""
+    return f"{fault_name(fault.number)}. {fault.kind} {targets}{drawn}: {begins}; {ends}"
 
 
-def _planned_storm(case: Case, storm: Storm) -> PlannedFault:
-    left_out = case.drawn[storm.number].left_out if storm.number in case.drawn else ()
-    return PlannedFault(
-        storm.number,
-        storm.kind,
-        str(storm).removeprefix(storm.kind).strip(),
-        trigger_text(storm),
-        f"ends when each fault that it drew has; at least {storm.least} must bite",
-        f"left out: {', '.join(left_out)}" if left_out else "",
+def _describe_end(case: Case, fault: FaultSpec) -> str:
+    if (why := case.unable.get(fault.number)) is not None:
+        return f"missed, {UNABLE}: {why}"
+    if fault.HOLD_KEY is None:
+        return "ends by itself"
+    return f"{fault.HEALING} " + (
+        "when all else is over" if fault.hold is None else f"{duration_text(fault.hold)} later"
     )
 
 
@@ -123,8 +96,8 @@ def describe(case: Case) -> list[str]:
         f"{experiment.workload.consumers.live} live reader(s), "
         f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
     ]
-    for fault, step in zip(case.faults, timeline(case), strict=True):
-        lines += [f"  fault {step}", *(f"    {line}" for line in fault.course)]
+    for fault in case.faults:
+        lines += [f"  fault {describe_fault(case, fault)}", *(f"    {line}" for line in fault.course)]
     lines += [] if case.faults else ["  no faults"]
     lines += [f"  expected: {bounds}" for bounds in _expected(case)]
     if not experiment.ground.simulated:

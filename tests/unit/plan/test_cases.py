@@ -10,8 +10,9 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import Need
 from ackproof.experiment.timing import recovery_bounds
-from ackproof.plan import InvalidExperiment, Plan, cases, describe, timeline
+from ackproof.plan import InvalidExperiment, Plan, cases, describe
 from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.schedule import describe_fault
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.layout import safe_name
 
@@ -126,7 +127,7 @@ expect: [{lost: "<= 2"}]
 """  # fmt: skip
     (case,) = cases(load_text(text))
     third, fourth, fifth = (case.orders[number] for number in (3, 4, 5))
-    assert [str(step) for step in timeline(case)] == [
+    assert [describe_fault(case, fault) for fault in case.faults] == [
         "1. pause followers(t/0): when acked >= 20, at 8s at the latest; resume 1500ms later",
         "2. kill leader(t/0): 0s after fault 1 is confirmed; start again when all else is over",
         f"3. stop follower(t/0) [drawn: the first of {', '.join(map(str, third))} that is one]: "
