@@ -356,7 +356,6 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return "started " + ", ".join(did)
 
     def confirm(self) -> str:
-        """See that the coordinator has a higher epoch, and that the older producer was told it is fenced."""
         seen = []
         for client in self.hit:
             before = self._before[client.id]

@@ -30,7 +30,7 @@ LARGEST_NODE: Final = 204
 
 
 class Address(NamedTuple):
-    """Where a node listens."""
+    """Host and port."""
 
     host: str
     port: int
@@ -41,76 +41,76 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of one cluster. `block` is C; the four ports are the same on every node."""
+    """Addresses of one cluster. `block` is C; the four ports are the same on every node."""
 
     block: int
     base_port: int
 
     def node(self, node_id: int) -> str:
-        """Where node `node_id` itself listens for its peers."""
+        """Return the address where node `node_id` listens for its peers."""
         return f"127.{self.block}.1.{node_id}"
 
     def client(self, node_id: int) -> Address:
-        """Where clients reach broker `node_id`."""
+        """Return the address at which clients reach broker `node_id`."""
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
-        """Where broker `node_id` itself listens for clients."""
+        """Return the address where broker `node_id` listens for clients."""
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
-        """Where a proxy for the directed link from `viewer` to `peer` would listen."""
+        """Return the address of a proxy for the directed link from `viewer` to `peer`."""
         return f"127.{self.block}.{50 + viewer}.{peer}"
 
     def for_clients(self, node_id: int) -> Address:
-        """Where a proxy for the link from clients to broker `node_id` would listen."""
+        """Return the address of a proxy for the link from clients to broker `node_id`."""
         return Address(self.link(0, node_id), self.external_port)
 
     @property
     def proxies(self) -> Address:
-        """Where the server of the proxies takes orders."""
+        """Address where the Toxiproxy server takes orders."""
         return Address(f"127.{self.block}.4.1", self.base_port)
 
     @property
     def requests(self) -> Address:
-        """Where the request proxy takes orders."""
+        """Address where the request proxy takes orders."""
         return Address(self.proxies.host, self.base_port + 1)
 
     @staticmethod
     def behind(first: Address) -> Address:
-        """Where the second proxy of a link listens, given where the first does."""
+        """Return the address of a link's second proxy, given that of the first."""
         return Address(first.host, first.port + 3)
 
     def controller(self, node_id: int) -> Address:
-        """Where controller `node_id` answers requests about the quorum."""
+        """Return the address where controller `node_id` answers requests about the quorum."""
         return Address(self.node(node_id), self.controller_port)
 
     def exporter(self, node_id: int) -> Address:
-        """Where node `node_id` tells its metrics, if it does."""
+        """Return the address of node `node_id`'s metrics exporter."""
         return Address(self.node(node_id), self.exporter_port)
 
     @property
     def internal_port(self) -> int:
-        """Replication and forwarded requests between brokers."""
+        """Port for replication and forwarded requests between brokers."""
         return self.base_port
 
     @property
     def controller_port(self) -> int:
-        """The quorum."""
+        """Port for the quorum."""
         return self.base_port + 1
 
     @property
     def external_port(self) -> int:
-        """Clients."""
+        """Port for clients."""
         return self.base_port + 2
 
     @property
     def exporter_port(self) -> int:
-        """The nodes' own metrics."""
+        """Port for the nodes' own metrics."""
         return self.base_port + 3
 
     def listening(self, node_ids: Iterable[int]) -> list[Address]:
-        """Every address that nodes with these ids may listen at."""
+        """Return every address that nodes with these ids may listen at."""
         return [
             address
             for node_id in node_ids
@@ -124,12 +124,12 @@ class Addresses:
 
 
 def node_name(node_id: int) -> str:
-    """The name by which peers know a node. `.test` is reserved (RFC 6761): no resolver knows it."""
+    """Return the name by which peers know a node. `.test` is reserved (RFC 6761): no resolver knows it."""
     return f"node-{node_id}.test"
 
 
 def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
-    """The text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
+    """Return the text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
 
     It names localhost, the machine (a JVM asks for it), the node itself at its real address, and each peer at the
     address where this node shall look for it.
@@ -145,15 +145,15 @@ def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Who the nodes of a cluster are and where they listen: all that rendering needs beside the experiment."""
+    """Nodes of a cluster and their addresses: everything that rendering needs besides the experiment."""
 
     spec: ClusterSpec
     addresses: Addresses
     clients_by_proxy: bool = False
-    """Whether clients are sent to proxies in front of the brokers."""
+    """True if clients are sent to proxies in front of the brokers."""
 
     def advertised(self, broker: int) -> Address:
-        """Where clients are told that a broker is."""
+        """Return the address of a broker that clients are given."""
         return self.addresses.for_clients(broker) if self.clients_by_proxy else self.addresses.client(broker)
 
     @property
@@ -163,28 +163,28 @@ class Layout:
 
     @property
     def isolated_controllers(self) -> tuple[int, ...]:
-        """Nodes that vote and hold no partitions."""
+        """Controllers that hold no partitions."""
         return tuple(node for node in self.spec.controller_ids if node not in self.spec.broker_ids)
 
     def exporters(self) -> dict[int, Address]:
-        """Where each of Kafka's own nodes would tell its metrics."""
+        """Return the address of each node's metrics exporter."""
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
     def listens(self, node_id: int) -> Address:
-        """Where a node is asked: a broker as by clients."""
+        """Return the address where a node is asked: of a broker, the clients' one."""
         where = self.addresses.client if self.is_broker(node_id) else self.addresses.controller
         return where(node_id)
 
     def is_broker(self, node_id: int) -> bool:
-        """Whether the node holds partitions."""
+        """Return True if the node holds partitions."""
         return node_id in self.spec.broker_ids
 
     def is_controller(self, node_id: int) -> bool:
-        """Whether the node votes, or is a ZooKeeper server."""
+        """Return True if the node votes, or is a ZooKeeper server."""
         return node_id in self.spec.controller_ids
 
     def title(self, node_id: int) -> str:
-        """What a node is, in a word."""
+        """Return the node's kind, in a word."""
         return "broker" if self.is_broker(node_id) else self.spec.metadata.server
 
 
@@ -196,7 +196,7 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Lease(AbstractContextManager["Lease"]):
-    """A block of addresses, held until `release` or the death of all who inherited `descriptor`."""
+    """Block of addresses, held until `release`, or until every process that inherited `descriptor` is dead."""
 
     def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
         self.addresses = addresses
@@ -205,13 +205,13 @@ class Lease(AbstractContextManager["Lease"]):
 
     @property
     def descriptor(self) -> int:
-        """The lock's file descriptor, to be passed on to every process that uses the addresses."""
+        """File descriptor of the lock, for every process that uses the addresses."""
         if self._descriptor is None:
             raise BadInput("the lease of this cluster's addresses was given back")
         return self._descriptor
 
     def release(self) -> None:
-        """Give the block back, as far as this process is concerned."""
+        """Give the block back, for this process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -224,10 +224,10 @@ class Lease(AbstractContextManager["Lease"]):
 
 
 def acquire_lease(node_ids: Iterable[int], *, holder: str, state: Path | None = None) -> Lease:
-    """Lease a block whose addresses for these nodes nobody uses. `holder` is written into the lock file.
+    """Lease a block whose addresses for these nodes are free. `holder` is written into the lock file.
 
-    The block that has been unused for longest comes first, so that a late client of a cluster that is gone does
-    not find a new one at its address. Raises `BadInput` when no block is free, or when the loopback interface is down.
+    The block that was unused for longest comes first, so that a late client of a dead cluster does not find a new one
+    at its address. Raises `BadInput` if no block is free, or if the loopback interface is down.
     """
     nodes = tuple(node_ids)
     if unfit := [node for node in nodes if not 1 <= node <= LARGEST_NODE]:
@@ -253,7 +253,7 @@ def acquire_lease(node_ids: Iterable[int], *, holder: str, state: Path | None = 
 
 
 def lease_holders(state: Path | None = None) -> dict[int, str]:
-    """The blocks that are leased now, and by whom. For `clean` and tests."""
+    """Return the holders of the blocks that are leased now. For `clean` and tests."""
     folder = (state or state_directory()) / "leases"
     found: dict[int, str] = {}
     for block in BLOCKS:
@@ -282,7 +282,8 @@ def _last_used(folder: Path, block: int) -> float:
 
 
 def _claim(block: int) -> socket.socket | None:
-    """The block's name in this network namespace, if no living harness has it. Freed by the kernel with its socket."""
+    """Claim the block's name in this network namespace, if no living harness has it. The kernel frees it with its
+    socket."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0ackproof/lease/{block}")
@@ -295,7 +296,7 @@ def _claim(block: int) -> socket.socket | None:
 
 
 def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | None:
-    """The addresses, if the lock could be had and nobody listens there."""
+    """Return the addresses if the lock is free and nobody listens there, else None."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -308,7 +309,7 @@ def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | No
 
 
 def _base_ports() -> list[int]:
-    """Ports that the kernel will not give to an outgoing connection by chance."""
+    """Return ports that the kernel does not give to outgoing connections."""
     try:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -317,7 +318,8 @@ def _base_ports() -> list[int]:
 
 
 def _require_loopback() -> None:
-    """Where it is down one can listen, and nobody is reached: nodes would die a minute later, of something else."""
+    """Refuse a loopback interface that is down: listening works, connecting does not, and nodes would die a minute
+    later."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("127.1.0.1", 9))  # a datagram socket that connects only looks for a route
@@ -328,7 +330,7 @@ def _require_loopback() -> None:
 
 
 def is_free(address: Address) -> bool:
-    """Whether one could listen there now. Connections of the past (TIME_WAIT) do not matter."""
+    """Return True if one can listen there now. Old connections (TIME_WAIT) do not matter."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

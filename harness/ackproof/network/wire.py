@@ -1,8 +1,8 @@
 """A small blocking client for Kafka's protocol: one connection to one node, requests in, responses out.
 
-The messages are kafka-python's (`messages`), whose compiled codecs take some 20 µs a request. Every exchange has a
-bound in time. After a time-out or a broken connection the next exchange connects anew: an answer that comes too late is
-never taken for that of another request.
+The messages are kafka-python's, whose compiled codecs take some 20 µs a request. Every exchange has a time limit.
+After a time-out or a broken connection the next exchange connects again: a late response is never taken for that of
+another request.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 Opener: TypeAlias = Callable[[Address, float], socket.socket]
-"""`opener(address, seconds)`: a blocking line on which the protocol can be spoken. Raises OSError."""
+"""`opener(address, seconds)`: a blocking socket for the protocol. Raises OSError."""
 
 
 def plain(address: Address, timeout_s: float) -> socket.socket:
-    """TCP, without encryption or credentials."""
+    """Open a TCP connection without encryption or credentials."""
     line = socket.create_connection(address, timeout=timeout_s)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return line
@@ -42,10 +42,10 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """`connect_s`: how long somebody who looks many times a second tries to open a line.
+    """Way of reaching a cluster. `connect_s`: the longest wait for a connection, for callers that look often.
 
-    `describes_partitions`: whether DescribeTopicPartitions is understood. In ZooKeeper mode it is not: Metadata
-    says the same, but for eligible leader replicas, which there are none of.
+    `describes_partitions`: True if DescribeTopicPartitions is understood. In ZooKeeper mode Metadata says the same,
+    without eligible leader replicas, which do not exist there.
     """
 
     opener: Opener = plain
@@ -60,7 +60,7 @@ ZOOKEEPER: Final = Access(describes_partitions=False)
 
 
 class WireError(AckproofError):
-    """A node was asked through the protocol and gave no usable answer."""
+    """A node gave no usable answer."""
 
 
 class Unreachable(WireError):
@@ -77,21 +77,21 @@ class Refused(WireError):
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
     name = str(getattr(kafka_python("errors").for_code(code), "message", "") or "UNKNOWN")
     return f"error {code}" if name == "UNKNOWN" and code != -1 else name
 
 
 def check(asked: str, code: int, message: str | None = None) -> None:
-    """Raises `Refused` for the code of an error."""
+    """Raise `Refused` for the code of an error."""
     if code:
         raise Refused(asked, code, message)
 
 
 class Question:
-    """A request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by their names.
+    """Request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by name.
 
-    A row of an array is a tuple in the order of Kafka's schema; what has one field only, that field's value.
+    A row of an array is a tuple in the order of Kafka's schema, or the value if it has only one field.
     """
 
     def __init__(self, name: str, version: int, **fields: object) -> None:
@@ -100,13 +100,13 @@ class Question:
         self.fields = fields
 
     def encode(self, correlation: int) -> bytes:
-        """The framed request."""
+        """Return the framed request."""
         request = message(f"{self.name}Request")(version=self.version, **self.fields)
         request.with_header(correlation_id=correlation, client_id=CLIENT_ID)
         return bytes(request.encode(header=True, framed=True))
 
     def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401 — kafka-python's messages are untyped
-        """The response in a frame (without its length). Raises `Unreachable` when it answers something else."""
+        """Decode the response in a frame (without its length). Raises `Unreachable` if it answers another request."""
         response, body = message(f"{self.name}Response"), io.BytesIO(frame)
         try:
             header = response.parse_header(body, version=self.version)
@@ -118,7 +118,7 @@ class Question:
 
 
 class Connection:
-    """One node, asked over one connection that is kept and renewed when it breaks. Safe to use from threads."""
+    """Connection to one node, kept, and renewed when it breaks. Thread-safe."""
 
     def __init__(
         self,
@@ -138,11 +138,12 @@ class Connection:
         self._correlation = 0
 
     def ask(self, question: Question, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """The response. Raises `Unreachable` after `timeout_s` seconds in all (default: the connection's)."""
+        """Send a request, and return the response. Raises `Unreachable` after `timeout_s` seconds (default: the
+        connection's)."""
         return self.ask_all([question], timeout_s=timeout_s)[0]
 
     def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
-        """The responses, in order; all requests are sent at once, so the node answers one right after the other."""
+        """Send all requests at once, and return the responses in order."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         with self._lock:
             try:
@@ -151,10 +152,10 @@ class Connection:
                 self._drop()
                 if isinstance(error, WireError):
                     raise Unreachable(f"{self.address}: {error}") from error
-                raise Unreachable(f"{self.address}: {_said(error)}") from error
+                raise Unreachable(f"{self.address}: {_describe(error)}") from error
 
     def interrupt(self) -> None:
-        """End the exchange that another thread is at: it raises `Unreachable` there."""
+        """End another thread's exchange: it raises `Unreachable` there."""
         if (line := self._socket) is not None:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
@@ -177,7 +178,7 @@ class Connection:
         self._correlation = numbers[-1] % (1 << 30)
         data = b"".join(question.encode(number) for question, number in zip(questions, numbers, strict=True))
         line = self._connected(deadline)
-        line.settimeout(_left(deadline))
+        line.settimeout(_remaining_s(deadline))
         line.sendall(data)
         return [
             question.decode(_frame(line, deadline), number)
@@ -186,7 +187,7 @@ class Connection:
 
     def _connected(self, deadline: float) -> socket.socket:
         if self._socket is None:
-            self._socket = self.access.opener(self.address, min(_left(deadline), self.connect_s))
+            self._socket = self.access.opener(self.address, min(_remaining_s(deadline), self.connect_s))
         return self._socket
 
     def _drop(self) -> None:
@@ -196,8 +197,8 @@ class Connection:
 
 
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
-    """One exchange over a line that is nobody's connection yet. Raises `Unreachable`, OSError."""
-    line.settimeout(_left(deadline))
+    """Do one exchange over a socket outside any `Connection`. Raises `Unreachable`, OSError."""
+    line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
     return question.decode(_frame(line, deadline), 0)
 
@@ -212,7 +213,7 @@ def _frame(line: socket.socket, deadline: float) -> bytes:
 def _read(line: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
-        line.settimeout(_left(deadline))
+        line.settimeout(_remaining_s(deadline))
         part = line.recv(size - len(data))
         if not part:
             raise Unreachable("the node closed the connection")
@@ -220,25 +221,25 @@ def _read(line: socket.socket, size: int, deadline: float) -> bytes:
     return bytes(data)
 
 
-def _left(deadline: float) -> float:
+def _remaining_s(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("no answer in time")
     return left
 
 
-def _said(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 
 _GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")
 _LOADING: Final = threading.RLock()
-"""Filters of warnings are the whole process's."""
+"""Serializes imports: filters of warnings belong to the whole process."""
 
 
 @cache
 def kafka_python(module: str) -> ModuleType:
-    """A module of kafka-python's, which is untyped."""
+    """Import a module of kafka-python, which is untyped."""
     with _LOADING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return import_module(f"kafka.{module}")
@@ -246,7 +247,7 @@ def kafka_python(module: str) -> ModuleType:
 
 @cache
 def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """The class of a message, such as `DescribeQuorumRequest`."""
+    """Return the class of a message, such as `DescribeQuorumRequest`."""
     for group in _GROUPS:
         if (found := vars(kafka_python(f"protocol.{group}")).get(name)) is not None:
             return found

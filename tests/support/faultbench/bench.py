@@ -198,7 +198,7 @@ class Bench:
             node.await_ready(ISR_BACK_WITHIN_S)
 
     def aimed_at_the_dead(self, *faults: str, back_within_s: float = 30.0) -> dict[str, Bite]:
-        """What becomes of each of these faults, as in a file, while broker 2 is stopped; it runs afterwards."""
+        """Return the outcome of each of these faults while broker 2 is stopped; it runs afterwards."""
         self.await_full_isr()
         node = self.cluster.node(2)
         done = {}

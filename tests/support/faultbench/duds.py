@@ -119,7 +119,7 @@ _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 
 
 def _unused(fault: str, said: str = "to show on", *, nightly: bool = False) -> dict[str, Dud]:
-    """On a cluster of which nobody uses the proxies."""
+    """Use a cluster without traffic through the proxies."""
     return {fault.partition(":")[0]: Dud(fault, said, nightly=nightly)}
 
 

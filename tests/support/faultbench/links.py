@@ -28,5 +28,5 @@ PACKET_FAULTS = (
 
 
 def tables_of(pid: int) -> list[str]:
-    """The tables of rules of the runs that this process drives; others may be at work beside it."""
+    """Return the packet tables of the runs that this process drives; other processes may run too."""
     return [name for name in kernel.list_tables() if name.startswith(f"{kernel.PREFIX}{pid}_")]

@@ -71,12 +71,12 @@ class Load:
                 topic, partition = self._places[at % len(self._places)]
                 at += 1
                 try:
-                    self._producer.produce(topic, value, partition=partition, on_delivery=self._told)
+                    self._producer.produce(topic, value, partition=partition, on_delivery=self._on_delivery)
                 except (BufferError, KafkaException):
                     break  # the queue is full, or the topic is gone for now
             self._producer.poll(0)
 
-    def _told(self, error: object, message: Message) -> None:
+    def _on_delivery(self, error: object, message: Message) -> None:
         topic, partition = message.topic(), message.partition()
         if error is None and topic is not None and partition is not None:
             self._acked[topic, partition] += 1

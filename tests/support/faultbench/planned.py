@@ -72,7 +72,7 @@ def decommission(bench: Bench, drain: bool) -> Bite:
 
 
 def freeze_by_command(bench: Bench, broker: int) -> Bite:
-    """A user's own commands: SIGSTOP, a look into /proc, SIGCONT. They are told nothing of the harness."""
+    """A user's own commands: SIGSTOP, a look into /proc, SIGCONT. They know nothing of the harness."""
     pid = bench.cluster.node(broker).pid
     assert pid is not None
     words = {

@@ -17,7 +17,7 @@ _REQUESTS: Final = "ackproof.network.requests.links.RequestLinks"
 
 @contextmanager
 def let_go_at_last(bench: Bench) -> Iterator[None]:
-    """What its healing has left is not laid for the next."""
+    """Clear what its healing has left, for the next fault."""
     yield
     if (requests := bench.cluster.requests) is not None:
         requests.lift("fault-1")

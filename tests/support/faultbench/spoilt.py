@@ -32,7 +32,7 @@ def once(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def not_at_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The first time nothing happens; whoever cleans up is obeyed."""
+    """The first time nothing happens; cleaning up works."""
     return _where(real, lambda number: number > 1)
 
 
@@ -79,7 +79,7 @@ def spared(file: str) -> Spoilt:
 
 
 def wrong_password(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Of another than the one whose session it is."""
+    """End the session of another broker."""
     return lambda addresses, session: real(addresses, session, password=b"x" * 16)
 
 

@@ -35,12 +35,12 @@ class Bite:
 
 @dataclass
 class Table:
-    """What was done in this session."""
+    """Faults of this session."""
 
     rows: list[Bite] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """As text, a row per fault and backend."""
+        """Return the table as text, a row per fault and backend."""
         width = max((len(row.name) for row in self.rows), default=0)
         head = f"{'fault':<{width}}  {'backend':<8} bit    healed ISR back"
         return [
@@ -70,7 +70,7 @@ class Table:
         ]
 
     def save(self, path: Path) -> None:
-        """As JSON lines."""
+        """Write the table as JSON lines."""
         path.write_text("".join(json.dumps(asdict(row)) + "\n" for row in self.rows), encoding="utf-8")
 
 

@@ -104,7 +104,7 @@ def test_who_is_in_a_rack_or_on_a_list(text: str, who: tuple[int, ...]) -> None:
 
 
 def test_a_draw_of_other_numbers_is_one_of_places() -> None:
-    """Of a cluster that someone else runs: the second, the fourth, …; what is beyond its brokers is nobody."""
+    """In a cluster that someone else runs: the second, the fourth, …; what is beyond its brokers is nobody."""
     assert _hit(Role(RoleKind.BROKER), (2, 4, 3, 1)) == (5,)
     assert _hit(Role(RoleKind.BROKER), (6, 4)) == (6,)  # these are numbers that there are
     assert _hit(Role(RoleKind.BROKER), (9, 0, 3)) == (6,)
@@ -112,7 +112,7 @@ def test_a_draw_of_other_numbers_is_one_of_places() -> None:
 
 
 def test_a_controller_that_is_nobody() -> None:
-    """With KRaft nobody is waited for. With ZooKeeper a broker takes over in a moment."""
+    """KRaft needs no wait. With ZooKeeper a broker takes over in a moment."""
     soon: list[int | None] = [None, None, 6]
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon))) == ()
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon), zookeeper=True)) == (6,)

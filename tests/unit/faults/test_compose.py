@@ -110,7 +110,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     for module in (views, injection):
         monkeypatch.setattr(module, "wait_until", shortly)
     monkeypatch.setattr(clocks, "clock_of", lambda node: node)
-    made = Cluster({number: Node(number) for number in (1, 2, 3)}, _shown((1, 2, 3)))
+    made = Cluster({number: Node(number) for number in (1, 2, 3)}, _make_state((1, 2, 3)))
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))
     monkeypatch.setattr(queries, "partitions", lambda link, topics: {PLACE: made.shown})
     monkeypatch.setattr(queries, "ask_log_ends", lambda places: places)
@@ -120,7 +120,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-def _shown(replicas: tuple[int, ...], isr: tuple[int, ...] = (1, 2, 3)) -> PartitionState:
+def _make_state(replicas: tuple[int, ...], isr: tuple[int, ...] = (1, 2, 3)) -> PartitionState:
     return PartitionState("t", 0, replicas[0], 0, replicas, isr)
 
 
@@ -142,12 +142,12 @@ def test_a_reassignment_is_through_when_the_later_one_of_its_partition_is(cluste
     holds = Holds()
     first, second = _move(cluster, holds, 1001, (2, 1, 3)), _move(cluster, holds, 1002, (3, 1, 2))
     first.inject()
-    cluster.shown = _shown((2, 1, 3))
+    cluster.shown = _make_state((2, 1, 3))
     first.confirm()
     second.inject()
     with pytest.raises(FaultNotConfirmed, match=r"\[3, 1, 2\] were asked for, and there is .*\(2, 1, 3\)"):
         first.confirm_healed()
-    cluster.shown = _shown((3, 1, 2))
+    cluster.shown = _make_state((3, 1, 2))
     assert "fault 1.2 has asked for these since" in first.confirm_healed()
     assert "since" not in second.confirm_healed()
 
@@ -156,7 +156,7 @@ def test_a_reassignment_that_found_nothing_to_move_awaits_nothing(cluster: Clust
     move = _move(cluster, Holds(), 1001, (1, 2, 3))
     with pytest.raises(FaultNotConfirmed, match="nothing to move"):
         move.inject()
-    cluster.shown = _shown((1, 2, 3), isr=(1,))
+    cluster.shown = _make_state((1, 2, 3), isr=(1,))
     assert (move.heal(), move.confirm_healed()) == ("nothing to undo", "nothing was asked for")
 
 
@@ -208,7 +208,7 @@ def test_the_log_of_a_broker_that_another_fault_has_is_asked_for_when_it_is_free
     holds = Holds()
     move = _move(cluster, holds, 1001, (2, 1, 3))
     move.inject()
-    cluster.shown = _shown((2, 1, 3))
+    cluster.shown = _make_state((2, 1, 3))
     holds.take(1, 1002, Grip.DOWN)
     threading.Timer(0.1, lambda: holds.release(1, 1002)).start()
     assert "log ends 2: 7, 1: 7, 3: 7" in move.confirm_healed()
@@ -267,9 +267,9 @@ def _batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
     return struct.pack(">qi", first, len(body)) + body
 
 
-@pytest.mark.parametrize("beside", ["behind", "held"])
+@pytest.mark.parametrize("others", ["behind", "held"])
 def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
-    cluster: Cluster, tmp_path: Path, beside: str
+    cluster: Cluster, tmp_path: Path, others: str
 ) -> None:
     holds, node = Holds(), cluster.nodes[1]
     node.folder = tmp_path
@@ -279,8 +279,8 @@ def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
     rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
     rot.inject()
     assert "does not hold on broker" in rot.confirm()
-    if beside == "behind":
-        cluster.shown = _shown((1, 2, 3), isr=(1, 2))
+    if others == "behind":
+        cluster.shown = _make_state((1, 2, 3), isr=(1, 2))
     else:
         holds.take(3, 2, Grip.DOWN)
     assert "bit flipped back on broker" in rot.heal()
@@ -335,7 +335,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, Holds()))
     rot.inject()
     log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
-    cluster.shown = _shown((1, 2, 3), isr=(1,))
+    cluster.shown = _make_state((1, 2, 3), isr=(1,))
     assert "flipped back on no node" in rot.heal()
     assert log.read_bytes() == another
 

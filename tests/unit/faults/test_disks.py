@@ -39,7 +39,7 @@ def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> No
 
 
 def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
-    """What was written is written out by an orderly unmount: the canary says so."""
+    """An orderly unmount writes everything out: the canary lives."""
     canary = Canary.sit("broker-1", system)
     system.remount()
     assert canary.lives()

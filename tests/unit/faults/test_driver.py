@@ -239,7 +239,7 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
 
 
 def test_healing_is_told_from_when_it_began(make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its window shows of the fault ends there: a link may be whole long before all that heals is done."""
+    """The fault's window ends there: a link may be whole long before all that heals is done."""
     stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
     start = KillInjection.heal
 

@@ -39,7 +39,7 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class FakeNode(OnThisMachine):
-    """A node whose process does as it is told, or `deaf` to signals does not."""
+    """A node whose process obeys signals, or not if it is `deaf`."""
 
     id: int
     is_broker: bool = False
@@ -151,13 +151,13 @@ def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, sta
 
 @pytest.fixture
 def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Who votes, as every broker says; what is asked of the quorum is taken and nothing happens."""
+    """Voters, as every broker lists them; what is asked of the quorum is taken and nothing happens."""
     ids = [101, 102, 103]
 
-    def told(link: object, *, directories: bool) -> Quorum:
+    def find_quorum(link: object, *, directories: bool) -> Quorum:
         return Quorum(101, 1, 9, tuple(Voter(node, 9, uuid.UUID(int=node)) for node in ids), ())
 
-    monkeypatch.setattr(queries, "quorum", told)
+    monkeypatch.setattr(queries, "quorum", find_quorum)
     monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={KRAFT: 1}))
     monkeypatch.setattr(admin, "remove_voter", lambda link, member: None)
     monkeypatch.setattr(admin, "add_voter", lambda link, member: None)

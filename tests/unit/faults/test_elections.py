@@ -142,9 +142,9 @@ def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> DecommissionI
 
 
 HELD = {0: (1, 2, 3), 1: (2, 3, 4), 2: (2, 1, 5), 3: (1, 3, 4)}
-"""Replicas by partition. Beside 2 they hold: 1 three, 3 three, 4 two, 5 one."""
+"""Replicas by partition. Brokers other than 2 hold: 1 three, 3 three, 4 two, 5 one."""
 MOVED = {0: (1, 5, 3), 1: (5, 3, 4), 2: (4, 1, 5), 3: (1, 3, 4)}
-"""Whoever has least takes the next one, and of equals the lower number."""
+"""The broker with the fewest replicas takes the next, of equals the lower number."""
 
 
 def _holding(cluster: Cluster, held: dict[int, tuple[int, ...]]) -> None:

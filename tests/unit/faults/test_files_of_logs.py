@@ -108,7 +108,7 @@ def test_a_segment_is_shorter_and_holds_fewer_records(node: Node, segment: str, 
     assert node.told == ["kill"]
     assert _segment(node, base).stat().st_size == BATCH * (2 if base else 1) - 1
     assert cut.confirm().endswith(ends)
-    # A node that says that it was shut down in good order would look at none of its files.
+    # With the mark of a clean shutdown the node would check none of its files.
     assert not (node.disk.data / CLEAN_SHUTDOWN).exists()  # type: ignore[attr-defined]
 
 
@@ -226,17 +226,17 @@ def test_a_disk_that_was_never_emptied_is_not_formatted(node: Node) -> None:
     assert node.laid == []
 
 
-def _shown(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2)) -> PartitionState:
+def _make_state(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2)) -> PartitionState:
     return PartitionState("t", 0, leader, 1, replicas, isr)
 
 
 @pytest.mark.parametrize(
     ("shown", "back"),
     [
-        (_shown(2, (2, 1)), True),
-        (_shown(2, (2,)), False),
-        (_shown(-1, (1,)), False),
-        (_shown(2, (2,), (2, 3)), True),
+        (_make_state(2, (2, 1)), True),
+        (_make_state(2, (2,)), False),
+        (_make_state(-1, (1,)), False),
+        (_make_state(2, (2,), (2, 3)), True),
         (None, False),
     ],
     ids=["in sync", "behind", "no leader", "of others", "nobody tells"],

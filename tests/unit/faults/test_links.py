@@ -1,4 +1,4 @@
-"""Which links a fault breaks, who vouches for it, and how a fault that did not take is told from one that did."""
+"""Link faults: the links that they break, their witnesses, and effects that did not take."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> N
 
 @pytest.mark.parametrize("kind", ["fault", "node"])
 def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground: Ground, kind: str) -> None:
-    """What hinders it will not end: the other fault is over and left it, or a node is gone and nobody holds it."""
+    """The hindrance does not end: the other fault is over and left it, or a node is gone and nobody holds it."""
     assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
@@ -97,7 +97,7 @@ def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground
 def test_what_hinders_a_look_may_end_between_two_looks_at_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine that stands still meanwhile: the bound is over, but the other fault went on until now."""
+    """The machine stands still meanwhile: the bound is over, but the other fault went on until now."""
     assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
@@ -184,7 +184,7 @@ def test_a_flap_that_another_fault_cuts_before_it_was_seen_up(ground: Ground) ->
 def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What flaps lies on the link at one look, and does not at the next."""
+    """A flapping effect is on the link at one look, and not at the next."""
     assert ground.mesh is not None
     flaps = iter([(), ("fault-9",), ()])
     monkeypatch.setattr(ground.mesh, "imposed", lambda link: next(flaps, ()))
@@ -219,7 +219,7 @@ def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Groun
 def test_nobody_counts_for_a_source_that_is_gone(
     ground: Ground, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In containers counters, and whoever would look, go with the node. Without another fault that is no excuse."""
+    """Containers take counters and probes with them. Without another fault that is no excuse."""
     mesh, node = ground.mesh, ground.nodes[2]
     assert mesh is not None
 

@@ -1,4 +1,4 @@
-"""What the witnesses of requests believe, of a question and the control beside it."""
+"""Witnesses of request faults: which outcomes of a question and its control they accept."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ AGAIN = RepeatWitness("repeats", later_s=0.4)
 LATE = LateWitness("delays", least_s=0.3, arrives=False, look_after_s=0.15)
 
 
-def asked(how: How, seconds: float = 0.003, arrived: int = 1) -> QuestionOutcome:
+def make_outcome(how: How, seconds: float = 0.003, arrived: int = 1) -> QuestionOutcome:
     return QuestionOutcome(how, seconds, arrived)
 
 
 @pytest.mark.parametrize(
     ("witness", "seen"),
     [
-        (HELD, asked("silent", 0.8, 0)),
-        (UNHEARD, asked("silent", 0.8, 1)),
-        (ClosedWitness("closes at"), asked("closed", 0.01, 0)),
-        (LATE, asked("answered", 0.31, 0)),
-        (TWICE, asked("answered", 0.004, 2)),
+        (HELD, make_outcome("silent", 0.8, 0)),
+        (UNHEARD, make_outcome("silent", 0.8, 1)),
+        (ClosedWitness("closes at"), make_outcome("closed", 0.01, 0)),
+        (LATE, make_outcome("answered", 0.31, 0)),
+        (TWICE, make_outcome("answered", 0.004, 2)),
         (AGAIN, QuestionOutcome("answered", 0.004, 2, arrived_s=0.41)),
         (TOLD, QuestionOutcome("answered", 0.004, 0, 41)),
         (STAMPED, QuestionOutcome("answered", 0.004, 1, 41)),
@@ -47,21 +47,21 @@ def test_each_sees_its_own_and_no_other(witness: RequestWitness, seen: QuestionO
     assert witness.sees(RequestObservation(seen, ANSWERED))
     # a line that carries nothing at all is another fault's doing
     for how in ("silent", "closed", "refused"):
-        assert not witness.sees(RequestObservation(seen, asked(how)))
+        assert not witness.sees(RequestObservation(seen, make_outcome(how)))
 
 
 @pytest.mark.parametrize(
     ("witness", "seen"),
     [
         (HELD, ANSWERED),
-        (HELD, asked("silent", 0.8, 1)),
-        (HELD, asked("closed", 0.1, 0)),
-        (UNHEARD, asked("silent", 0.8, 0)),
+        (HELD, make_outcome("silent", 0.8, 1)),
+        (HELD, make_outcome("closed", 0.1, 0)),
+        (UNHEARD, make_outcome("silent", 0.8, 0)),
         (UNHEARD, ANSWERED),
         (ClosedWitness("closes at"), ANSWERED),
-        (ClosedWitness("closes at"), asked("silent", 2.0, 0)),
+        (ClosedWitness("closes at"), make_outcome("silent", 2.0, 0)),
         (LATE, ANSWERED),
-        (LATE, asked("answered", 0.31, 1)),
+        (LATE, make_outcome("answered", 0.31, 1)),
         (TWICE, ANSWERED),
         (AGAIN, QuestionOutcome("answered", 0.004, 2, arrived_s=0.02)),
         (AGAIN, QuestionOutcome("answered", 0.004, 1, arrived_s=0.7)),
@@ -70,7 +70,7 @@ def test_each_sees_its_own_and_no_other(witness: RequestWitness, seen: QuestionO
         (TOLD, QuestionOutcome("answered", 0.004, 0)),
         (STAMPED, QuestionOutcome("answered", 0.004, 0, 41)),
         (STAMPED, QuestionOutcome("answered", 0.004, 1)),
-        (RequestWitness(), asked("silent", 2.0, 0)),
+        (RequestWitness(), make_outcome("silent", 2.0, 0)),
     ],
 )
 def test_none_is_content_with_less(witness: RequestWitness, seen: QuestionOutcome) -> None:
@@ -78,4 +78,4 @@ def test_none_is_content_with_less(witness: RequestWitness, seen: QuestionOutcom
 
 
 def test_a_machine_that_is_slow_all_over_is_no_delay() -> None:
-    assert not LATE.sees(RequestObservation(asked("answered", 0.5, 0), asked("answered", 0.4)))
+    assert not LATE.sees(RequestObservation(make_outcome("answered", 0.5, 0), make_outcome("answered", 0.4)))

@@ -1,4 +1,4 @@
-"""What happened beside a step of a script, from the controller's log."""
+"""Unexpected decisions of the controller during a step of a script."""
 
 from __future__ import annotations
 

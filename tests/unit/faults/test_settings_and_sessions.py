@@ -47,7 +47,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Settings:
-    """What each broker says of a setting, by (broker, owner); a link is its broker's number."""
+    """Values of a setting by (broker, owner); a link is its broker's number."""
 
     said: dict[tuple[int, Owner], Setting] = field(default_factory=dict)
     asked: list[tuple[int, dict[Owner, dict[str, str | None]]]] = field(default_factory=list)
@@ -188,7 +188,7 @@ def test_a_session_that_ended(
         (Registration(1, 80, 500), True, "to register again"),
         (NEW, False, "to be unfenced"),
     ],
-    ids=["anew", "nobody", "the old one", "does not answer"],
+    ids=["again", "nobody", "the old one", "does not answer"],
 )
 def test_a_broker_that_is_back(
     monkeypatch: pytest.MonkeyPatch, then: Registration | None, ready: bool, why: str
@@ -233,7 +233,7 @@ class Turns(FakeNode):
 def test_a_starved_process_stands_still(
     monkeypatch: pytest.MonkeyPatch, stopped: int, bites: bool, healed: bool
 ) -> None:
-    """Of the half of the time that was asked for, six tenths must be seen. The clock goes on by a look at each."""
+    """Six tenths of the wanted standstill must be seen. The clock goes on by a look at each."""
     monkeypatch.setattr(starving, "LOOK_S", 40)
     monkeypatch.setattr(starving, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(starving, "LOOK_EVERY_S", 0.0)

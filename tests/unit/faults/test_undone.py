@@ -136,7 +136,7 @@ def test_a_controller_that_nobody_replaces_is_told_within_the_bound(controlled: 
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
-    """What was asked of all brokers' settings."""
+    """Changes of all brokers' settings."""
     asked: list[dict[str, str | None]] = []
     monkeypatch.setattr(
         admin,

@@ -13,8 +13,8 @@ from ackproof.network.mesh import Cut, Delay, LinkError, Loss
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What nft was told, line by line."""
+def nft_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines that nft got."""
     lines: list[str] = []
 
     def run(words: list[str], *, enter: tuple[str, ...] = (), stdin: str | None = None) -> str:
@@ -25,12 +25,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_the_frame_is_laid_once(told: list[str]) -> None:
+def test_the_frame_is_laid_once(nft_lines: list[str]) -> None:
     rules = PacketRules("t")
     rules.lay("a", [Address("127.1.51.2", 9092)], Loss(0.25))
     rules.lay("b", [Address("127.1.51.3", 9092)], Cut())
-    assert sum(line.startswith("add table") for line in told) == 1
-    laid = [line for line in told if line.startswith("add rule")]
+    assert sum(line.startswith("add table") for line in nft_lines) == 1
+    laid = [line for line in nft_lines if line.startswith("add rule")]
     assert len(laid) == 4
     assert (
         'ip daddr 127.1.51.2 tcp dport 9092 numgen random mod 1000 < 250 counter drop comment "a"' in laid[0]
@@ -42,18 +42,18 @@ def test_the_frame_is_laid_once(told: list[str]) -> None:
     assert all("reject with tcp reset" in line and "tcp flags & rst == 0x0" in line for line in laid[2:])
 
 
-def test_all_packets_are_lost_without_dice(told: list[str]) -> None:
+def test_all_packets_are_lost_without_dice(nft_lines: list[str]) -> None:
     PacketRules("t", ("nsenter", "-t", "7", "-n")).lay("a", [Address("10.0.0.2", 9092)], Loss(1.0))
-    laid = [line for line in told if line.startswith("add rule")]
+    laid = [line for line in nft_lines if line.startswith("add rule")]
     assert all("numgen" not in line and "counter drop" in line for line in laid)
     assert "add rule inet t outgoing ip daddr" in laid[0]
     assert "add rule inet t incoming ip saddr" in laid[1]
 
 
-def test_what_needs_a_queue_is_no_rule(told: list[str]) -> None:
+def test_what_needs_a_queue_is_no_rule(nft_lines: list[str]) -> None:
     with pytest.raises(LinkError, match="no packet rule does this"):
         PacketRules("t").lay("a", [Address("10.0.0.2", 1)], Delay(0.1))
-    assert not told
+    assert not nft_lines
 
 
 def test_a_table_is_that_of_a_living_harness(monkeypatch: pytest.MonkeyPatch) -> None:

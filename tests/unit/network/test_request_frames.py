@@ -38,7 +38,7 @@ def produce(correlation: int, acks: int, rest: bytes = b"", transaction: bytes |
     return request(0, correlation, named + struct.pack(">h", acks) + rest)
 
 
-class Taken:
+class Forwarded:
     """A stream whose frames are written down; `fates` by their place, else all pass."""
 
     def __init__(self, fates: dict[int, FrameFate] | None = None) -> None:
@@ -99,7 +99,7 @@ FRAMES = st.lists(
 @given(frames=FRAMES, data=st.data())
 def test_every_frame_is_seen_and_nothing_is_touched(frames: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frames)
-    taken = Taken()
+    taken = Forwarded()
     taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     assert bytes(taken.out) == stream
     assert [head.size for head in taken.heads] == [len(frame) for frame in frames]
@@ -115,7 +115,7 @@ def test_what_is_done_to_one_frame_leaves_the_others(frames: list[bytes], data: 
         place: data.draw(st.sampled_from([FrameFate.PASS, FrameFate.DROP, FrameFate.LOOK]))
         for place in range(len(frames))
     }
-    taken = Taken(fates)
+    taken = Forwarded(fates)
     taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     times = {FrameFate.PASS: 1, FrameFate.DROP: 0, FrameFate.LOOK: 2}
     assert bytes(taken.out) == b"".join(times[fates[at]] * one for at, one in enumerate(frames))
@@ -126,7 +126,7 @@ def test_what_is_done_to_one_frame_leaves_the_others(frames: list[bytes], data: 
 @given(frames=FRAMES.filter(bool), data=st.data())
 def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject) -> None:
     stream, place = b"".join(frames), data.draw(st.integers(0, len(frames) - 1))
-    taken = Taken({place: FrameFate.STOP})
+    taken = Forwarded({place: FrameFate.STOP})
     taken.stream.feed(memoryview(stream))
     before = b"".join(frames[:place])
     assert bytes(taken.out) == before and taken.stream.stopped
@@ -135,7 +135,7 @@ def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject)
 
 
 def test_behind_silence_nothing_comes() -> None:
-    taken = Taken({1: FrameFate.SILENCE})
+    taken = Forwarded({1: FrameFate.SILENCE})
     frames = [request(FETCH, number) for number in range(3)]
     taken.feed(b"".join(frames), [5, 40])
     assert bytes(taken.out) == frames[0]
@@ -145,7 +145,7 @@ def test_behind_silence_nothing_comes() -> None:
     "rest", [b"\0\0\0\x05hello there", b"\xff\xff\xff\xff" + bytes(20), b"GET / HTTP/1.1\r\n\r\n"]
 )
 def test_what_is_no_frame_is_passed_on_and_told(rest: bytes) -> None:
-    taken = Taken()
+    taken = Forwarded()
     frame = request(FETCH, 1)
     taken.feed(frame + rest, [3, len(frame) + 2])
     taken.feed(b"and more", [])
