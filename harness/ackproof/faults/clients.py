@@ -264,7 +264,7 @@ class KillClientInjection(ClientInjection[KillClient]):
 
     @property
     def killed(self) -> Mapping[str, int]:
-        return {one.id: one.pid for one in self.hit}
+        return {client.id: client.pid for client in self.hit}
 
     def confirm(self) -> str:
         self.await_all("to be gone", _is_gone, SEEN_WITHIN_S)

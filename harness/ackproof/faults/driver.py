@@ -118,7 +118,7 @@ class FaultDriver:
                 number = self._later.pop()
                 name = f"fault-{number}"
                 thread = threading.Thread(target=self._live, args=(number,), name=name, daemon=True)
-                self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+                self._threads = [started for started in self._threads if started.is_alive()] + [thread]
                 thread.start()
 
     def _tick(self) -> None:
@@ -255,7 +255,10 @@ class FaultDriver:
         life = self._lives[number]
         node = self._field.cluster.node
         aim = Aim(
-            {role: tuple(node(one) for one in self._resolve(role, life.fault)) for role in life.fault.targets}
+            {
+                role: tuple(node(number) for number in self._resolve(role, life.fault))
+                for role in life.fault.targets
+            }
         )
         self._go(life.ask(self._timeline.clock.now(), trigger, [node.id for node in aim.nodes]))
         if (why := self._case.unable.get(number)) is not None:

@@ -202,7 +202,7 @@ def injects(kind: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionF
 def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
     """Return the class that injects faults of this kind; None for a storm, which the driver plays."""
     import_all()
-    return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
+    return next((_MAKERS[base] for base in kind.__mro__ if base in _MAKERS), None)
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
@@ -224,7 +224,7 @@ def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag)
 
     Raises `WaitTimeout` if no broker says who holds a partition, `Interrupted` when `stop` is set.
     """
-    return role.find_nodes(lambda one: _holders(cluster, one, order, stop), cluster.spec.members.racks)
+    return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 
 
 def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
@@ -342,7 +342,7 @@ class Holds:
         with self._lock:
             held = self._grips.get(node, {})
             return tuple(
-                sorted(one for one, grip in held.items() if one != fault and grip in (grips or Grip))
+                sorted(other for other, grip in held.items() if other != fault and grip in (grips or Grip))
             )
 
     def changes(self, node: int) -> int:

@@ -336,7 +336,7 @@ def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) ->
     """Return a storm's next step, given the faults that it drew. It takes effect with enough of them, and ends with
     the last."""
     steps: list[Step] = []
-    bit = sum(one.bit for one in own)
+    bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:
         witness = f"{storm.least} of them were confirmed, each by its own witness"
         steps.append(life.confirm(now_ns, f"drew {len(own)} faults", witness))

@@ -48,7 +48,7 @@ class Deal:
 
 def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
     """Return the storm of pairs of an experiment, which has at most one."""
-    return next((one for one in experiment.faults if isinstance(one, Storm) and one.pairs), None)
+    return next((fault for fault in experiment.faults if isinstance(fault, Storm) and fault.pairs), None)
 
 
 def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
@@ -101,11 +101,11 @@ class _Dealer:
         """Return two faults that can be in force together, the longer one first, or the reason why there are none."""
         why = ""
         for _ in range(TRIES):
-            one, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))
-            first = self._draw(one, generator, number, ChainTrigger(self.storm.number))
+            longer, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))
+            first = self._draw(longer, generator, number, ChainTrigger(self.storm.number))
             second = self._draw(other, generator, number + 1, ChainTrigger(number, BESIDE_S))
             if isinstance(first, str):
-                return f"{one}: {first}"
+                return f"{longer}: {first}"
             if isinstance(second, str):
                 return f"{other}: {second}"
             try:

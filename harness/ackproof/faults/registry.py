@@ -66,12 +66,12 @@ class _Kinds(Mapping[str, type[FaultSpec]]):
 @cache
 def _kind(name: str, module: str) -> type[FaultSpec]:
     return next(
-        one
-        for one in vars(import_module(module)).values()
-        if isinstance(one, type)
-        and issubclass(one, FaultSpec)
-        and one.__module__ == module
-        and name == one.KIND
+        value
+        for value in vars(import_module(module)).values()
+        if isinstance(value, type)
+        and issubclass(value, FaultSpec)
+        and value.__module__ == module
+        and name == value.KIND
     )
 
 

@@ -93,7 +93,8 @@ class PacketRules:
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
         )
         present = [address] if through is None else [address, through]
-        self._add([f'{_DIRECT} {_match_destination(one)} {_REJECT} comment "{mark}"' for one in present])
+        rules = [f"{_DIRECT} {_match_destination(target)} {_REJECT}" for target in present]
+        self._add([f'{rule} comment "{mark}"' for rule in rules])
 
     def _add(self, rules: list[str], *, first: bool = False) -> None:
         lines = [f"{'insert' if first else 'add'} rule inet {self.table} {rule}" for rule in rules]

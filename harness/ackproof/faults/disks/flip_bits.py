@@ -75,7 +75,9 @@ class _Flipped:
     def put_back(self) -> bool:
         """Flip the bit back; return False if the batch is not there any more."""
         try:
-            now = next((one for one in self.segment.batches() if one.position == self.batch.position), None)
+            now = next(
+                (batch for batch in self.segment.batches() if batch.position == self.batch.position), None
+            )
             if now is None or now != self.batch or self.segment.intact(now):
                 return False
             flip(self.segment.path, self.at)
@@ -181,8 +183,9 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
             bool(others)
             and others <= set(state.isr)
             and all(
-                nodes[one].state() is NodeState.RUNNING and not self.holds.others(one, self.fault.number)
-                for one in others
+                nodes[broker].state() is NodeState.RUNNING
+                and not self.holds.others(broker, self.fault.number)
+                for broker in others
             )
         )
 

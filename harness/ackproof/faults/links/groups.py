@@ -55,10 +55,10 @@ def _members(group: NodeGroup, holders: Holders) -> set[int]:
 
 def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
     """Return all links between nodes of different sides. Raises `FaultNotConfirmed` if a node is on two."""
-    for one, other in combinations(sides, 2):
-        if both := one & other:
+    for side, other in combinations(sides, 2):
+        if both := side & other:
             raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")
-        for a in one:
+        for a in side:
             for b in other:
                 yield Link(a, b)
                 yield Link(b, a)
@@ -237,8 +237,8 @@ class BridgeFault(GroupFault):
         brokers = list(draw.experiment.cluster.broker_ids)
         if len(brokers) < 3:
             return None
-        one, other, over = draw.more.sample(brokers, 3)
-        return {"groups": [[one], [other]], "over": f"broker({over})"}
+        first, other, over = draw.more.sample(brokers, 3)
+        return {"groups": [[first], [other]], "over": f"broker({over})"}
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         bridge = set(holders[self.over])

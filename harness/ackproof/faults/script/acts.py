@@ -247,7 +247,7 @@ class ScriptActions:
         broker, place = step.lead or 0, self._on.looks.place
         now = self._on.looks.read_decisions().partition
         replicas = () if now is None else now.replicas
-        order = (broker, *(one for one in replicas if one != broker))
+        order = (broker, *(replica for replica in replicas if replica != broker))
         if order != replicas:
             admin.reassign(self._on.admin_link(), {place: order})
             self._until_decided(
@@ -267,7 +267,11 @@ class ScriptActions:
         admin.alter_config(self._on.admin_link(), {Owner(Whose.TOPIC, topic): wanted})
 
         def written(decided: ControllerState) -> bool:
-            new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigChanged)}
+            new = {
+                record.key: record.value
+                for record in decided.records[before:]
+                if isinstance(record, ConfigChanged)
+            }
             return all(new.get(name) == value for name, value in wanted.items())
 
         self._until_decided(written, "the controller to write the settings")

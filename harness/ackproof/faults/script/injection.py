@@ -102,7 +102,7 @@ class ScriptInjection(Injection[Script]):
         self._gates.open_all()
         woken = []
         mine = {step.broker for step in self.fault.steps if step.action in ENDS}
-        for node in [one for one in self._brokers if one.id in mine]:
+        for node in [broker for broker in self._brokers if broker.id in mine]:
             match node.state():
                 case NodeState.GONE:
                     node.start()
@@ -188,15 +188,17 @@ class ScriptInjection(Injection[Script]):
         records = self._looks.read_decisions().records
         new, self._records = records[self._records :], len(records)
         found = list(self._decided_also(step, new, before.fenced))
-        grown = [one for one, end in after.ends.items() if end != before.ends.get(one)]
-        held = [one for one in grown if self._gates.is_shut(Gate.FETCHES, one) or one in after.down]
+        grown = [broker for broker, end in after.ends.items() if end != before.ends.get(broker)]
+        held = [
+            broker for broker in grown if self._gates.is_shut(Gate.FETCHES, broker) or broker in after.down
+        ]
         mine = {step.broker} if step.action in _MOVES_LOG else set()
         if step.producer is not None:
             mine = {next(iter(held), None)}
         found += [
-            f"the log of broker {one} also went from {before.ends.get(one)} to {after.ends[one]}"
-            for one in held
-            if one not in mine and step.action != "open"
+            f"the log of broker {broker} also went from {before.ends.get(broker)} to {after.ends[broker]}"
+            for broker in held
+            if broker not in mine and step.action != "open"
         ]
         return [f"beside it {what}" for what in found]
 

@@ -75,12 +75,12 @@ def read_fetched_partitions(
 ) -> frozenset[PartitionKey] | None:
     """Return the partitions of a Fetch session after this request, given those before; None while they are unknown."""
     asked = _decoded("Request", _FETCH, version, frame)
-    named = frozenset(one.place for one in _rows(asked.topics, version))
+    named = frozenset(row.place for row in _rows(asked.topics, version))
     if version < SESSIONS or asked.session_epoch in _FULL:
         return named
     if before is None:
         return None
-    return before - {one.place for one in _rows(asked.forgotten_topics_data, version)} | named
+    return before - {row.place for row in _rows(asked.forgotten_topics_data, version)} | named
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
@@ -103,7 +103,7 @@ def put_error(
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
     said = _decoded("Response", api, version, frame)
     if not (among is None and _stamp(said, version, code)):
-        rows = [one.row for one in _rows(said, version) if among is None or among(one.place)]
+        rows = [named.row for named in _rows(said, version) if among is None or among(named.place)]
         if not [row for row in rows if _stamp(row, version, code)]:
             raise UndecodableFrame(
                 f"a response of {_names()[api]} in version {version} has no error of what is wanted"
@@ -166,12 +166,12 @@ def topic_word(topic: object) -> str:
 def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN401
     """Yield each partition that is named anywhere in a message."""
     if isinstance(value, list):
-        for one in value:
-            yield from _rows(one, version)
+        for item in value:
+            yield from _rows(item, version)
         return
     fields = _fields(value, version)
     topics = (getattr(value, name) for name in _TOPICS if name in fields)
-    topic = next((one for one in topics if topic_word(one)), None)
+    topic = next((word for word in topics if topic_word(word)), None)
     for name in fields:
         for row in rows if isinstance(rows := getattr(value, name), list) else ():
             number = row if isinstance(row, int) else _one_of(row, version, _NUMBERS)
@@ -206,16 +206,16 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
     for name, array in _fields(made, version).items():
         within = _fields(array, version)
         if "group_id" in within:  # several groups: each has an error
-            groups = [array.data_class(version=version, group_id=one.group_id) for one in asked.groups]
+            groups = [array.data_class(version=version, group_id=group.group_id) for group in asked.groups]
             for group in groups:
                 _stamp(group, version, code)
             setattr(made, name, groups)
             return
-        topic = next((one for one in _TOPICS if one in within), None)
-        rows = next((one for one in within if set(_NUMBERS) & set(_fields(within[one], version))), None)
+        topic = next((field for field in _TOPICS if field in within), None)
+        rows = next((field for field in within if set(_NUMBERS) & set(_fields(within[field], version))), None)
         if topic is None or rows is None:
             continue
-        number = next(one for one in _NUMBERS if one in _fields(within[rows], version))
+        number = next(field for field in _NUMBERS if field in _fields(within[rows], version))
         by_topic: dict[Any, list[Any]] = {}
         for named in _rows(asked, version):
             row = within[rows].data_class(version=version, **{number: named.number})

@@ -64,7 +64,7 @@ class RequestLinks:
         Raises `LinkError`.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
-        self.proxy.add(one.way for ways in self._ways.values() for one in ways)
+        self.proxy.add(route.way for ways in self._ways.values() for route in ways)
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
@@ -78,7 +78,7 @@ class RequestLinks:
 
     def ways(self, link: Link, api: Api) -> tuple[str, ...]:
         """Return the names of the routes that carry this API over a link. Raises `LinkError` if there is none."""
-        return tuple(one.way.name for one in self._carrying(link, api))
+        return tuple(route.way.name for route in self._carrying(link, api))
 
     def lay(self, rule: Rule) -> None:
         """Apply a rule from the next frame on. Raises `LinkError`."""
@@ -128,7 +128,7 @@ class RequestLinks:
             raise LinkError(self.proxy.died)
 
     def _carrying(self, link: Link, api: Api) -> tuple[RequestRoute, ...]:
-        found = tuple(one for one in self._ways.get(link, ()) if one.flows & api.flows)
+        found = tuple(route for route in self._ways.get(link, ()) if route.flows & api.flows)
         if not found:
             raise LinkError(f"{link} was not laid so that {api.name} can be touched on it")
         return found
@@ -301,7 +301,7 @@ class NamespaceRequestLinks(RequestLinks):
         ways = {
             link: of_link
             if link.source == CLIENTS
-            else tuple(replace(one, way=one.way._replace(listen=next(free))) for one in of_link)
+            else tuple(replace(route, way=route.way._replace(listen=next(free))) for route in of_link)
             for link, of_link in wiring.ways.items()
         }
         super().__init__(replace(wiring, ways=ways))
@@ -317,12 +317,12 @@ class NamespaceRequestLinks(RequestLinks):
                 continue
             if (rules := self._spaces.rules(node)) is None:
                 raise LinkError(f"node {node} has no process, and so no namespace")
-            for one in ways:
-                rules.redirect(f"requests {link}", one.way.upstream, one.way.listen)
+            for route in ways:
+                rules.redirect(f"requests {link}", route.way.upstream, route.way.listen)
 
     def find_proxy_address(self, link: Link, address: Address) -> Address | None:
         """Return the address where the proxy takes this link's connections to `address`; None if it does not."""
-        ways = (one.way for one in self._ways.get(link, ()))
+        ways = (route.way for route in self._ways.get(link, ()))
         return next((way.listen for way in ways if way.upstream == address), None)
 
     def end(self) -> None:

@@ -169,8 +169,8 @@ class Relay:
         """Accept no more connections, and close those that exist."""
         for line in list(self._lines):
             self._drop(line)
-        for one in (*self._listening, *self._gone):
-            one.close()
+        for sock in (*self._listening, *self._gone):
+            sock.close()
         self._epoll.close()
 
     def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
@@ -195,9 +195,9 @@ class Relay:
         except OSError:
             return  # gone before it was taken
         node = socket.socket()
-        for one in (client, node):
-            one.setblocking(False)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for sock in (client, node):
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line = RelayConnection(self, way, client, node)
         self._lines.add(line)
         if node.connect_ex(way.upstream) not in (0, errno.EINPROGRESS):
@@ -254,8 +254,8 @@ class Relay:
     def abort(self, line: RelayConnection) -> None:
         """Send a reset to both sides."""
         if not line.closed:
-            for one in line.sockets:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            for sock in line.sockets:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._drop(line)
 
     def _drop(self, line: RelayConnection) -> None:
@@ -264,9 +264,9 @@ class Relay:
         line.closed = True
         line.forget()
         self._lines.discard(line)
-        for one in line.sockets:
-            self.serve(one.fileno(), 0, lambda events: None)
-            self._gone.append(one)
+        for sock in line.sockets:
+            self.serve(sock.fileno(), 0, lambda events: None)
+            self._gone.append(sock)
 
 
 class ControlSocket:

@@ -86,8 +86,8 @@ class Rule:
             "side": FrameSide(str(words["side"])),
             "spread": DelayDistribution(str(words.get("spread", DelayDistribution.UNIFORM))),
             "ways": tuple(map(str, _list(words["ways"]))),
-            "answers": tuple(tuple(_list(one)) for one in _list(words.get("answers", []))),
-            "places": tuple(tuple(_list(one)) for one in _list(words.get("places", []))),
+            "answers": tuple(tuple(_list(row)) for row in _list(words.get("answers", []))),
+            "places": tuple(tuple(_list(row)) for row in _list(words.get("places", []))),
         }
         return cls(**words)  # type: ignore[arg-type]
 
