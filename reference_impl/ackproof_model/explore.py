@@ -62,7 +62,7 @@ def whole(name: str, value: str, least: int, most: int) -> int:
 
 
 def counts_in_words(text: str, counts: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
-    """How many of each there are; `counts`: by name the least, the most and the usual number. Raises `BadInput`."""
+    """Read the number of each thing; `counts`: by name the least, the most and the usual number. Raises `BadInput`."""
     given = {name: usual for name, (_, _, usual) in counts.items()}
     for name, value in pairs(text):
         least, most, _ = counts[known("--scope", "name", name, counts)]
@@ -105,7 +105,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Explored:
-    """What a search came to. `exhausted`: there are no other states, so what was not found is impossible here."""
+    """Result of a search. `exhausted`: there are no other states, so what was not found is impossible here."""
 
     found: tuple[Found, ...]
     missing: tuple[str, ...]
@@ -189,7 +189,7 @@ def world_of(scope: Scope) -> World:
 
 
 def named(title: str, taken_away: Sequence[str]) -> str:
-    """Whose rules, without what."""
+    """Name the rules, and what they lack."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
 
 

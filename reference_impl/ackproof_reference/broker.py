@@ -20,7 +20,7 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 
 class Progress(NamedTuple):
-    """What a leader knows of another replica: where its last fetch began (UNKNOWN: none), and who it was."""
+    """A leader's knowledge of another replica: where its last fetch began (UNKNOWN: none), and its incarnation."""
 
     replica: int
     end: int = UNKNOWN
@@ -62,7 +62,7 @@ class Follower(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What is in a broker's memory, and of its files what is not the log.
+    """A broker's memory, and its files other than the log.
 
     `epoch` is the incarnation, also of the last one while it is down; `clean`: it was stopped in good order and
     left `.kafka_cleanshutdown` with that epoch. `metadata` is the newest image that it applied.
@@ -76,7 +76,7 @@ class Process(NamedTuple):
 
     @property
     def image(self) -> Metadata:
-        """What this broker knows; only one with metadata may be asked."""
+        """Return the image that this broker knows; only a broker with metadata may be asked."""
         assert self.metadata is not None
         return self.metadata
 

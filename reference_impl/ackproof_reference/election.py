@@ -77,7 +77,9 @@ def decide(
 
 
 def _completes(old: Partition, isr: tuple[int, ...], rules: Rules) -> bool:
-    """Whether this ISR ends the reassignment in progress (PartitionReassignmentReplicas.maybeCompleteReassignment)."""
+    """Return True if this ISR ends the reassignment in progress
+    (PartitionReassignmentReplicas.maybeCompleteReassignment).
+    """
     if not old.adding and not old.removing:
         return False
     target = set(old.replicas) - set(old.removing)
@@ -147,7 +149,7 @@ def _elect(
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
-    """With ELR, who led last is kept while nobody leads (maybeUpdateLastKnownLeader). `led`: the leader is written."""
+    """Keep, with ELR, the last leader while nobody leads (maybeUpdateLastKnownLeader). `led`: the leader is written."""
     if not rules.elr or leader != NO_LEADER:
         return NO_LEADER
     if rules.last_known_when_leaderless:

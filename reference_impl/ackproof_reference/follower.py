@@ -32,7 +32,7 @@ def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
 
 
 def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
-    """What a follower asks its leader now; None if it follows nobody."""
+    """Return a follower's next request; None if it follows nobody."""
     role = broker.process.role
     if not isinstance(role, Follower) or role.leader == NO_LEADER:
         return None
@@ -96,7 +96,7 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
 
 
 def _divergence(log: Log, epoch: int, end: int) -> int:
-    """Where a log has to be cut, given that the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
+    """Return the offset to truncate to if the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
 
     The epoch is known here: at the end of it that comes first. It is not: at the end of the newest one below it.
     """

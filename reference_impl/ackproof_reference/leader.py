@@ -179,7 +179,7 @@ def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
 
 
 def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
-    """Whose logs the high watermark waits for: the maximal ISR (KIP-497).
+    """Return the replicas that the high watermark waits for: the maximal ISR (KIP-497).
 
     With a proposal under way that is the larger of both sets, since nobody knows which one the controller holds.
     Without the protection it is the smaller one: a joining member is not waited for yet, a leaving one no more.
@@ -321,7 +321,7 @@ def time_out(broker: Broker, waiting: Waiting) -> Step:
 
 
 def resign(broker: Broker) -> tuple[Message, ...]:
-    """Who loses the leadership answers all who wait with NOT_LEADER_OR_FOLLOWER."""
+    """Answer all waiting producers with NOT_LEADER_OR_FOLLOWER when the leadership is lost."""
     leader = broker.process.role
     if not isinstance(leader, Leader):
         return ()

@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int, str]:
-        """What makes it the same batch in any log at any place, whoever led."""
+        """Return the identity of a batch, the same in any log at any offset, under any leader."""
         return self.producer, self.sequence, self.length, self.kind
 
 
@@ -134,7 +134,7 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 
 
 def parting(log: Log, leaders: Log) -> int | None:
-    """Where a follower's log parts from its leader's; None where it holds nothing that the leader's does not."""
+    """Return where a follower's log diverges from its leader's; None if it holds nothing that the leader's does not."""
     if log.last_epoch == UNKNOWN:
         return None
     end = end_of_epoch(leaders, log.last_epoch)

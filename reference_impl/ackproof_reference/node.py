@@ -23,7 +23,7 @@ Event = Metadata | Produce | WriteMarker | Fetch | Fetched | AskEpochEnd | Epoch
 
 
 def step(broker: Broker, event: Event, rules: Rules) -> Step:
-    """What a running broker does with a message. Its timers (shrinking, time-outs) and its life are functions apart."""
+    """Apply a message to a running broker. Its timers (shrinking, time-outs) and its life are functions apart."""
     if isinstance(event, Fetch):
         return serve_fetch(broker, event, rules)
     if isinstance(event, Fetched):

@@ -15,7 +15,7 @@ from ackproof_reference.log import Batch, Log, append, begin_epoch, parting, tru
 
 @dataclass(frozen=True)
 class PacificaRules:
-    """What keeps it safe."""
+    """Protections of the protocol."""
 
     leases: bool = True
     """A primary stops when a backup's lease has run out, before the grace period of that backup is over."""
@@ -26,7 +26,7 @@ class PacificaRules:
 
 
 class Configuration(NamedTuple):
-    """Who replicates: the manager's truth, and each replica's belief."""
+    """A configuration of replicas: the manager's truth, and each replica's belief."""
 
     version: int
     primary: int
@@ -46,7 +46,7 @@ class Replica(NamedTuple):
 
 
 def serves(replica: Replica, own: int) -> bool:
-    """Whether it acts as the primary: reads it answers by itself, so it must know that nobody else does."""
+    """Return True if a replica acts as the primary. It answers reads by itself, so nobody else may."""
     return replica.config.primary == own and replica.leased
 
 
@@ -91,13 +91,13 @@ def reconfigure(
 
 
 def without_backup(replica: Replica, backup: int) -> Configuration:
-    """What a primary proposes that gives a backup up."""
+    """Return the configuration that a primary proposes to give a backup up."""
     config = replica.config
     return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
 
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
-    """What a backup proposes that gives its primary up."""
+    """Return the configuration that a backup proposes to give its primary up."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 

@@ -13,7 +13,7 @@ def newest_epoch(log: Log, producer: int) -> int:
 
 
 def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
-    """Whether a batch may be appended: (NONE, None); or is held already: (NONE, the one in the log); or why not.
+    """Decide on a batch: it may be appended: (NONE, None); or is held already: (NONE, the one in the log); or why not.
 
     A producer that the log does not know may begin at any sequence; a new producer epoch begins at 0.
     """

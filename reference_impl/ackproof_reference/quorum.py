@@ -41,7 +41,7 @@ class Server(NamedTuple):
 
 
 def majority(voters: int) -> int:
-    """How many are more than half."""
+    """Return the least number that is more than half."""
     return voters // 2 + 1
 
 

@@ -33,7 +33,7 @@ def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
 
 
 def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
-    """Whether a marker may be appended (ProducerAppendInfo.appendEndTxnMarker).
+    """Return the error of a marker that may not be appended, else NONE (ProducerAppendInfo.appendEndTxnMarker).
 
     It may be of the epoch that the log knows, and come again. Where each transaction has an epoch of its own the next
     one begins with the marker's: it is not ended by it.
@@ -61,7 +61,7 @@ def open_transactions(log: Log) -> dict[int, int]:
 
 
 def last_stable_offset(log: Log) -> int:
-    """Where a reader at read_committed stops: the first open transaction, at most the high watermark."""
+    """Return the last stable offset: the start of the first open transaction, at most the high watermark."""
     return min([log.high_watermark, *open_transactions(log).values()])
 
 
@@ -78,7 +78,9 @@ def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
 
 
 def aborted(log: Log, batch: Batch) -> bool:
-    """Whether the transaction of a data batch was aborted, as this log says; False for one without a transaction."""
+    """Return True if the transaction of a data batch was aborted, as this log says; False for one without a
+    transaction.
+    """
     return batch.transactional and _ending(log, batch) == ABORT
 
 
@@ -91,7 +93,9 @@ def _ending(log: Log, batch: Batch) -> str:
 
 
 def needs_verification(log: Log, request: Produce, rules: Rules) -> bool:
-    """Whether a leader must ask the coordinator first: a batch that would open a transaction in its log (KIP-890)."""
+    """Return True if a leader must ask the coordinator first: a batch that would open a transaction in its log
+    (KIP-890).
+    """
     return (
         rules.verify_transactions and request.transactional and request.producer not in open_transactions(log)
     )
@@ -117,7 +121,7 @@ _COMPLETE = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: S
 
 
 class Transaction(NamedTuple):
-    """What the coordinator knows of one transactional id.
+    """The coordinator's state of one transactional id.
 
     `epoch` is the producer epoch that may act now, `marker_epoch` that of the markers under way. `partitions` are those
     that take part; while markers go out: those that still lack theirs, of the ones that were `decided` on. `version` is
@@ -164,7 +168,7 @@ def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple
 
 
 def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
-    """Whether a partition takes part in the open transaction of this epoch (the leader's question, KIP-890)."""
+    """Return True if a partition takes part in the open transaction of this epoch (the leader's question, KIP-890)."""
     return (
         transaction.state is State.ONGOING
         and transaction.epoch == epoch
@@ -211,7 +215,9 @@ def marker_written(transaction: Transaction, partition: int) -> Transaction:
 
 
 def taken_over(transaction: Transaction) -> Transaction:
-    """As the next coordinator reads it from the transaction log: which markers are written already is not there, so it
-    sends all of them (TransactionStateManager.loadTransactionMetadata)."""
+    """Return a transaction as the next coordinator reads it from the transaction log.
+
+    The log does not say which markers are written, so all are written again (TransactionMetadata).
+    """
     partitions = transaction.decided if transaction.state in DECIDED else transaction.partitions
     return transaction._replace(partitions=partitions, coordinator_epoch=transaction.coordinator_epoch + 1)

@@ -14,7 +14,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class ZooKeeperRules:
-    """What the controller relies on."""
+    """Protections that the controller relies on."""
 
     epoch_check: bool = True
     """Every write of a controller is one operation with a check of `/controller_epoch`'s version (KAFKA-5642, 1.1)."""

@@ -159,7 +159,7 @@ def _tell(console: Console, result: SimulationFile) -> None:
 
 
 def _code(case: Case, result: SimulationFile) -> int:
-    """What the expectations of a case come to over all its runs."""
+    """Return the exit code of a case's expectations over all its runs."""
     if result.incomplete == result.runs:
         return 2
     bounds: Sequence[tuple[str, float, float | None]] = [

@@ -79,11 +79,11 @@ class Control:
 
     @property
     def acting(self) -> int:
-        """Who holds the role `controller`."""
+        """Return the node that holds the role `controller`."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
-        """Whether a broker's heartbeats arrive at an active controller."""
+        """Return True if a broker's heartbeats arrive at an active controller."""
         if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:
@@ -149,7 +149,7 @@ class Control:
             self.unfence(broker)
 
     def rules(self, partition: PartitionRun) -> Rules:
-        """What the active controller goes by, for a partition."""
+        """Return the rules that the active controller applies to a partition."""
         if self.active in self.newer and self.by_newer is not None:
             return self.by_newer(partition.rules)
         return partition.rules
@@ -364,7 +364,7 @@ class Control:
             self.unfence(node)
 
     def ready(self, node: int) -> bool:
-        """Whether a node answers and, if a broker, is registered and unfenced."""
+        """Return True if a node answers and, if a broker, is registered and unfenced."""
         host = self._host(node)
         return host.running and (
             node not in self.brokers or (node in self.joined and node not in self.fenced)

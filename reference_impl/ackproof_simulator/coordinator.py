@@ -43,7 +43,7 @@ NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
 
 @dataclass
 class _Known:
-    """What is known of a transactional id beside its transaction."""
+    """The coordinator's memory of a transactional id, besides its transaction."""
 
     transaction: Transaction
     """Of the first protocol of transactions, which librdkafka speaks: an epoch lasts for many of them."""
@@ -127,7 +127,7 @@ class Coordinator:
         self._clock.after(5 * AGAIN_NS, lost)
 
     def _found_by(self, client: Host) -> int | None:
-        """Whom a client takes for the coordinator: the leader that a broker which answers it names."""
+        """Return the coordinator as a client knows it: the leader that an answering broker names."""
         leader = newest_known(self._network, client, self.log)
         usable = leader is not None and leader >= 0 and self._network.between(client.id, leader).usable
         return leader if usable else None
@@ -151,7 +151,7 @@ class Coordinator:
         self.log.host(node).do(reply, error, epoch)
 
     def _coordinates(self, node: int) -> bool:
-        """Whether it leads the transaction log, and what it writes there is replicated as it must be."""
+        """Return True if a node leads the transaction log, and its writes there are replicated enough."""
         state = self.log.image.partition
         role = self.log.brokers[node].process.role
         rules = self.log.rules

@@ -103,7 +103,7 @@ def _times(simulation: Simulation, world: World) -> tuple[float, float, float, i
 
 
 def committed(producer: Producer, batch: ClientBatch) -> bool:
-    """Whether the commit of a batch's transaction was acknowledged."""
+    """Return True if the commit of a batch's transaction was acknowledged."""
     if not isinstance(producer, TransactionalProducer):
         return False
     return producer.txns[batch.txn].outcome is TxnOutcome.COMMITTED
@@ -169,6 +169,6 @@ def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
 
 
 def elected(runs: Sequence[Counts]) -> tuple[FirstLeader, ...]:
-    """Who came to lead first, the most frequent first."""
+    """Count the brokers that came to lead first, the most frequent first."""
     count = Counter(one.leader for one in runs if one.leader >= 0)
     return tuple(FirstLeader(leader=leader, runs=number) for leader, number in count.most_common())

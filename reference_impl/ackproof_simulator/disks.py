@@ -55,23 +55,24 @@ class Disks:
 
     @property
     def waiting(self) -> int:
-        """How many things wait, in all."""
+        """Count everything that waits."""
         everything = (*self._writers.values(), *self._requests.values(), *self._news.values())
         return sum(map(len, everything))
 
     def still(self, node: int, folder: int) -> bool:
-        """Whether a write there would have to wait."""
+        """Return True if a write to this log dir would have to wait."""
         return (node, folder) in self.frozen
 
     def metadata_still(self, node: int) -> bool:
-        """Whether the node's metadata log stands still; brokers with ZooKeeper have none, those with several log dirs
-        have it in none of them."""
+        """Return True if the node's metadata log stands still; brokers with ZooKeeper have none, those with several log
+        dirs have it in none of them.
+        """
         return node not in self._apart and self.still(node, 0)
 
     # -- standing still and going on ----------------------------------------------------------------------------
 
     def freeze(self, node: int, folder: int, active: int) -> None:
-        """From now on every write waits. What was written before is on the disk (FIFREEZE syncs the file system).
+        """Make every write wait from now on. What was written before is on the disk (FIFREEZE syncs the file system).
 
         `active`: the controller that is the active one.
         """
@@ -106,7 +107,7 @@ class Disks:
                 self._go_on(node, one)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
-        """Who waits for more has asked every fetch wait, and was told that there is none: it is caught up."""
+        """A follower that waits for more has asked every fetch wait and got nothing: it is caught up."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)
@@ -137,7 +138,7 @@ class Disks:
             act(*args)
 
     def holds(self, node: int, folder: int, act: Act, *args: object) -> bool:
-        """Whether something that writes must wait; then it is called when the disk goes on."""
+        """Return True if something that writes must wait; then it is called when the disk goes on."""
         if not self.still(node, folder):
             return False
         self._writers.setdefault((node, folder), []).append(self._mine(node, act, args))
@@ -152,7 +153,7 @@ class Disks:
         act: Act,
         *args: object,
     ) -> bool:
-        """Whether a step of a replica must wait (None: one that takes its lock and writes nothing); then later.
+        """Return True if a step of a replica must wait (None: one that takes its lock and writes nothing); then later.
 
         `lane`: what else comes the same way waits behind it.
         """
@@ -169,7 +170,9 @@ class Disks:
         return True
 
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
-        """Whether a broker learns an image only later: its metadata log stands still, or who applies it waits."""
+        """Return True if a broker learns an image only later: its metadata log stands still, or who applies it
+        waits.
+        """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False
         self._news.setdefault(at, []).append(self._mine(at, act, args))

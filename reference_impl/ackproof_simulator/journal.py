@@ -69,7 +69,7 @@ class Journal:
         *,
         elr: bool,
     ) -> None:
-        """What there is at time 0: brokers, features, and each topic's own settings and partitions."""
+        """Record the state at time 0: brokers, features, and each topic's own settings and partitions."""
         if elr:
             self.note(FeatureChanged, feature=ELR, level=1)
         for broker in brokers:

@@ -40,7 +40,7 @@ class Host:
 
     @property
     def running(self) -> bool:
-        """Whether it does anything now."""
+        """Return True if the process runs and does not stand still."""
         return self.up and not self.paused
 
     def do(self, act: Act, *args: object) -> None:
@@ -77,22 +77,22 @@ class Connection:
 
     @property
     def opener(self) -> Host:
-        """Who calls."""
+        """Return the host that opens the connection."""
         return self.ends[TO_OPENER]
 
     @property
     def acceptor(self) -> Host:
-        """Who is called."""
+        """Return the host that accepts the connection."""
         return self.ends[TO_ACCEPTOR]
 
     @property
     def open(self) -> bool:
-        """Whether nothing is in its way, whoever is at its ends."""
+        """Return True if nothing hinders the connection, whatever state its ends are in."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property
     def usable(self) -> bool:
-        """Whether something sent now would arrive at a process that can answer."""
+        """Return True if a message sent now would arrive at a process that can answer."""
         return self.open and self.acceptor.running and self.opener.running
 
 
@@ -198,7 +198,7 @@ class Network:
             act(*args)
 
     def wall(self, node: int) -> int:
-        """What a node takes for now."""
+        """Return a node's notion of now."""
         return self._clock.now + self.shifts.get(node, 0)
 
     def reset_all_of(self, host: Host) -> None:
@@ -227,7 +227,7 @@ class Network:
             opener.do(opener.broken, connection)
 
     def release(self, connection: Connection) -> None:
-        """What was held comes through, in order."""
+        """Deliver what was held back, in order."""
         if connection.holds:
             return
         held, connection.held = connection.held, []
@@ -262,7 +262,7 @@ class Network:
 
 @dataclass
 class Scene:
-    """What all parts of a simulated run have around them; the controller and the clients are put into it last."""
+    """Surroundings of all parts of a simulated run; the controller and the clients are put into it last."""
 
     clock: Clock
     network: Network
@@ -298,7 +298,7 @@ class Parked(NamedTuple):
 
 @dataclass
 class Caught:
-    """What a leader remembers of a follower's fetches, to tell whether it lags (kafka.cluster.Replica)."""
+    """A leader's memory of a follower's fetches, by which it judges its lag (kafka.cluster.Replica)."""
 
     caught_up: int
     fetched: int

@@ -85,7 +85,7 @@ class PartitionRun:
         return self.around.network.hosts[broker]
 
     def folder_at(self, broker: int) -> int:
-        """In which of its log dirs (from 0) a broker has it."""
+        """Return the log dir (from 0) in which a broker has the partition."""
         return self.moved.get(broker, self.folder)
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Who is not in the ISR may be let in with its next fetch: let it come, as it does every fetch wait."""
+        """Let a replica outside the ISR fetch, as it does every fetch wait: it may be let in by that."""
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
             return
@@ -332,7 +332,7 @@ class PartitionRun:
         return self.log(leader).end
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
-        """Who has waited in the purgatory for request.timeout.ms is told so."""
+        """Answer a producer that has waited in the purgatory for request.timeout.ms."""
         self.timed.discard(leader)
         clock = self.around.clock
         role = self.brokers[leader].process.role
@@ -376,10 +376,10 @@ class PartitionRun:
         self._wake(at)
 
     def leads(self, at: int) -> bool:
-        """Whether a broker believes to lead; nobody (-1) does not."""
+        """Return True if a broker believes to lead; node -1 never does."""
         return at in self.brokers and isinstance(self.brokers[at].process.role, Leader)
 
     def follows(self, at: int, leader: int) -> bool:
-        """Whether a broker follows this one."""
+        """Return True if a broker follows this one."""
         role = self.brokers[at].process.role
         return isinstance(role, Follower) and role.leader == leader

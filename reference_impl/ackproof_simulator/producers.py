@@ -69,7 +69,7 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """What a producer has for one partition: queued and sent. `leader` as far as it knows."""
+    """A producer's queue and requests for one partition. `leader`: as far as it knows."""
 
     partition: PartitionRun
     place: int
@@ -357,11 +357,11 @@ class Producer:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued or in flight."""
+        """Return True if nothing is queued or in flight."""
         return not any(line.queue or line.flying for line in self.lines)
 
     def purge(self) -> None:
-        """What has no outcome keeps none."""
+        """Drop all batches without an outcome."""
         for line in self.lines:
             for batch in [*line.flying.values(), *line.queue]:
                 self._give_up(line, batch, PURGED)

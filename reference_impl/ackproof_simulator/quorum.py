@@ -46,11 +46,11 @@ class Quorum:
 
     @property
     def known(self) -> int:
-        """Who is taken for the active one: one that stands still is, until another is elected."""
+        """Return the node taken for the active controller: one that stands still is, until another is elected."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
-        """Whether a controller runs and hears more than half of the voters, or of those that are asked about."""
+        """Return True if a controller runs and hears more than half of the voters, or of those that are asked about."""
         if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters
@@ -70,18 +70,20 @@ class Quorum:
         return not host.paused and (host.up or node in self.votes_already)
 
     def writes(self, node: int) -> bool:
-        """Whether a controller's disk lets it write."""
+        """Return True if a controller's disk lets it write."""
         return not self._disks.metadata_still(node)
 
     def _commits(self, node: int) -> bool:
-        """Whether what it decides is written: by itself (Raft; ZooKeeper's leader waits for any majority), by most."""
+        """Return True if what it decides is written: by itself (Raft; ZooKeeper's leader waits for any majority), by
+        most.
+        """
         if not self._disks.frozen:
             return True
         writing = sum(self._hears(node, other) and self.writes(other) for other in self.voters)
         return 2 * writing > len(self.voters) and (self._zookeeper or self.writes(node))
 
     def may_lead(self, node: int) -> bool:
-        """Whether it can be the active one now."""
+        """Return True if it can be the active one now."""
         return node in self.voters and self.hears_majority(node) and self._commits(node)
 
     def look(self) -> None:
@@ -144,11 +146,11 @@ class Quorum:
     # -- voters (KIP-853) -----------------------------------------------------------------------------------------
 
     def may_become(self, voters: Sequence[int]) -> bool:
-        """Whether a change of the voters would be committed now: by more than half of those that it leaves."""
+        """Return True if a change of the voters would be committed now: by more than half of those that it leaves."""
         return self.active != NOBODY and self.hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Whether a controller follows the active one, which it must before it is taken in."""
+        """Return True if a controller follows the active one, which it must before it is taken in."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

@@ -230,12 +230,12 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def samples_now(simulation: Simulation) -> Iterator[Sample]:
-    """What the protocol would say of each partition now."""
+    """Yield a sample of each partition now."""
     yield from map(simulation.world.look, simulation.world.partitions)
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """What each replica has in its log: the second witness of the final read."""
+    """Write what each replica has in its log: the second witness of the final read."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

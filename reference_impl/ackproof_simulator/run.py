@@ -27,7 +27,7 @@ LIMIT_NS = 3600 * SECOND
 
 
 def setting_of(case: Case) -> Setting:
-    """What of a case is the same for every seed."""
+    """Return what is the same of a case for every seed."""
     return Setting(
         timing_of(case.experiment.cluster),
         {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},
@@ -48,7 +48,7 @@ class FinalPlace:
     """Base offsets of the batches that a reader at read_committed is not handed."""
 
     def is_handed(self, batch: Batch) -> bool:
-        """Whether a reader at read_committed is handed its records."""
+        """Return True if a reader at read_committed is given its records."""
         return batch.kind == DATA and batch.base not in self.aborted
 
 
@@ -80,7 +80,7 @@ class Simulation:
         )
 
     def run(self) -> None:
-        """From the start to the end."""
+        """Simulate the run from its start to its end."""
         world, workload = self.world, self.case.experiment.workload
         self._phase("start")
         self._phase("load")
@@ -223,7 +223,7 @@ class Simulation:
     # -- what came of it ----------------------------------------------------------------------------------------
 
     def client_batch(self, at: int, batch: Batch) -> ClientBatch:
-        """Whose records a batch of a log holds."""
+        """Return the client's batch that a batch of a log came from."""
         return self.world.partitions[at].written[batch.producer, batch.producer_epoch, batch.sequence]
 
     @property

@@ -67,17 +67,17 @@ class Schedule:
 
     @property
     def pending(self) -> bool:
-        """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
+        """Return True if a trigger is sure to fire, or a fault with a time to its healing is in force."""
         return pending(self.lives)
 
     @property
     def awaits_a_count(self) -> bool:
-        """Whether a fault has not begun that load alone will let begin."""
+        """Return True if a fault has not begun that only load lets begin."""
         return awaits_a_count(self.lives)
 
     @property
     def over(self) -> bool:
-        """Whether every life has ended."""
+        """Return True if every fault has ended."""
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:

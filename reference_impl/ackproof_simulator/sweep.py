@@ -53,7 +53,7 @@ Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a sweep is to do. `command`: the words that repeat one seed, from the seed."""
+    """Task of a sweep. `command`: the words that repeat one seed, from the seed."""
 
     seeds: range
     command: Callable[[int], str]
@@ -172,7 +172,7 @@ def _summed(
 
 
 def coarseness(case: Case) -> float:
-    """How many records a batch holds, about: counts of a simulated run are not finer."""
+    """Estimate the records per batch: counts of a simulated run are not finer."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 

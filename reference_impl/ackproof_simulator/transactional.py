@@ -29,7 +29,7 @@ _NONE: Final = -1
 
 
 class Phase(Enum):
-    """Where a producer is."""
+    """State of a transactional producer."""
 
     JOINING = auto()
     IDLE = auto()
@@ -115,11 +115,11 @@ class TransactionalProducer(Producer):
 
     @property
     def idle(self) -> bool:
-        """Whether it has come to its end, with nothing queued or in flight."""
+        """Return True if the producer has ended, with nothing queued or in flight."""
         return self.phase is Phase.OVER or (self.stopping and self.phase is Phase.IDLE and super().idle)
 
     def rows(self) -> list[TxnRow]:
-        """What became of each transaction."""
+        """Return the outcome of each transaction."""
         return [
             TxnRow(self.number, txn.number, int(txn.outcome), txn.first, txn.begun, txn.commit, txn.ended)
             for txn in self.txns

@@ -38,7 +38,7 @@ CLIENTS_FROM = -2
 
 @dataclass(frozen=True)
 class Setting:
-    """What of a case does not change from seed to seed: worked out once for many runs."""
+    """Everything of a case that does not change from seed to seed: worked out once for many runs."""
 
     timing: Timing
     rules: dict[str, Rules]
@@ -77,7 +77,7 @@ class World:
 
     @property
     def changes(self) -> list[Change]:
-        """What became of partitions, Kafka's own left out."""
+        """Return the changes of partitions, Kafka's internal topics left out."""
         mine = len(self.partitions)
         return [change for change in self.journal.changes if change.place < mine]
 
@@ -98,7 +98,7 @@ class World:
         return self._all[self.index(topic, number)]
 
     def held_down(self, node: int) -> bool:
-        """Whether some fault wants a node dead."""
+        """Return True if some fault wants a node dead."""
         return any(held == node for _, held in self.holds)
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
@@ -167,7 +167,7 @@ class World:
         self.clock.after(ANOTHER_NS, another)
 
     def slot_of(self, number: int) -> int | None:
-        """Whose transactional id a producer has; None: it has none."""
+        """Return the transactional id of a producer; None: it has none."""
         producer = self.producers[number]
         return producer.slot if isinstance(producer, TransactionalProducer) else None
 
@@ -204,7 +204,7 @@ class World:
             self.last_ack[at] = now
 
     def look(self, partition: PartitionRun) -> Sample:
-        """What the protocol would say of a partition now."""
+        """Return a sample of a partition now."""
         state = partition.image.partition
         leads = state.leader >= 0 and partition.leads(state.leader)
         mark = partition.log(state.leader).high_watermark if leads else -1
@@ -361,7 +361,7 @@ def _transaction_log(
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
 ) -> PartitionRun:
-    """Of one partition, as in clusters of this harness."""
+    """Place the replicas of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
     settings = configured(cluster, cluster.broker_ids[0])
     places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]

@@ -32,13 +32,13 @@ _BACKEND: Final = click.option(
 
 
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
-    """For commands that find a story: `--force`, and how."""
+    """Add the options of commands that find a story: `--force`, and how."""
     flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is told.")
     return flag(_KAFKA(_BACKEND(_REPEAT(out_option(command)))))
 
 
 def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
-    """What is wrong with these is said before the search (`BadInput`). `rules`: None where each case has its own."""
+    """Check the options before the search (`BadInput`). `rules`: None where each case has its own."""
     from ackproof.base.errors import BadInput
     from ackproof_model.force.experiment import Ground
 

@@ -41,7 +41,7 @@ _HEAD: Final = """\
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a story is forced. `rules`: as `ackproof explore --rules` takes them."""
+    """Release and backend on which a story is forced. `rules`: as `ackproof explore --rules` takes them."""
 
     rules: str
     release: str
@@ -130,7 +130,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
 
 
 class Word(StrEnum):
-    """What is said of it."""
+    """Verdict on a forced story."""
 
     HAPPENED = "HAPPENED"
     DIVERGED = "DIVERGED"
@@ -158,7 +158,7 @@ class Outcome:
 
 
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
-    """What a run directory says. Raises `BadInput` for files that cannot be read."""
+    """Return the outcome of a run directory. Raises `BadInput` for files that cannot be read."""
     events, _ = read_timeline(run.timeline)
     steps = [event.what for event in events if isinstance(event.what, ScriptStep)]
     seconds = max((event.t_ns for event in events), default=0) / 1e9

@@ -33,7 +33,7 @@ State = Mapping[str, Hashable]
 
 @dataclass(frozen=True)
 class Story:
-    """What the search found, and the way to it. `taken_away`: the protections that its rules lack."""
+    """A finding of the search, and the way to it. `taken_away`: the protections that its rules lack."""
 
     kind: str
     text: str
@@ -58,7 +58,7 @@ class _Told(Document):
 
 
 class _File(Document):
-    """What `ackproof explore --json` prints."""
+    """Output of `ackproof explore --json`."""
 
     of: str = KAFKA
     rules: str

@@ -83,7 +83,7 @@ class _Translation:
         """The leader epoch, counted from the script's beginning, in which the story begins."""
 
     def steps(self) -> Iterator[Forced]:
-        """In order; what several steps of the model come to stands with the last of them."""
+        """Yield the script in order; what stands for several steps of the model comes with the last of them."""
         yield from self._beforehand()
         for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]
@@ -100,7 +100,7 @@ class _Translation:
             raise never
 
     def _partition(self, number: int) -> Partition:
-        """As the controller has it after a step."""
+        """Return the controller's partition after a step."""
         metadata = self._states[number]["controller"]
         assert isinstance(metadata, Metadata)
         return metadata.partition
@@ -195,7 +195,7 @@ class _Translation:
         yield {**entry, "side": "request"} if answer is not None else entry
 
     def _agrees(self, state: State, follower: int, answer: EpochEnd) -> bool:
-        """Whether this answer leaves the follower's log as it is, so that it fetches from now on."""
+        """Return True if this answer leaves the follower's log as it is, so that it fetches from now on."""
         log = state[f"log of broker {follower}"]
         assert isinstance(log, Log)
         there, _ = step(
@@ -251,7 +251,7 @@ class _Translation:
                 raise NotForceable(number, line, _WITHOUT_SCRIPT)
 
     def _void_entries(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
-        """What is under way and has become void: it goes through, and changes nothing."""
+        """Let void requests and answers through; they change nothing."""
         for broker in self._story.scope.ids:
             fetch, proposal = (
                 changed.get(f"{what} of broker {broker}", (None, None)) for what in ("fetch", "proposal")

@@ -63,7 +63,7 @@ class Answers(Document):
 
     @property
     def settled(self) -> bool:
-        """Whether no class is unknown."""
+        """Return True if no class is unknown."""
         return all(answer.chance is not Chance.UNKNOWN for answer in self.classes.values())
 
 
@@ -71,7 +71,7 @@ _known: dict[str, Answers] = {}
 
 
 def answers(scope: Scope, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> Answers:
-    """What is possible in a scope; what is asked again is remembered."""
+    """Search a scope, or return the answer that is remembered."""
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states, watch))
 
@@ -118,7 +118,7 @@ def _key(scope: Scope, bound: int | None) -> str:
 
 
 def _kept(key: str) -> Path | None:
-    """Where it is kept; None where there is no cache folder to write to: that costs time, nothing else."""
+    """Return the path of a kept answer; None without a writable cache folder, which costs time and nothing else."""
     try:
         return cache_root() / "predictions" / f"{key}.json"
     except BadInput:

@@ -28,7 +28,7 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """What goes wrong, cut down to what can be explored."""
+    """Incidents of a case, cut down to what can be explored."""
 
     budget: Budget
     faults: tuple[str, ...]
@@ -70,7 +70,7 @@ def counted_for(
     decided: Sequence[MetadataRecord] = (),
     rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
-    """What goes wrong: the case's planned faults, or with `events` (a run's timeline) what was observed.
+    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) those observed.
 
     `decided`: the run's metadata log, where there is one; the timeline's samples stand in for it. `rotted`: those that
     took from the partition's log: a loss of power, which takes any part of its end.
@@ -96,7 +96,7 @@ def counted_for(
 
 
 def brokers_for(case: Case, topic: str) -> int:
-    """How many brokers are looked at: the replication factor, but never more than three."""
+    """Return the number of brokers to explore: the replication factor, at most three."""
     return min(case.experiment.topics[topic].replication_factor, MOST_BROKERS)
 
 
@@ -136,7 +136,7 @@ def scope_for(
 
 
 def _flushed_at_once(case: Case, topic: str) -> bool:
-    """Whether every broker fsyncs each batch, and no disk is emptied."""
+    """Return True if every broker fsyncs each batch, and no disk is emptied."""
     cluster, own = case.experiment.cluster, case.experiment.topics[topic].config
     if any(fault.kind == "empty_disk" for fault in case.faults):
         return False

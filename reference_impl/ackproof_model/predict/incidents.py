@@ -40,7 +40,7 @@ def unpredictable(fault: FaultSpec) -> str:
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
-    """What each fault of a case comes to for a partition of this topic, as far as its duration lets it bite."""
+    """Yield what each fault of a case means for a partition of this topic, if it lasts long enough to bite."""
     cluster = case.experiment.cluster
     exposure = Exposure(
         case.experiment, len(case.faults), topic, partial(time_out, cluster), cluster.metadata.session
@@ -54,7 +54,7 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
 ) -> Iterator[Counted]:
-    """What happened to the brokers and to the worst hit partition of a topic."""
+    """Yield what happened to the brokers and to the worst hit partition of a topic."""
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()
     bitten = _bitten(case, events)
@@ -130,7 +130,7 @@ def _of_the_log(
 def _replayed(
     case: Case, topic: str, decided: Sequence[MetadataRecord]
 ) -> tuple[Counter[int], dict[int, Incidents]]:
-    """How often each broker was fenced, and for each partition of the topic what else changed its ISR or leader."""
+    """Count fencings per broker, and per partition of the topic the other changes of its ISR or leader."""
     image = Image(case)
     fencings: Counter[int] = Counter()
     changes: dict[int, Incidents] = {}
@@ -155,7 +155,7 @@ def _replayed(
 
 
 def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
-    """What one change of a partition counts, beyond what follows from brokers that are gone."""
+    """Count one change of a partition, beyond what follows from brokers that are gone."""
     # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
     same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]

@@ -222,7 +222,7 @@ def _of_rotted(
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
-    """Whether a connection of a client may have broken: any fault will do."""
+    """Return True if a connection of a client may have broken: any fault will do."""
     struck = case.faults if events is None else [event for event in events if event.fault is not None]
     return bool(struck) or any(counted.budget)
 

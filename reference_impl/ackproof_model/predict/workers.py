@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """How many of them can really work at once."""
+    """Return the number of processes that can work at once."""
     return len(os.sched_getaffinity(0))
 
 

@@ -68,7 +68,7 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def ends(scope: Scope) -> Sequence[End]:
-    """Where a search does not go on."""
+    """Return the ends of a scope: conditions on which its search does not continue."""
     if not scope.reductions.ending:
         return ()
     return (*_all_alike(scope), *keeps(scope), *seats(scope))
@@ -85,7 +85,7 @@ def _all_alike(scope: Scope) -> Iterator[End]:
 
 
 def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
-    """Whether all logs hold the same, which is all that was sent, or nothing; and all that was promised."""
+    """Return True if all logs are equal, hold everything that was sent or nothing, and keep every promise."""
     first = logs[0]
     held = records(first.batches)
     if client.wrong or client.sent < scope.records or (held and not is_whole(client, first)):
@@ -97,7 +97,7 @@ def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client
 
 
 def _same(one: Log, other: Log) -> bool:
-    """Whether two logs hold the same, and their epochs that nobody wrote in begin at the end."""
+    """Return True if two logs hold the same, and their epochs without records begin at the end."""
     if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
         return False
     written, unwritten = _epochs(one)
@@ -119,7 +119,7 @@ _TAKES = ("power_losses", "unclean", "reassignments")
 
 
 def keeps(scope: Scope) -> Iterator[End]:
-    """Where a search for these two classes does not go on."""
+    """Yield the ends of searches for lost and vanished records alone."""
     rules, ids = scope.rules, scope.ids
     told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
     if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
@@ -142,7 +142,7 @@ def _all_is_sent(scope: Scope, budget: Budget, client: Client) -> bool:
 
 
 def is_whole(client: Client, log: Log) -> bool:
-    """Whether a log holds all that was sent, each record once."""
+    """Return True if a log holds all that was sent, each record once."""
     return sorted(records(log.batches)) == [*range(client.sent)]
 
 
@@ -162,7 +162,7 @@ def _is_whole_if_it_counts(
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
-    """Whether nothing under way cuts a log that is whole, nor says more than there is of one that is not."""
+    """Return True if nothing under way cuts a whole log, or claims more than one that is not whole holds."""
     if is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
@@ -172,7 +172,7 @@ def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
 def _follows_whole(
     leader: int, client: Client, log: Log, process: Process, leaders: Log, leads: Process
 ) -> bool:
-    """Whether who is whole does not follow a leader that is not."""
+    """Return True unless a broker with a whole log follows a leader without one."""
     role, its = process.role, leads.role
     if not isinstance(role, Follower) or not isinstance(its, Leader):
         return True
@@ -190,7 +190,7 @@ def _is_known_rightly(
     process: Process,
     proposal: Hashable,
 ) -> bool:
-    """Whether one that is not whole is counted by another broker for what it holds, and in no ISR of its."""
+    """Return True if another broker counts a replica that is not whole for what it holds, and has it in no ISR."""
     if is_whole(client, log):
         return True
     role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()
@@ -209,13 +209,13 @@ def _is_known_rightly(
 
 
 def stay(rules: Rules) -> bool:
-    """Whether logs that are the same stay so."""
+    """Return True if logs that are equal stay equal."""
     matched = rules.fetch_fencing or rules.match_responses
     return rules.truncation is Truncation.ON_FETCH and rules.leads_once and matched
 
 
 def brings_nothing(under_way: Hashable) -> bool:
-    """Whether what a follower has under way cannot change its log."""
+    """Return True if what a follower has under way cannot change its log."""
     if isinstance(under_way, Fetched):
         return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
     return not isinstance(under_way, Reply)

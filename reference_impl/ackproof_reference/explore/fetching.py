@@ -120,13 +120,13 @@ def connection(process: int, under_way: int) -> Group:
 
 
 def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
-    """What is sent to a broker that has died since it asked never arrives: its next incarnation connects anew."""
+    """Drop what is sent to a broker that has died since it asked: its next incarnation connects again."""
     if process.role is None and isinstance(under_way, (Fetched, EpochEnd, Altered)):
         yield Action("", "the connection is gone"), (process, None)
 
 
 def _of_connection(value: object) -> Hashable:
-    """Whether there is a role, and whether an answer is under way."""
+    """Return whether there is a role, and whether an answer is under way."""
     if isinstance(value, Process):
         return "nobody" if value.role is None else None
     return "answer" if isinstance(value, (Fetched, EpochEnd, Altered)) else None
@@ -169,7 +169,7 @@ def _serving(
 
 
 def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
-    """What a leader's answer is to the client, to its log and memory, to its proposal, and what is under way then."""
+    """Return a leader's answer as a step: the client, its log, memory and proposal, and what is under way after it."""
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
     sent = None if reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE) else reply
@@ -241,13 +241,12 @@ def _request(own: int, log: object, process: object) -> Request | None:
 
 
 def _counts(rules: Rules, request: Request) -> bool:
-    """Whether anything can come of a request when it is late: its leader counts where the follower was, or the answer
-    is taken all the same."""
+    """Return True if a late request can matter: its leader counts where the follower was, or the answer is taken."""
     return isinstance(request, Fetch) or not rules.match_responses
 
 
 def _left(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
-    """What may be under way of a broker's fetching after a step of its own."""
+    """Return what may be under way of a broker's fetching after a step of its own."""
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
     if isinstance(under_way, Reply):
@@ -258,7 +257,7 @@ def _left(before: Request | None, after: Request | None, under_way: object) -> t
 
 
 def left(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """What a broker is, and what it has under way, told one by one: as it is, and with an answer taken."""
+    """Yield a broker and what it has under way in the steps of stories: as it is, and with an answer taken."""
     now = next_request(broker)
     if isinstance(fetch, Request):
         yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now
@@ -277,7 +276,7 @@ def _taking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
-    """Where nothing is under way, or an answer that will never do anything, the follower asks."""
+    """The follower asks if nothing is under way, or an answer without effect."""
     broker, now = Broker(own, log, process), under_way
     if isinstance(now, Reply) and (process.role is None or without_effect(scope.rules, broker, now)):
         now = None

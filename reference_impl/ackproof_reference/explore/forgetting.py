@@ -87,12 +87,13 @@ def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Le
 
 
 def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
-    """Where replicas were, and not who."""
+    """Keep the replicas' positions, without their incarnations."""
     return tuple(Progress(entry.replica, entry.end) for entry in progress)
 
 
 def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
-    """Of a leader's image: the partition but for what only the controller asks, its own incarnation, and the others.
+    """Reduce a leader's image to the partition without what only the controller asks, its own incarnation, and the
+    others.
 
     Of these it asks whether they may join, and as which incarnation they are in the ISR. Who is fenced or about to stop
     may not join, whatever its incarnation, until a newer image says otherwise; where that is not asked (`fencing`), it
@@ -155,7 +156,7 @@ def leftovers(scope: Scope) -> tuple[Group, ...]:
 
 
 def without_effect(rules: Rules, broker: Broker, reply: Fetched | EpochEnd) -> bool:
-    """Whether a follower drops a response, or takes nothing from it.
+    """Return True if a follower drops a response, or takes nothing from it.
 
     It will not take anything from it later: what it would take depends on its role and its log, which only steps of its
     own change, and after these the response is to a fetch that it would not send any more. That rests on its dropping

@@ -53,7 +53,7 @@ def checks(scope: Scope) -> tuple[Group, ...]:
 
 
 def _promises(client: Client) -> Broken:
-    """What the outside observer found broken at a step (`witness`)."""
+    """Report what `witness` found broken at a step."""
     yield from client.wrong
 
 
@@ -90,7 +90,7 @@ def _matching(one: int, other: int, log: Log, others: Log) -> Broken:
 
 
 def _one_leader(one: int, other: int, process: Process, others: Process) -> Broken:
-    """At most one leader per epoch."""
+    """No epoch has two leaders."""
     mine, its = process.role, others.role
     if isinstance(mine, Leader) and isinstance(its, Leader) and mine.epoch == its.epoch:
         yield TWO_LEADERS, f"brokers {one} and {other} both lead in one epoch"
@@ -104,7 +104,7 @@ def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
 
 
 def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
-    """Whether some records are all that was acknowledged, and begin with what was read."""
+    """Return True if these records contain all that was acknowledged, and begin with what was read."""
     return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
 
 

@@ -95,7 +95,7 @@ class Epochs(Protocol):
     """Numbers in a model's cells of which only the order counts; each of a few kinds."""
 
     def occurring(self, cell: int, value: Hashable) -> int:
-        """Which of them occur in a cell's value, as bits."""
+        """Return the epochs that occur in a cell's value, as bits."""
         ...
 
     def ranks(self, bits: int) -> Ranks | None:
@@ -108,7 +108,7 @@ class Epochs(Protocol):
 
 
 class Condition(NamedTuple):
-    """What is asked of a state: `holds(*cells)`; `counts` as in `Group`."""
+    """A question about a state: `holds(*cells)`; `counts` as in `Group`."""
 
     cells: tuple[int, ...]
     holds: Callable[..., bool]
@@ -116,8 +116,9 @@ class Condition(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where a search does not go on from a state: all of these hold. Nothing of these `kinds` is broken in it, or
-    behind it; empty: nothing at all."""
+    """Conditions that together end the search at a state. Neither it nor any later state breaks one of these `kinds`;
+    empty: of any kind.
+    """
 
     conditions: Sequence[Condition]
     kinds: frozenset[str] = frozenset()
@@ -125,7 +126,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """What can be searched: a name for each cell, the first state, all steps and invariants.
+    """A searchable world: a name for each cell, the first state, all steps and invariants.
 
     `counters` and `widths` say more about its cells: a search is quicker and smaller with that, its answers no others.
     """

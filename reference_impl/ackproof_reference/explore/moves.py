@@ -54,14 +54,13 @@ def moves(scope: Scope) -> tuple[Group, ...]:
     groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
     for broker in scope.ids:
         log, process, proposal = log_cell(broker), process_cell(broker), proposal_cell(broker)
-        dies, stops = ("kills", "power_losses"), ("cuts", "clean_stops", "failovers")
+        dies, goes = ("kills", "power_losses"), ("cuts", "clean_stops")
         lags, client = ("shrinks", "time_outs"), (BUDGET, CLIENT, log, process)
         own = [
             Group("life", (BUDGET, log, process), partial(_life, scope, broker), counts=dies),
-            Group(
-                "session", (BUDGET, CONTROLLER, log, process), partial(_session, scope, broker), counts=stops
-            ),
-            Group("half", (BUDGET, CONTROLLER, process), partial(_half, scope, broker), counts=stops),
+            Group("leaving", (BUDGET, CONTROLLER, process), partial(_leaving, scope, broker), counts=goes),
+            Group("session", (CONTROLLER, log, process), partial(_session, scope, broker)),
+            *_failover_groups(scope, broker),
             Group("metadata", (CLIENT, CONTROLLER, log, process), partial(_learn, scope, broker)),
             Group("producing", client, partial(_producing, scope, broker), counts=("retries",)),
             Group("lagging", (BUDGET, log, process, proposal), partial(_lagging, broker), counts=lags),
@@ -87,7 +86,7 @@ def moves(scope: Scope) -> tuple[Group, ...]:
 
 
 def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Move]:
-    """What an administrator, or the balancing timer, asks the controller for."""
+    """Steps that an administrator, or the balancing timer, asks the controller for."""
     rules = scope.rules
     for broker in metadata.partition.isr if budget.hand_overs else ():
         changed = controller.hand_over(metadata, broker, rules)
@@ -140,10 +139,26 @@ def _dead(scope: Scope, dead: Broker, kind: ActionKind, text: str, less: Budget)
             yield Action(name, told, "", kind, dead.id), (less, older.log, older.process)
 
 
-def _session(
-    scope: Scope, own: int, budget: Budget, metadata: Metadata, log: Log, process: Process
-) -> Iterator[Move]:
-    """A broker and its standing with the controller: fencing, registration, unfencing, stopping in good order."""
+def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
+    """A live broker is fenced because it does not reach the controller, or asks to stop."""
+    name = f"broker {own}"
+    rules, registered = scope.rules, metadata.registration(own)
+    if not process.up or registered.fenced:
+        return
+    if budget.cuts and scope.strikes(own):
+        fenced = controller.fence(metadata, own, rules)
+        text = f"fences {name}, which lives but cannot reach it: {decided(fenced)}"
+        less = budget._replace(cuts=budget.cuts - 1)
+        yield Action("controller", text, name, ActionKind.FENCE, own), (less, fenced, process)
+    if not registered.stopping and budget.clean_stops:
+        leaving = controller.begin_shutdown(metadata, own, rules)
+        text = f"asks to stop: {decided(leaving)}"
+        less = budget._replace(clean_stops=budget.clean_stops - 1)
+        yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (less, leaving, process)
+
+
+def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
+    """The controller fences a dead broker; a broker registers, is unfenced, or stops once it leads no more."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -157,7 +172,7 @@ def _session(
                     ActionKind.FENCE,
                     own,
                 ),
-                (budget, fenced, log, process),
+                (fenced, log, process),
             )
             return
         if starts_unnoticed(scope, own, metadata):
@@ -167,29 +182,19 @@ def _session(
         started = start(Broker(own, log, process), new)
         text = f"starts and registers as incarnation {new.epoch}: {decided(changed)}"
         action = Action(name, text, "controller", ActionKind.REGISTER, own)
-        yield action, (budget, changed, started.log, started.process)
+        yield action, (changed, started.log, started.process)
         return
     known = process.metadata
     caught_up = known is not None and known.registration(own).epoch == process.epoch
     if registered.fenced and caught_up and registered.epoch == process.epoch:
         free = controller.unfence(metadata, own, rules)
         text = f"has caught up and is unfenced: {decided(free)}"
-        yield Action(name, text, "controller", ActionKind.UNFENCE, own), (budget, free, log, process)
-    if not registered.fenced and budget.cuts and scope.strikes(own):
-        fenced = controller.fence(metadata, own, rules)
-        text = f"fences {name}, which lives but cannot reach it: {decided(fenced)}"
-        less = budget._replace(cuts=budget.cuts - 1)
-        yield Action("controller", text, name, ActionKind.FENCE, own), (less, fenced, log, process)
-    if not registered.fenced and not registered.stopping and budget.clean_stops:
-        leaving = controller.begin_shutdown(metadata, own, rules)
-        text = f"asks to stop: {decided(leaving)}"
-        less = budget._replace(clean_stops=budget.clean_stops - 1)
-        yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (less, leaving, log, process)
+        yield Action(name, text, "controller", ActionKind.UNFENCE, own), (free, log, process)
     if registered.stopping and metadata.partition.leader != own:
         stopped = stop_cleanly(Broker(own, log, process))
         gone = controller.fence(metadata, own, rules)
         action = Action(name, "stops in good order", "", ActionKind.STOP, own)
-        yield action, (budget, gone, stopped.log, stopped.process)
+        yield action, (gone, stopped.log, stopped.process)
 
 
 def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
@@ -217,36 +222,52 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
     yield Action(f"broker {own}", "starts, and learns what is"), (changed, learned.log, learned.process)
 
 
+def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
+    """Groups of failing controllers, and of what brokers do about a request that such a one has not answered."""
+    if not scope.rules.fencing:
+        return
+    if scope.budget.failovers:
+        counts = ("cuts", "clean_stops", "failovers")
+        cells = (BUDGET, CONTROLLER, process_cell(own))
+        yield Group("half", cells, partial(_half, scope, own), counts=counts)
+    yield Group("again", (CONTROLLER, process_cell(own)), partial(_again, scope, own))
+
+
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """A controller that fails with half of a decision about a broker; a broker that asks the next one again.
+    """A controller fails with half of a decision about a broker.
 
     The first records are committed; the rest never was: nobody has heard of it, and who asked hears nothing. So it is
     with KRaft (ControllerResult.of), for what is of many partitions. What is written as one record, or as one batch
     (atomicOf), such as a proposal, an election or a registration, is written, or its request has not come yet.
     """
-    if not scope.rules.fencing:
+    if not budget.failovers:
         return
     name, registered = f"broker {own}", metadata.registration(own)
     less = budget._replace(failovers=budget.failovers - 1)
     cut = process.up and bool(budget.cuts) and scope.strikes(own)
-    if budget.failovers and not registered.fenced and (cut or not process.up):
+    if not registered.fenced and (cut or not process.up):
         half = controller.half_fenced(metadata, own, scope.rules)
         if half != metadata:
             text = f"fails while it fences {name}: {decided(half)}, and it is not fenced"
             left = less._replace(cuts=less.cuts - 1) if cut else less
             yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (left, half, process)
-    if not process.up or registered.fenced:
-        return
-    if budget.failovers and budget.clean_stops and not registered.stopping:
+    if process.up and not registered.fenced and budget.clean_stops and not registered.stopping:
         half = controller.half_stopping(metadata, own)
         text = f"fails while {name} stops: {decided(half)}"
         stopping = less._replace(clean_stops=less.clean_stops - 1)
         yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (stopping, half, process)
-    if registered.stopping:
-        leaving = controller.begin_shutdown(metadata, own, scope.rules)
-        if leaving != metadata:
-            text = f"asks to stop again: {decided(leaving)}"
-            yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (budget, leaving, process)
+
+
+def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iterator[Move]:
+    """A broker asks to stop again, for the controller that it asked has failed."""
+    registered = metadata.registration(own)
+    if not process.up or registered.fenced or not registered.stopping:
+        return
+    leaving = controller.begin_shutdown(metadata, own, scope.rules)
+    if leaving != metadata:
+        text = f"asks to stop again: {decided(leaving)}"
+        action = Action(f"broker {own}", text, "controller", ActionKind.ASK_TO_STOP, own)
+        yield action, (leaving, process)
 
 
 def _learn(

@@ -48,7 +48,7 @@ class Observed(NamedTuple):
     wrong: tuple[tuple[str, str], ...] = ()
 
     def commits(self, who: str, log: Log) -> Observed:
-        """What anybody commits must agree with what was committed."""
+        """Compare what is committed with what was committed before; both must agree."""
         shown = records(log.below(log.high_watermark))
         same = min(len(shown), len(self.committed))
         if shown[:same] != self.committed[:same]:
@@ -57,7 +57,7 @@ class Observed(NamedTuple):
         return self._replace(committed=max(shown, self.committed, key=len))
 
     def leads(self, who: str, log: Log) -> Observed:
-        """Who comes to lead must hold all that was committed. `who`: with how it came to that."""
+        """Check that a new leader holds everything that was committed. `who`: with how it came to that."""
         held = records(log.batches)
         if held[: len(self.committed)] != self.committed:
             return self._replace(wrong=(("lost", f"{who} with {held}, committed was {self.committed}"),))
@@ -65,12 +65,12 @@ class Observed(NamedTuple):
 
 
 def wrong(observed: Observed) -> Iterator[tuple[str, str]]:
-    """As an invariant for the search."""
+    """Report what was found broken, as an invariant for the search."""
     yield from observed.wrong
 
 
 class QuorumBounds(NamedTuple):
-    """What may still happen: elections, crashes, entries; each counts down."""
+    """Elections, crashes and entries that may still happen; each counts down."""
 
     elections: int = 2
     crashes: int = 0
@@ -119,7 +119,7 @@ def _own_server_moves(
 def _server_pair_moves(
     rules: QuorumRules, own: int, its: int, servers: int, observed: Observed, one: Server, other: Server
 ) -> Iterator[Move]:
-    """What `one` asks `other`: for its vote, or, if `other` leads, for entries."""
+    """Server `one` asks `other` for its vote or, if `other` leads, for entries."""
     name, to = f"server {own}", f"server {its}"
     if one.votes and its not in one.votes:
         voter, granted = vote(other, one, own, rules)
@@ -143,7 +143,7 @@ def _server_pair_moves(
 
 
 class PacificaBounds(NamedTuple):
-    """What may still happen: suspicions and entries; each counts down."""
+    """Suspicions and entries that may still happen; each counts down."""
 
     suspicions: int = 1
     entries: int = 1
@@ -198,7 +198,7 @@ def _replica_pair_moves(
     one: Replica,
     other: Replica,
 ) -> Iterator[Move]:
-    """What `one` does about `other`: replicates from it, or suspects it."""
+    """Replica `one` replicates from `other`, or suspects it."""
     name, to = f"replica {own}", f"replica {its}"
     backs_up = one.config.primary == its and own in one.config.members
     if backs_up and one.config == other.config and other.config.primary == its:
@@ -225,7 +225,7 @@ def _replica_pair_moves(
 def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
-    """Who acts as primary answers readers alone: when another has its place it must not answer with less."""
+    """A primary answers readers alone: once another replica has its place it must not answer with less."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):

@@ -40,7 +40,7 @@ class WorldsEpochs:
     """The epochs in the cells of a world, and their ranks."""
 
     def occurring(self, cell: int, value: Hashable) -> int:
-        """Which epochs occur in a cell's value, a bit for each."""
+        """Return the epochs that occur in a cell's value, a bit for each."""
         bits = 0
 
         def noted(kind: int, epoch: int) -> int:
@@ -218,7 +218,7 @@ class Admission:
         return state if self._ranks is None else self._ranks.of(state)
 
     def wanted(self, state: int, seen: dict[int, int]) -> bool:
-        """Whether a state that was not seen has to be gone on from."""
+        """Return True if the search has to continue from a state that it has not seen."""
         for conditions in self._ends:
             for mask, memo, cells, holds in conditions:
                 key = state & mask
@@ -244,7 +244,7 @@ class _Condition(NamedTuple):
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """For what is left of all counters, packed: the differences to all that have as much of each, and more of some."""
+    """Differences, by the packed counters that are left, to all states with as much of each and more of some."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Spare(dict[int, tuple[int, ...]]):
 
 
 class _Occurring(dict[int, int]):
-    """For each number of a cell the epochs that occur in its value."""
+    """Epochs that occur in a cell's value, by the value's number."""
 
     def __init__(self, epochs: Epochs, cells: Cells, cell: int) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ class _Occurring(dict[int, int]):
 
 
 class _Differences(dict[int, int]):
-    """For each number of a cell what ranks add to a packed state."""
+    """Differences that ranks add to a packed state, by the number of a cell's value."""
 
     def __init__(self, epochs: Epochs, cells: Cells, cell: int, ranks: Ranks) -> None:
         super().__init__()

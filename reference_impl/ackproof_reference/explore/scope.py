@@ -14,7 +14,7 @@ from ackproof_reference.rules import Rules
 
 
 class Budget(NamedTuple):
-    """What may still go wrong, or be done by an administrator; each counts down."""
+    """Incidents and administrator actions that may still happen; each counts down."""
 
     kills: int = 0
     power_losses: int = 0
@@ -72,7 +72,7 @@ IN_STORIES = NO_REDUCTIONS._replace(void=True)
 
 
 class Client(NamedTuple):
-    """What the outside world has: records sent, acknowledged, and what a reader has seen below a high watermark.
+    """The client's view: records sent and acknowledged, and what a reader has seen below a high watermark.
 
     Records are numbered from 0. `read` is the longest prefix that any leader showed; `wrong` what broke a promise.
     """
@@ -85,7 +85,7 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """How large a world, by which rules. `acks` is 0, 1 or -1 for all records of it."""
+    """Size and rules of a world. `acks` is 0, 1 or -1 for all its records."""
 
     rules: Rules
     brokers: int = 3
@@ -116,7 +116,7 @@ class Scope:
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:
-        """Whether this broker may lose power or be cut off."""
+        """Return True if this broker may lose power or be cut off."""
         return not self.victims or broker in self.victims
 
 
@@ -145,7 +145,7 @@ def proposal_cell(broker: int) -> int:
 
 
 def broker_of(cell: int) -> int:
-    """Whose cell that is, of those that are a broker's."""
+    """Return the broker that a cell belongs to, if it is a broker's."""
     return (cell - _BEFORE) // _EACH + 1
 
 

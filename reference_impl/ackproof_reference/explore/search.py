@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far a search is. `seconds` counts the searching itself, over all its parts."""
+    """Progress of a search. `seconds` counts the searching itself, over all its parts."""
 
     states: int = 0
     depth: int = 0
@@ -104,7 +104,7 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every reachable state was looked at."""
+        """Return True if every reachable state was visited."""
         return self.place == len(self.level) and not self.next_level and not any(self.ahead)
 
     @property
@@ -115,7 +115,7 @@ class Search:
 
     @property
     def satisfied(self) -> bool:
-        """Whether nothing that is wanted is still to be found."""
+        """Return True if everything wanted was found."""
         if self.wanted:
             return self.wanted <= self.findings.keys()
         return bool(self.findings)
@@ -233,7 +233,7 @@ class Search:
                     note((alike(successor), state))
 
     def _settled(self, state: int, unsettled: Unsettled) -> Iterator[int]:
-        """Where steps lead that others follow at once."""
+        """Yield the states that steps lead to, after the steps that follow at once."""
         for at_once, differences in unsettled:
             for difference in differences:
                 successor = state + difference

@@ -75,7 +75,7 @@ _UNSEATS = (
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Where a search for these two classes does not go on."""
+    """Yield the ends of searches for these two classes."""
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -115,7 +115,7 @@ def _seated(budget: Budget) -> bool:
 
 
 def _leads(own: int, metadata: Metadata, process: Process) -> bool:
-    """Whether the controller has a broker lead, and holds nothing that says otherwise."""
+    """Return True if the controller has a broker lead, and nothing is about to change that."""
     partition, registered = metadata.partition, metadata.registration(own)
     if partition.leader != own or own not in partition.isr or moves(partition):
         return False
@@ -124,7 +124,7 @@ def _leads(own: int, metadata: Metadata, process: Process) -> bool:
 
 
 def moves(partition: Partition) -> bool:
-    """Whether the partition is being moved."""
+    """Return True if the partition is being reassigned."""
     return bool(partition.adding or partition.removing)
 
 
@@ -149,7 +149,7 @@ def _cannot_harm(
     memory: Process,
     proposal: Hashable,
 ) -> bool:
-    """Whether what another broker may acknowledge, show or propose takes nothing from `own`, which leads."""
+    """Return True if nothing that another broker may acknowledge, show or propose takes a record from leader `own`."""
     rules = scope.rules
     if not rules.alter_partition and isinstance(proposal, AlterPartition):
         return False
@@ -172,8 +172,9 @@ def _cannot_harm(
 
 
 def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
-    """How far the high watermark of one that believes to lead may rise: not while its ISR is below the minimum, nor
-    past where `own`, if it is a member, was when it fetched last. None: any far."""
+    """Return how far the high watermark of a broker that believes to lead may rise: not while its ISR is below the
+    minimum, nor past the last fetch of `own`, if it is a member. None: any far.
+    """
     assert isinstance(memory.role, Leader)
     partition, most = memory.partition, UNKNOWN
     known = {one.replica: one.end for one in memory.role.progress}
@@ -188,7 +189,7 @@ def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | 
 
 
 def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
-    """Whether one that has not learned yet that it leads may lose something by following another one until then."""
+    """Return True if a broker may lose records by following another one until it learns that it leads."""
     role, leader = broker.process.role, other.process.role
     if not isinstance(role, Follower) or role.leader != other.id:
         return False
@@ -206,32 +207,34 @@ def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
 
 
 def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
-    """Whether nothing comes of what a broker proposes, nor will: it does not believe to lead, or is refused."""
+    """Return True if a broker's proposal, now or later, has no effect: it does not believe to lead, or is refused."""
     if process.up and isinstance(process.role, Leader):
         return refused(rules, metadata, process.role.epoch)
     return not isinstance(proposal, AlterPartition) or refused(rules, metadata, proposal.leader_epoch)
 
 
 def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
-    """Whether the controller refuses what a leader of this epoch proposes; a state node is asked for none (KIP-497)."""
+    """Return True if the controller refuses what a leader of this epoch proposes; a state node is asked for none
+    (KIP-497).
+    """
     return rules.alter_partition and epoch < metadata.partition.leader_epoch
 
 
 def _unharmed(
     scope: Scope, own: int, unharmed: Callable[..., bool], metadata: Metadata, *cells: Hashable
 ) -> bool:
-    """Whether another broker takes nothing from one that may lead next."""
+    """Return True if another broker takes no record from one that may lead next."""
     return not may_lead_next(scope.rules, own, metadata.partition) or unharmed(*cells)
 
 
 def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
-    """Whether a broker may come to lead, as the partition is now."""
+    """Return True if a broker may come to lead, as the partition is now."""
     clean = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
     return rules.unclean_election or own in clean
 
 
 def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
-    """Whether a broker would lead with all that was promised, if it may come to lead."""
+    """Return True if a broker may not come to lead, or would lead with everything that was promised."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
     if moves(partition) or asked_to_go:

@@ -66,7 +66,7 @@ def listed(replicas: tuple[int, ...]) -> str:
 
 
 def decided(metadata: Metadata) -> str:
-    """What the controller has decided."""
+    """Describe the controller's decision."""
     partition = metadata.partition
     leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
     elr = f", ELR {listed(partition.elr)}" if partition.elr else ""
@@ -74,7 +74,7 @@ def decided(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """What a step did to a broker's log, and what it proposes."""
+    """Describe what a step changed in a broker's log, and its proposal."""
     parts = []
     if after.log.end < before.log.end:
         parts.append(f"cuts its log from {before.log.end} to {after.log.end}")
@@ -119,7 +119,7 @@ def refuses(messages: tuple[Message, ...]) -> bool:
 
 
 def answered(messages: tuple[Message, ...]) -> str:
-    """What producers were told."""
+    """Describe the answers to producers."""
     parts = []
     for message in messages:
         if isinstance(message, Produced):

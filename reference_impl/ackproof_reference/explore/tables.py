@@ -21,7 +21,7 @@ FIRST_WIDTH = 12
 
 
 class _Field(NamedTuple):
-    """Where a counter lies in its cell."""
+    """Position of a counter in its cell."""
 
     shift: int
     mask: int
@@ -227,7 +227,7 @@ class Tables:
         return kept
 
     def work_out(self, row: Row, state: int) -> Steps:
-        """What a row's groups do in a state, kept for all that agree with it in their cells."""
+        """Evaluate the groups of a row in a state; the result holds for all states that agree in the row's cells."""
         steps: dict[int, _Sorted] = {}
         key = state & row.mask
         for entry in row.entries:
@@ -248,7 +248,7 @@ class Tables:
         return made
 
     def _steps(self, entry: _Entry, own: int, state: int) -> Steps:
-        """What an entry's groups do for one combination of their cells; and whether an invariant is broken."""
+        """Evaluate an entry's groups for one combination of their cells, and report broken invariants."""
         steps: dict[int, _Sorted] = {}
         for group in entry.groups:
             values = [self.cells.of(own, cell) for cell in group.cells]
@@ -317,7 +317,7 @@ class Tables:
         return tuple(entry for entry in near.values() if _matters(entry.group, changed))
 
     def difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
-        """What a step adds to a packed state."""
+        """Return what a step adds to a packed state."""
         cells, sum_ = self.cells, 0
         for cell, was, becomes in zip(group.cells, old, new, strict=True):
             if becomes is not was:
@@ -334,7 +334,7 @@ def _by_count(steps: Steps) -> Iterator[tuple[int, tuple[int, ...], Unsettled]]:
 
 
 def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
-    """Whether a group whose step is taken at once may have got one, where cells have changed (from, to)."""
+    """Return True if a group whose step is taken at once may have got one from these changes (from, to)."""
     look = group.at_once
     assert look is not None
     looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]

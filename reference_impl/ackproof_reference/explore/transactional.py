@@ -48,7 +48,7 @@ _MOST = 10
 
 
 class Bounds(NamedTuple):
-    """What may still go wrong; each counts down."""
+    """Incidents that may still happen; each counts down."""
 
     moves: int = 0
     """The coordinator is another broker now, and the old one does not know."""

@@ -173,7 +173,7 @@ class Retelling:
                 yield kept.log, kept.process, next_request(was)
 
     def _starting(self, before: Row, now: Row) -> bool:
-        """Whether a broker has started on the way, and not learned yet: the reduced model has no such state."""
+        """Return True if a broker has started on the way and not learned yet: the reduced model has no such state."""
         return self._scope.reductions.fusing and any(
             self._starts(now, one) and not self._starts(before, one) for one in self._scope.ids
         )

@@ -85,7 +85,7 @@ class SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Who has no leader gets one: with ZooKeeper at once, with KRaft at the next look (KAFKA-12670)."""
+        """Give a partition without a leader one: with ZooKeeper at once, with KRaft at the next look (KAFKA-12670)."""
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:
@@ -220,7 +220,7 @@ class VotersRun(Virtual[RemoveController]):
         self.world.control.look()
 
     def _listed(self) -> bool:
-        """Whether it is among the voters that a broker is told of; nobody tells without an active controller."""
+        """Return True if a running broker can list the voters; none can without an active controller."""
         control = self.world.control
         asked = [node for node in control.brokers if control.ready(node) and control.reaches(node)]
         if not asked:

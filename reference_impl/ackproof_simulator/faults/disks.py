@@ -34,7 +34,7 @@ class LogDirRun(DownRun[LogDirFault]):
 
     @property
     def single(self) -> bool:
-        """Whether a broker has one log dir."""
+        """Return True if a broker has one log dir."""
         return self.world.case.experiment.cluster.log_dirs == 1
 
     def inject(self) -> str:
@@ -101,7 +101,7 @@ class LogDirRun(DownRun[LogDirFault]):
 
 
 def which_dir(fault: LogDirFault, world: World, node: int) -> int:
-    """Which log dir of a node is meant, counted from 0: the one that is named, or that of the role's partition."""
+    """Return the log dir of a node that is meant, counted from 0: the named one, or that of the role's partition."""
     if fault.dir is not None:
         return fault.dir - 1
     role = fault.target
@@ -111,7 +111,7 @@ def which_dir(fault: LogDirFault, world: World, node: int) -> int:
 
 
 def in_sync(world: World, nodes: Sequence[int]) -> bool:
-    """Whether these nodes are in the ISR of all their partitions; one that a fault wants dead need not be."""
+    """Return True if these nodes are in the ISR of all their partitions; a node that a fault wants dead need not be."""
     return all(
         node not in partition.image.partition.replicas
         or node in partition.image.partition.isr

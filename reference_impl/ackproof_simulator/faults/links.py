@@ -52,7 +52,7 @@ class LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """What the connection bears of this kind, beside others, and this one; None: nothing passes at all."""
+        """Return the list of a connection's burdens of this kind, and this one; None: nothing passes at all."""
         fault: LinkFault = self.fault
         match fault:
             case DelayFault():
@@ -68,7 +68,7 @@ class LinksRun(Virtual[LinksT]):
         return None
 
     def hinder(self, connection: Connection) -> None:
-        """What it does to one of them."""
+        """Hinder one connection."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden

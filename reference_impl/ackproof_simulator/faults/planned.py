@@ -44,7 +44,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 class _MoveRun(Virtual[MoveT]):
-    """What reassignments have in common."""
+    """Base of reassignments."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -65,12 +65,12 @@ class _MoveRun(Virtual[MoveT]):
         return self.partition.image.partition.replicas != self.before.replicas
 
     def goes_on(self) -> bool:
-        """Whether replicas come or go."""
+        """Return True if replicas are being added or removed."""
         now = self.partition.image.partition
         return bool(now.adding or now.removing)
 
     def all_in_sync(self, replicas: Sequence[int]) -> bool:
-        """Whether exactly these hold it, every one in the ISR and with a log of its own."""
+        """Return True if exactly these replicas hold the partition, all in the ISR and with a log of their own."""
         now = self.partition.image.partition
         return (
             not self.goes_on()
@@ -173,14 +173,14 @@ class DecommissionRun(DownRun[Decommission]):
         return tuple(replicas)
 
     def _empty(self) -> bool:
-        """Whether nothing is left on them, and every ISR is full without them."""
+        """Return True if the nodes hold no replica, and every ISR is full without them."""
         return all(
             not set(self.nodes) & set(now.replicas) and set(now.isr) == set(now.replicas)
             for now in (partition.image.partition for partition in self.world.control.partitions)
         )
 
     def _look(self) -> None:
-        """Who is drained shuts down."""
+        """Shut drained nodes down."""
         if self.gone:
             return
         if not self._empty():
@@ -218,7 +218,7 @@ class _Rollout(RestartRun[RolloutT]):
         return f"SIGTERM and start of node {self.nodes[0]}, the first of {len(self.nodes)}"
 
     def prepare(self, node: int) -> None:
-        """What changes at a node between its end and its start."""
+        """Change a node between its end and its start."""
 
     def _started(self, node: int) -> None:
         self.prepare(node)

@@ -28,7 +28,7 @@ class DownRun(Virtual[SpecT]):
     are started again at the healing, unless another fault wants them dead."""
 
     def kill(self, node: int) -> None:
-        """How one of them ends."""
+        """End one node."""
         self.world.control.kill(node)
 
     def inject(self) -> str:
@@ -58,7 +58,7 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class PowerRun(DownRun[PowerLoss]):
-    """What was never flushed is lost: of the page cache a random prefix is left, or what `keep` says."""
+    """Power loss takes what was never flushed; a random prefix of the page cache is left, or what `keep` says."""
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
@@ -268,7 +268,7 @@ class QuorumRun(Virtual[LoseQuorum]):
 
 @does(ClockJump)
 class ClockRun(Virtual[ClockJump]):
-    """What a broker takes for now is shifted: how long a follower has lagged, and how old a request of its own is.
+    """Shift a node's notion of now: how long a follower has lagged, and how old a request of its own is.
 
     Forwards, who has asked for something takes the answer for overdue and connects anew (NetworkClient), and the active
     controller takes the others' silence for too long and resigns (LeaderState.timeUntilCheckQuorumExpires).

@@ -24,7 +24,7 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class NotYet(FaultNotConfirmed):
-    """Who is asked does not answer now, but will: it is asked again."""
+    """The component that is asked does not answer yet, and is asked again."""
 
 
 class Virtual(Generic[SpecT]):
@@ -46,7 +46,7 @@ class Virtual(Generic[SpecT]):
         raise NotImplementedError
 
     def bites(self) -> bool:
-        """Whether its effect is there."""
+        """Return True once the effect is there."""
         return True
 
     def heal(self) -> str:
@@ -57,7 +57,7 @@ class Virtual(Generic[SpecT]):
         """It has failed: nothing of it goes on by itself."""
 
     def healed(self) -> bool:
-        """Whether all is as before."""
+        """Return True once everything is as before."""
         return True
 
     def host(self, node: int) -> Host:
@@ -87,7 +87,9 @@ class Virtual(Generic[SpecT]):
             raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
 
     def answer(self) -> bool:
-        """Whether each node answers and, if a broker, is unfenced; what another fault holds down does not count."""
+        """Return True if each node answers and, if a broker, is unfenced; a node held down by another fault does not
+        count.
+        """
         return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
 
     def names(self) -> str:
@@ -121,7 +123,7 @@ def _look_around() -> None:
 
 
 def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
-    """What plays faults of this kind; None for one that cannot be played, and for a storm."""
+    """Return the player of faults of this kind; None for a kind that cannot be played, and for a storm."""
     _look_around()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
 
