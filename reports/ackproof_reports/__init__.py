@@ -11,7 +11,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     findings       findings/*.parquet → counts, the rows that a page can carry, where they lie
     stories        conformance.json and ledgers → what took each lost record
     mechanics      samples, conformance.json, replicas.json → what each replica had, what was cut of it
-    recovery       times after faults and their spread, metrics beside them
+    recovery       times after faults and their spread, metrics of the nodes
     expectations   what was expected, of one run and over repeats
     evidence       what the judge weighed
     facts          all of a case, gathered once

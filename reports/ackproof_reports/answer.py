@@ -79,7 +79,7 @@ def answers(batch: BatchView) -> list[Headline]:
 
 
 def _over_repeats(batch: BatchView, name: str, *, alone: bool) -> Iterator[Clause]:
-    """What was expected over repeats and is not so, or not decided."""
+    """Expectations over repeats that do not hold or are not decided."""
     for one in batch.file.over_repeats:
         if (not alone and one.experiment != name) or one.verdict is Verdict.PASS:
             continue
@@ -98,7 +98,7 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
     for kind, make in (
         ("fail", _failed),
         ("lost", _lost),
-        ("kept", _kept),
+        ("kept", _kept_clause),
         ("kept", _otherwise_gone),
         ("", _removed),
     ):
@@ -200,7 +200,7 @@ def _lost_of_acked(cells: Sequence[Cell]) -> str:
     return f"{lost} of {counted(sum(n for n in acked if n is not None), Anomaly.LOST)}"
 
 
-def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
     if len(cells) == len(matrix.cells):
@@ -217,14 +217,14 @@ def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 
 def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """What readers miss of settings that lost nothing that was acknowledged: half a transaction, say."""
+    """Return what readers miss although no acknowledged record is lost: half a transaction, say."""
     for group, told in _counted_alike(cells, _GONE):
         note = ", as it may" if _is_one(group, matrix) else ", as they may"
         yield Clause(_who(group, matrix), f"showed {told}", "bad", note=note)
 
 
 def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """What settings, or an administrator, removed: that is no loss."""
+    """Return what settings or an administrator removed: that is no loss."""
     for group, told in _counted_alike(cells, REMOVED):
         yield Clause(_who(group, matrix), f"had {told} removed, as was asked for", "plain")
 

@@ -87,7 +87,7 @@ def matrix_of(cases: Sequence[CaseView]) -> Matrix:
 
 
 def _settings(cases: Sequence[CaseView]) -> list[Mapping[str, Scalar]]:
-    """What tells the cases apart: settings that go together are one, by the name that their cells have."""
+    """Return the settings that tell the cases apart; those that go together are one, named as their cells."""
     if not any(case.entry.cell for case in cases):
         return [case.settings for case in cases]
     of_cell: dict[str, dict[str, set[str]]] = {}

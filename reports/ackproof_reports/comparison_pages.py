@@ -36,7 +36,7 @@ BINS = 240
 
 @dataclass(frozen=True)
 class RunShown:
-    """What one run showed of a claim, or the repeats of cases."""
+    """Result of a claim: of one run, or of the repeats of cases."""
 
     case: str
     run: str
@@ -54,7 +54,7 @@ class ClaimView:
 
 
 def render_claims(folder: Path) -> None:
-    """Write the page of `claims.json` beside it. Raises `BadInput` where that is missing or cannot be read."""
+    """Write the page of `claims.json` into its folder. Raises `BadInput` where that is missing or cannot be read."""
     file = ClaimsFile.load(folder / "claims.json")
     style = asset("css", STYLES)
     page = (

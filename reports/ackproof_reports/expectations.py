@@ -46,7 +46,7 @@ class Expectation:
 
     @property
     def met(self) -> int:
-        """In how many cases it holds."""
+        """Return the number of cases in which it holds."""
         return sum(held.holds is True for held in self.held)
 
 
@@ -68,7 +68,7 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
 
 
 def _held(case: CaseView, name: str, bound: str) -> Held:
-    """What the audit counted, or what the judge measured and said of it."""
+    """Count of the audit, or the number that the judge measured, with its sentence."""
     if name in TABLE:
         count = case.counts.get(name)
         return Held(case, count, _holds(bound, count))

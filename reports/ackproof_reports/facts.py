@@ -64,7 +64,7 @@ class CaseFacts:
 
     @property
     def lost_groups(self) -> tuple[Group, ...]:
-        """Where the lost records were."""
+        """Groups of lost records by place."""
         return self.findings.lost if self.findings else ()
 
     def count(self, name: str) -> int | None:
@@ -89,7 +89,7 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
-    """Whose time-outs the cases had, with the titles of those that had them; '' where all had the same."""
+    """Return the timing profiles of the cases, each with the titles of its cases; '' where all had the same."""
     return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 

@@ -151,7 +151,7 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """Of duplicates where the other copies are, of others what is said of each."""
+        """Return where the other copies of a duplicate are, or the detail of another finding."""
         others = [row["other"] for row in self.rows if row["other"] >= 0]
         if not others:
             return one_line(str(self.rows[0]["detail"]))
@@ -178,7 +178,7 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Whether a row goes on where the one before stops: at the next offset; where it is unknown, of one producer."""
+    """Return True if a row goes on where the one before stops: at the next offset, else of one producer."""
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]
@@ -195,7 +195,7 @@ _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 @dataclass
 class CaseFindings:
-    """What the audit wrote down for one case."""
+    """Findings of the audit for one case."""
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
@@ -296,7 +296,7 @@ def _count(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> dict[str, int]:
-    """How many rows of each class the page carries, the most wanted class first."""
+    """Return the number of rows of each class that the page carries, the most wanted class first."""
     quota: dict[str, int] = {}
     for name in dict.fromkeys([*(name for name in first if name in counts), *sorted(counts, key=gravity)]):
         quota[name] = min(counts[name], max_rows)

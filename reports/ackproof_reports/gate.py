@@ -41,7 +41,7 @@ class GateRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GateColumn:
-    """What the experiments came to on one Kafka; `batch` is None where nothing ran. `problems`: the annotations."""
+    """Outcome of the experiments on one Kafka; `batch` is None where nothing ran. `problems`: the annotations."""
 
     kafka: str
     exit_code: int

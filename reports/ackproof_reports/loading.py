@@ -32,7 +32,7 @@ D = TypeVar("D", bound=Document)
 
 
 class State(StrEnum):
-    """What a reader sees of a case or a batch: a verdict, or why there is none."""
+    """State of a case or a batch for a reader: a verdict, or why there is none."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -77,7 +77,7 @@ class CaseView:
 
     @property
     def verdict(self) -> Verdict | None:
-        """As the batch says; where it says nothing, as `verdict.json` says."""
+        """Verdict of the batch's entry, else of `verdict.json`."""
         if self.entry.verdict is not None or self.entry.error is not None:
             return self.entry.verdict
         return self.judged.verdict if self.judged else None
@@ -102,7 +102,7 @@ class CaseView:
 
     @property
     def untold(self) -> Mapping[str, int]:
-        """What the audit counted and nobody may be told: nobody read back what it takes for gone."""
+        """Classes that the audit counted and that are not shown: the final read that would prove them is incomplete."""
         counted = self.audit.counts if self.audit else {}
         return {name: count for name, count in counted.items() if count and name not in self.counts}
 
@@ -123,7 +123,7 @@ class CaseView:
 
     @property
     def timing(self) -> Timing | None:
-        """Whose time-outs its brokers had; None of a run of an older version."""
+        """Timing profile of the brokers; None for a run of an older version."""
         return self.case.timing if self.case else None
 
     @property
@@ -138,7 +138,7 @@ class CaseView:
 
     @property
     def finished(self) -> bool:
-        """Whether the run went through to its end."""
+        """Return True if the run went through to its end."""
         return bool(self.events) and self.events[-1].kind is EventKind.END
 
     def resolved(self, *path: str) -> JsonValue:
@@ -160,7 +160,7 @@ class BatchView:
 
     @property
     def pairs(self) -> PairsFile:
-        """Which pairs of fault kinds were in force together; nothing without a storm of pairs."""
+        """Pairs of fault kinds that were in force together; none without a storm of pairs."""
         path = self.directory.pairs_json
         return PairsFile.load(path) if path.exists() else PairsFile()
 
@@ -316,5 +316,5 @@ _MEANINGS: Final[Mapping[int, str]] = {
 
 
 def exit_meaning(code: int) -> str:
-    """What an exit code says."""
+    """Return the meaning of an exit code."""
     return _MEANINGS.get(code, "unknown")

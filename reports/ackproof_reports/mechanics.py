@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
-    """Which batch of each replica covers that offset."""
+    """Return the batch of each replica that covers an offset, as a sentence."""
     by_node = {
         row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
         f"{row['leader_epoch']}"
@@ -37,7 +37,7 @@ def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
 
 
 def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterator[str]:
-    """What ended its transaction: the next marker of its producer in that log, whoever it was meant for."""
+    """Yield what ended its transaction: the next marker of its producer in that log, whichever transaction it ends."""
     rows = batches.get(TopicPartition(spot.topic, spot.partition), ())
     for own in rows:
         if own["transactional"] and own["first_offset"] <= spot.offset <= own["last_offset"]:
@@ -58,7 +58,7 @@ MOST: Final = 6
 """Truncations that are drawn, those of most acknowledged records."""
 COLOURS: Final = 8
 _ROOM: Final = 0.35
-"""So much of what was cut is shown before it and behind it."""
+"""Offsets that are shown before and after what was cut."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Bar:
 
     @property
     def colour(self) -> int:
-        """Which colour its epoch has."""
+        """Colour of its epoch."""
         return self.epoch % COLOURS
 
 
@@ -101,7 +101,7 @@ class Mechanism:
 
 @dataclass
 class _Seen:
-    """What samples say of one replica around a truncation. ns; offsets, -1 never."""
+    """Samples of one replica around a truncation. Times in ns; offsets, -1 never."""
 
     end: int = -1
     at_ns: int = -1
@@ -175,7 +175,7 @@ class _Scale:
     high: int
 
     def bar(self, start: int, end: int, epoch: int = -1) -> Iterator[Bar]:
-        """From `start` to before `end`, as far as it is within the picture."""
+        """Return the part from `start` to before `end` that is within the picture."""
         start, end = max(start, self.low), min(end, self.high)
         if start < end:
             size = self.high - self.low
@@ -204,12 +204,12 @@ def _lane(
             for bar in scale.bar(max(first, cut.from_offset), min(last + 1, had, cut.to_offset))
         ),
         after=tuple(_by_epoch(starts, log.log_end, scale)) if log else (),
-        told=_told(cut, seen, had),
+        told=_describe(cut, seen, had),
     )
 
 
 def _next(starts: Sequence[tuple[int, int]], cut: Truncation) -> int:
-    """Where the epoch began that was cut; where no checkpoint says it, before all that is drawn."""
+    """Return where the truncated epoch began; without a checkpoint, before all that is drawn."""
     return next((start for epoch, start in starts if epoch == cut.old_epoch), 0)
 
 
@@ -224,7 +224,7 @@ def _role(one: _Watched, node: int) -> str:
     return ", ".join(roles)
 
 
-def _told(cut: Truncation, seen: _Seen, had: int) -> str:
+def _describe(cut: Truncation, seen: _Seen, had: int) -> str:
     if had < 0:
         return "not seen before"
     reached = f"its log reached offset {number(had)}"

@@ -1,7 +1,7 @@
 """The story of one record: sent, acknowledged, handed over, faults on its way, what took it, and what stands there now.
 
 Everything is read from the run's folder: both ledgers, the findings, the timeline, the replay, the replicas' logs.
-Ledgers are read by predicate: of ten million records one is told in four seconds, half of them to start.
+Ledgers are read by predicate: one of ten million records takes four seconds, half of them to start.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Spot:
         return cls(match[1], int(match[2]), int(match[3]))
 
     def rows(self) -> pc.Expression:
-        """Which rows of a ledger are there."""
+        """Rows of a ledger by identity or place."""
         here = (pc.field("topic") == self.topic) & (pc.field("partition") == self.partition)
         return here & (pc.field("offset") == self.offset)
 
@@ -94,14 +94,14 @@ class Moment:
 
 @dataclass(frozen=True)
 class RecordStory:
-    """What is known of one record: `moments` in order of time, then `facts` that have none."""
+    """Story of one record: `moments` in order of time, then `facts` without a time."""
 
     title: str
     moments: tuple[Moment, ...]
     facts: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """As text, a line each; times in seconds of the run."""
+        """Return it as text, a line each; times in seconds of the run."""
         told = [f"{moment.t_ns / 1e9:9.3f} s  {one_line(moment.text, 200)}" for moment in self.moments]
         return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
 
@@ -134,21 +134,21 @@ def at(run: CaseDir, spot: Spot) -> list[RecordId]:
 
 
 def story_of(run: CaseDir, who: RecordId) -> RecordStory:
-    """What became of it. Raises `BadInput` when neither ledger knows it."""
+    """Return the story of a record. Raises `BadInput` when neither ledger knows it."""
     if (story := stories_of(run, [who]).get(who)) is None:
         raise BadInput(f"{run.path}: no ledger knows {who}")
     return story
 
 
 def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
-    """What became of each, as far as a ledger knows it; each file is read once. Raises `BadInput`."""
-    known = _known(run, whom)
+    """Return the story of each record that a ledger knows; each file is read once. Raises `BadInput`."""
+    known = _read_rows(run, whom)
     return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What the files say of some records."""
+    """Rows of all files about some records."""
 
     attempts: dict[RecordId, list[Row]]
     reads: dict[RecordId, list[Row]]
@@ -161,7 +161,7 @@ class _Known:
     replay: ConformanceFile | None
 
 
-def _known(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
+def _read_rows(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
     which = _among("producer", {who.producer for who in whom}) & _among("seq", {who.seq for who in whom})
     attempts = _by_record(whom, _table(parts(run.produced), PRODUCED, which))
     reads = _by_record(whom, _table(parts(run.consumed), CONSUMED, which))
@@ -200,7 +200,7 @@ def _by_record(whom: Sequence[RecordId], table: pa.Table) -> dict[RecordId, list
 
 
 def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list[Row]]:
-    """The batches of each partition that may cover one of these offsets, and the markers behind them."""
+    """The batches of each partition that may cover one of these offsets, and the markers after them."""
     if not spots:
         return {}
     offsets = [spot.offset for spot in spots]
@@ -248,7 +248,7 @@ def _table(
 
 
 def _rows(files: Sequence[Path], schema: pa.Schema, which: pc.Expression) -> list[Row]:
-    """As above, a dictionary each: of one record or one offset there are few."""
+    """Return such rows as dictionaries: of one record or one offset there are few."""
     rows: list[Row] = _table(files, schema, which).slice(0, MOST_ROWS).to_pylist()
     return rows
 
@@ -278,7 +278,7 @@ def _read(reads: Sequence[Row]) -> Iterator[Moment]:
 
 
 def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
-    """Whether an event can have to do with these places: theirs, any fault's, any node's end."""
+    """Return True if an event concerns these partitions: their own, any fault's, any node's end."""
     if event.kind in _NEAR:
         return (event.topic, event.partition) in places
     return event.fault is not None or event.kind in {EventKind.NODE_DIED, EventKind.NODE_STARTED}
@@ -312,7 +312,7 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
 
 
 def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
-    """Where it was acknowledged or read."""
+    """Return where it was acknowledged or read."""
     return list(
         dict.fromkeys(
             Spot(row["topic"], row["partition"], row["offset"])
@@ -323,7 +323,7 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
-    """What the final read holds at that offset, if it is not this record."""
+    """Yield what the final read holds at that offset, if it is not this record."""
     others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:
@@ -335,7 +335,7 @@ def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, 
 def _causes(
     replay: ConformanceFile, who: RecordId, attempts: Sequence[Row], reads: Sequence[Row]
 ) -> Iterator[str]:
-    """What the replay says that took it."""
+    """Yield what took it, as the replay says."""
     epochs = {row["leader_epoch"] for row in reads if row["leader_epoch"] >= 0}
     for spot in _spots(attempts, reads):
         for cut in replay.truncations:

@@ -109,7 +109,7 @@ def _finalize(value: object) -> object:
 
 @cache
 def environment() -> Environment:
-    """Where pages are made: all text in them is escaped."""
+    """Return the template environment: all text in pages is escaped."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,

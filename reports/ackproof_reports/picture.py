@@ -65,18 +65,18 @@ class Lanes:
 
 @dataclass(frozen=True)
 class ShownTime:
-    """What part of a run is shown, in ns."""
+    """Part of a run that is shown, in ns."""
 
     begin: float
     end: float
 
     def x(self, t_ns: float) -> float:
-        """Where a moment is."""
+        """Return the x of a moment."""
         share = (min(max(t_ns, self.begin), self.end) - self.begin) / (self.end - self.begin)
         return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
 
     def bar(self, begin: float, end: float, kind: str, text: str = "") -> Bar | None:
-        """From when to when; None where none of it is shown."""
+        """Return the bar of a time; None if none of it is shown."""
         if end < self.begin or begin > self.end:
             return None
         left = self.x(begin)
@@ -84,7 +84,7 @@ class ShownTime:
 
 
 def find_shown_time(fact: CaseFacts, struck: Sequence[Fault]) -> ShownTime:
-    """From a second before the first fault until some seconds after the last was over."""
+    """Return the time from a second before the first fault until some seconds after the last."""
     first = min(one.asked or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS

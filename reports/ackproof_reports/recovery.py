@@ -1,4 +1,4 @@
-"""Times after faults, what has not recovered, and the metrics beside them."""
+"""Times after faults, what has not recovered, and metrics of the nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ackproof_reports.picture import Bar, Lanes, ShownTime, draw_lanes, draw_req
 from ackproof_reports.wording import one_line
 
 MAX_FAULTS: Final = 8
-"""Of more, such as a storm draws, the first are told."""
+"""Faults shown at most: a storm draws more."""
 PHASES: Final = tuple(
     one
     for one in VOCABULARY.values()
@@ -41,20 +41,20 @@ PHASES: Final = tuple(
 
 @dataclass(frozen=True)
 class Phase:
-    """How long after a fault something was seen."""
+    """Time from a fault until something was seen."""
 
     name: str
     value: Value
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The time in words."""
         return self.value.text(Unit.SECONDS)
 
 
 @dataclass(frozen=True)
 class After:
-    """What came after one fault."""
+    """Times after one fault."""
 
     fault: Fault
     phases: tuple[Phase, ...]
@@ -62,7 +62,7 @@ class After:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Of one run."""
+    """Times after the faults of one run."""
 
     after: tuple[After, ...]
     lanes: Lanes | None
@@ -71,7 +71,7 @@ class Recovery:
 
 
 def evidence_of_run(fact: CaseFacts) -> Evidence | None:
-    """What quantities are measured from; None where the judge looked at nothing, or the run's files cannot be read."""
+    """Return the evidence of quantities; None where nothing was judged, or the run's files cannot be read."""
     if fact.case.case is None or (fact.case.judged is not None and not fact.case.judged.classes):
         return None
     try:
@@ -81,7 +81,7 @@ def evidence_of_run(fact: CaseFacts) -> Evidence | None:
 
 
 def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
-    """Of a run that had faults which were confirmed; None of others."""
+    """Return the times of a run with confirmed faults; None for others."""
     struck = [one for one in fact.course.faults if one.confirmed is not None and one.kind != "storm"]
     if evidence is None or not struck:
         return None
@@ -119,7 +119,7 @@ class Spread:
 
 
 def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[Spread]:
-    """Of the cases that ran more than once, each time after each fault that is known of some repeat."""
+    """Return, for cases that ran more than once, each time after each fault that is known of some repeat."""
     by_index = {fact.case.index: (fact, recovery) for fact, recovery in told}
     found = []
     for name, cases in by_experiment(batch).items():
@@ -150,7 +150,7 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
 
 
 def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, number: int) -> Value:
-    """What one repeat took; of a starved machine at most so long."""
+    """Return the time of one repeat; on a starved machine an upper bound."""
     for after in recovery.after if recovery else ():
         for phase in after.phases:
             if (after.fault.number, phase.name) == (number, quantity.variant):
@@ -232,7 +232,7 @@ class AfterFault:
 
 @dataclass(frozen=True)
 class Alerts:
-    """Of one run whose nodes were asked for their metrics."""
+    """Metrics of one run whose nodes were scraped."""
 
     after: tuple[AfterFault, ...]
     lanes: Lanes
@@ -241,7 +241,7 @@ class Alerts:
 
 
 def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
-    """Of a run with metrics and confirmed faults; None of others."""
+    """Return the metrics of a run with confirmed faults; None for others."""
     struck = [one for one in fact.course.faults if one.confirmed is not None and one.kind != "storm"]
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None
@@ -273,7 +273,7 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
 
 
 def _late(shown: Value, real: Value) -> str:
-    """How much later the metric showed it than it was so."""
+    """Return the delay with which the metric showed it."""
     if not (shown.is_known and real.is_known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:

@@ -31,7 +31,7 @@ class Story:
 
 
 def stories_of(facts: Sequence[CaseFacts]) -> list[tuple[Story, ...]]:
-    """For every case in order; none where nothing was predicted."""
+    """Return the predictions of every case in order; none where nothing was predicted."""
     drawn: dict[tuple[StoryStep, ...], str] = {}
     predicted = ((fact.case.prediction or PredictionFile(), fact.title) for fact in facts)
     return [tuple(_stories(file, title, drawn)) for file, title in predicted]
@@ -84,7 +84,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Times:
-    """From the first fault, in ms; None: it did not come to that."""
+    """Return the time from the first fault, in ms; None if it was never seen."""
 
     new_leader_ms: float | None = None
     shrink_ms: float | None = None

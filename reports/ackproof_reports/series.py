@@ -34,7 +34,7 @@ class Sparkline:
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
     """Acks per second against `peak` (of all cases, so that cases compare), by their roots; None without a series.
 
-    A backlog that is acknowledged at once is a spike beside which everything else would be flat.
+    A backlog that is acknowledged at once is a spike that would make everything else flat.
     """
     if series is None or not series.bins or peak <= 0:
         return None
@@ -92,7 +92,7 @@ class Stretch:
 
 @dataclass
 class Strip:
-    """What was seen of one partition."""
+    """Samples of one partition as strips."""
 
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
@@ -141,7 +141,7 @@ def _extend(strip: Strip, sample: Sample) -> None:
 
 
 def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
-    """At most about `limit` points: of each group of neighbours the highest, so that no peak goes."""
+    """Return about `limit` points at most: of each group of neighbours the highest, so that no peak goes."""
     if len(points) <= limit:
         return points
     step = -(-len(points) // limit)
@@ -181,7 +181,7 @@ class Series:
 
     @property
     def bins(self) -> int:
-        """How many bins there are."""
+        """Number of bins."""
         return len(self.total.acked)
 
     @property

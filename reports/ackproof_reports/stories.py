@@ -41,7 +41,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Those of one case. `more`: how many there are beside those shown, and `more_records` what went with them."""
+    """Those of one case. `more`: how many there are besides those shown, and `more_records` what went with them."""
 
     shown: tuple[Cause, ...]
     more: int
@@ -79,9 +79,11 @@ def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
     if replay is None:
         return rows
     explained = [one.anomaly for one in replay.classes if one.explained == one.count]
-    # an offset of a topic that was deleted and made anew is several records'
-    anew = {(gone.topic, gone.partition) for gone in replay.deletions}
-    cuts = [cut for cut in replay.truncations if cut.acked and (cut.topic, cut.partition) not in anew]
+    # an offset of a topic that was deleted and made created_again is several records'
+    created_again = {(gone.topic, gone.partition) for gone in replay.deletions}
+    cuts = [
+        cut for cut in replay.truncations if cut.acked and (cut.topic, cut.partition) not in created_again
+    ]
     if not explained or not cuts:
         return rows
     column = {name: rows.column(name) for name in ("class", "topic", "partition", "offset", "detail")}
@@ -220,7 +222,7 @@ def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, in
 
 
 def _copies(findings: pa.Table, files: list[str]) -> dict[tuple[int, int], set[_Where]]:
-    """Where the final read found intact copies of the records of these findings."""
+    """Return the offsets at which the final read found intact copies of these records."""
     known = [findings.column(name).combine_chunks().unique() for name in ("producer", "seq")]
     phases = [int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)]
     read = storage.open_dataset(files, CONSUMED).to_table(

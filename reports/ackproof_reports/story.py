@@ -59,7 +59,7 @@ def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
 
 
 def _lanes(steps: Sequence[StoryStep]) -> list[str]:
-    """Who takes part: the client and the controller first, brokers by their names."""
+    """Return the participants: the client and the controller first, brokers by name."""
     names = {name for step in steps for name in (step.actor, step.target) if name} or {"client"}
     first = [name for name in ("client", "controller") if name in names]
     return [*first, *sorted(names - set(first))]
@@ -89,7 +89,7 @@ class Tale:
 
 
 def explored_title(rules: str, tales: Sequence[Tale], missing: Sequence[str], *, whole: bool) -> str:
-    """What an exploration of these rules came to, as one says it: found, impossible, or left open."""
+    """Return the result of an exploration as a sentence: found, impossible, or left open."""
     if tales:
         more = f", and {plural(len(tales) - 1, 'more class', 'more classes')}" if len(tales) > 1 else ""
         steps = plural(len(tales[0].steps), "step")

@@ -98,11 +98,11 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
     if case.state in _OUTCOMES:
         tag, kind = _OUTCOMES[case.state]
         ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
-    ET.SubElement(node, "system-out").text = clean("\n".join(_told(fact)))
+    ET.SubElement(node, "system-out").text = clean("\n".join(_describe_case(fact)))
 
 
 def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None:
-    """What is expected over repeats is a testcase of its own."""
+    """Add a testcase for each expectation over repeats."""
     name = {"classname": clean(one.experiment or batch.name), "name": clean(one.title), "time": "0.000"}
     node = ET.SubElement(suite, "testcase", name)
     state = state_of(one)
@@ -115,7 +115,7 @@ def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None
     ET.SubElement(node, "system-out").text = clean(one.outcome_text)
 
 
-def _told(fact: CaseFacts) -> list[str]:
+def _describe_case(fact: CaseFacts) -> list[str]:
     lines = [
         f"{name}: {number(fact.count(name))}" for name in ("produced", "acked", "failed", "indeterminate")
     ]

@@ -47,7 +47,7 @@ class CellFacts:
 
     @property
     def judged(self) -> bool:
-        """Whether any repeat came to PASS or FAIL; else the numbers are counted but not judged."""
+        """Return True if any repeat ended with PASS or FAIL; else the numbers are counted but not judged."""
         return bool(self.cell.judged)
 
     @property
@@ -57,7 +57,7 @@ class CellFacts:
 
     @property
     def loses(self) -> bool:
-        """Whether any repeat counted a lost record."""
+        """Return True if any repeat counted a lost record."""
         return any(fact.count("lost") for fact in self.facts)
 
     @property

@@ -85,7 +85,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def size(count: int) -> str:
-    """How large a file is."""
+    """Return the size of a file in words."""
     for unit, power in (("MB", 10**6), ("kB", 10**3)):
         if count >= power:
             return f"{count / power:.3g} {unit}"

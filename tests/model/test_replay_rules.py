@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackproof_model.replay.account import Broken, broken_rule, plain, state_of
+from ackproof_model.replay.account import BrokenRule, find_broken_rule, plain, state_of
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 
 OLD = Partition(replicas=(1, 2, 3), leader=1, leader_epoch=4, epoch=9, isr=(1, 2))
@@ -26,8 +26,8 @@ def rule(
     brokers: tuple[Registration, ...] = BROKERS,
     unclean: bool = False,
     named: int = 2,
-) -> Broken:
-    return broken_rule(Metadata(old, brokers), seen, unclean, named)
+) -> BrokenRule:
+    return find_broken_rule(Metadata(old, brokers), seen, unclean, named)
 
 
 NOBODY = OLD._replace(leader=NO_LEADER, isr=(2,))
@@ -40,7 +40,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
     [
         (
             lambda: rule(after(epoch=11, leader=9)),
-            Broken(
+            BrokenRule(
                 "partition epoch",
                 "KIP-497; org.apache.kafka.metadata.PartitionRegistration.merge",
                 "the partition epoch went from 9 to 11: each change takes the next one",
@@ -48,11 +48,11 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=9, leader_epoch=5)),
-            Broken("election of a stranger", ELECT, "broker 9 has no replica and was elected"),
+            BrokenRule("election of a stranger", ELECT, "broker 9 has no replica and was elected"),
         ),
         (
             lambda: rule(after(leader=3, leader_epoch=5)),
-            Broken(
+            BrokenRule(
                 "election out of the ISR",
                 f"KIP-106, KIP-966; {ELECT}",
                 "broker 3 was elected, and ISR {1, 2} and ELR {} have it not; unclean elections are off",
@@ -62,7 +62,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
             lambda: rule(
                 after(leader=2, leader_epoch=5), brokers=(BROKERS[0], Registration(2, 12, stopping=True))
             ),
-            Broken(
+            BrokenRule(
                 "election of a fenced broker",
                 "KIP-631; ClusterControlManager.isActive",
                 "broker 2 was elected while it was fenced or on its way out",
@@ -70,7 +70,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=2, leader_epoch=6)),
-            Broken(
+            BrokenRule(
                 "leader epoch",
                 "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
                 "the leader epoch went from 4 to 6 with another leader",
@@ -78,7 +78,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=2)),
-            Broken(
+            BrokenRule(
                 "leader epoch",
                 "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
                 "the leader epoch went from 4 to 4 with another leader",
@@ -86,7 +86,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader_epoch=3)),
-            Broken(
+            BrokenRule(
                 "leader epoch",
                 "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
                 "the leader epoch went from 4 to 3 with the same leader",
@@ -94,15 +94,15 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(isr=(1, 2, 8, 7))),
-            Broken("ISR beyond the replicas", ALTER, "the ISR has {7, 8}, who hold no replica"),
+            BrokenRule("ISR beyond the replicas", ALTER, "the ISR has {7, 8}, who hold no replica"),
         ),
         (
             lambda: rule(after(isr=(2,))),
-            Broken("leader out of its ISR", ALTER, "broker 1 leads, and the ISR {2} has it not"),
+            BrokenRule("leader out of its ISR", ALTER, "broker 1 leads, and the ISR {2} has it not"),
         ),
         (
             lambda: rule(after(isr=(1, 2, 3)), brokers=(*BROKERS[:2], Registration(3, 13, fenced=True))),
-            Broken(
+            BrokenRule(
                 "fenced broker joined the ISR",
                 f"KIP-841, KIP-903; {ALTER}",
                 "{3} joined the ISR while fenced, unregistered or on the way out",
@@ -110,7 +110,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(NOBODY, isr=(2, 3)), NOBODY),
-            Broken(
+            BrokenRule(
                 "ISR grown without a leader",
                 f"KIP-497; {ALTER}",
                 "{3} joined the ISR, and nobody led to ask for it",
@@ -118,7 +118,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=2, leader_epoch=5), named=3),
-            Broken(
+            BrokenRule(
                 "another leader than the reference names",
                 "KIP-966; PartitionChangeBuilder.electLeader",
                 "broker 2 was elected where the reference names broker 3",
@@ -126,7 +126,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=NO_LEADER, leader_epoch=5), named=2),
-            Broken(
+            BrokenRule(
                 "another leader than the reference names",
                 "KIP-966; PartitionChangeBuilder.electLeader",
                 "nobody was elected where the reference names broker 2",
@@ -134,7 +134,7 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=2, leader_epoch=5)),
-            Broken(
+            BrokenRule(
                 "no such step",
                 "PartitionChangeBuilder; ReplicationControlManager",
                 f"no step of the protocol leads from {STATES} to leader 2 in epoch 5, partition epoch 10, "
@@ -142,9 +142,9 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
             ),
         ),
     ],
-    ids=lambda one: one.text[:50] if isinstance(one, Broken) else "",
+    ids=lambda one: one.text[:50] if isinstance(one, BrokenRule) else "",
 )
-def test_a_broken_rule_is_named(broken: Callable[[], Broken], expected: Broken) -> None:
+def test_a_broken_rule_is_named(broken: Callable[[], BrokenRule], expected: BrokenRule) -> None:
     assert broken() == expected
 
 

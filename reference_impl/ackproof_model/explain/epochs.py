@@ -54,7 +54,7 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Which are gone, and not because a setting or an administrator removed them: that takes no step."""
+        """Return the rows that are gone, but for those that a setting or an administrator removed."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 
@@ -85,7 +85,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
         if begin == stop:
             continue
         mine = {name: column[begin:stop] for name, column in numbers.items()}
-        found = _found(identity(mine["producer"], mine["seq"]), keys, kinds)
+        found = _find_classes(identity(mine["producer"], mine["seq"]), keys, kinds)
         place = TopicPartition(names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF))
         yield (
             place,
@@ -126,7 +126,7 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
     return every[order], classes[order]
 
 
-def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _find_classes(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     if len(keys) == 0:
         return np.full(len(mine), PRESENT, np.int8)
     at = np.clip(np.searchsorted(keys, mine), 0, len(keys) - 1)
@@ -207,7 +207,7 @@ def _last_append(
 
 @dataclass(frozen=True)
 class KeptLog:
-    """What the last leader's log holds: per batch first and last offset and epoch, and where its epochs began."""
+    """Batches of the last leader's log: per batch first and last offset and epoch, and where its epochs began."""
 
     first: Ints
     last: Ints
@@ -225,7 +225,7 @@ class KeptLog:
         return np.where(covered, self.epoch[at], -1)
 
     def taken_over(self, epoch: int, offset: int) -> EpochEntry | None:
-        """Of the epochs after `epoch`, the first that began at or below an offset; None when there is none."""
+        """Return the first epoch after `epoch` that began at or below an offset; None without one."""
         later = (entry for entry in self.starts if entry.epoch > epoch and entry.start <= offset)
         return min(later, default=None)
 
@@ -285,15 +285,15 @@ class OffsetFates:
     """By its times it can be of one of the epochs that were asked of."""
 
 
-class Before(NamedTuple):
-    """Of acked offsets: which can be of an earlier incarnation, and which can have gone with it."""
+class EarlierLives(NamedTuple):
+    """Masks of acked offsets: those that an earlier incarnation can have, those that can have gone with it."""
 
     can: Bools
     gone: Bools
 
 
 def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Which records, by when they were sent and answered, a leader can have appended in an epoch."""
+    """Return the records that a leader can have appended in an epoch, by when they were sent and answered."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can
@@ -305,7 +305,7 @@ def tell(
     rows: AckedRows,
     *,
     ended: bool = False,
-    before: Before | None = None,
+    before: EarlierLives | None = None,
 ) -> OffsetFates:
     """Say it of acked rows that have an offset.
 

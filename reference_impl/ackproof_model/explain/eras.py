@@ -57,7 +57,7 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """By epoch, those that took the rows that are `gone`; with the step that this makes forbidden, if it does."""
+        """Yield the truncations that took the `gone` rows by epoch, each with the step that it makes forbidden."""
         for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
             mine = gone & (told.old_epoch == epoch)
             offsets: Ints = rows.offset[mine]
@@ -220,7 +220,7 @@ def _past_life(
 
 
 def _own(of: Sequence[LeaderEpoch]) -> int:
-    """How many of the last epochs one broker led without a break: in these its log only grew."""
+    """Return how many of the last epochs one broker led without a break: in these its log only grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
 
@@ -249,7 +249,7 @@ def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[S
 
 
 def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
-    """Which rows can be of these epochs, `again_ns` being when the next incarnation was created."""
+    """Return the rows that can be of these epochs. `again_ns`: when the next incarnation was created."""
     if not of:
         return np.zeros(len(rows), np.bool_)
     each = [possible(leader_epoch, rows) for leader_epoch in of]
@@ -260,7 +260,7 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Which rows were sent after the last leader had acknowledged their offset or a higher one (the `sure` rows)."""
+    """Return the rows sent after the last leader had acknowledged their offset or a higher one (`sure` rows)."""
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:

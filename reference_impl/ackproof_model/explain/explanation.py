@@ -1,4 +1,4 @@
-"""What the observed epochs explain: which acknowledged offsets must be gone, beside what the audit found gone.
+"""Explanation of losses: which acknowledged offsets must be gone by the observed epochs, against what the audit found.
 
 Per partition: the epochs and their leaders' times from the replay, the last leader's log, and every acknowledged row.
 An offset that can be of two epochs (a deposed leader went on acknowledging) is settled by the record's own timestamp:
@@ -18,8 +18,8 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof_model.explain.epochs import (
     NOTHING,
     AckedRows,
-    Before,
     Bools,
+    EarlierLives,
     OffsetFates,
     acked_rows,
     kept_log,
@@ -90,7 +90,7 @@ class _Place:
         account.replayed += len(rows)
         past = past_lives(self._observed, self.era.place, self.lives, rows)
         went = union([one.held for one in past], len(rows))
-        before = Before(union([one.can for one in past], len(rows)), went)
+        before = EarlierLives(union([one.can for one in past], len(rows)), went)
         ended = not self.era.leader_epochs
         told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
         gone, kept = self._settled(rows, told)
@@ -130,7 +130,7 @@ class _Place:
         self.account.count(what, every.found[without])
 
     def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
-        """Of those that can be gone and kept, what the timestamp says of what stands at their offset now."""
+        """Decide rows that can be gone or kept by the timestamp of what stands at their offset now."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
@@ -176,7 +176,7 @@ class _Place:
     def _deletions(
         self, past: Sequence[PastLife], rows: AckedRows, told: OffsetFates, gone: Bools, kept: Bools
     ) -> None:
-        """What earlier incarnations took with them, each for itself."""
+        """Account for the rows that each earlier incarnation took with it."""
         for one in past:
             others = union([another.held for another in past if another is not one], len(rows))
             mine = one.held & gone

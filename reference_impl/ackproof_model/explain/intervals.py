@@ -24,7 +24,7 @@ from ackproof_model.explain.epochs import NEVER, AckedRows, Bools, Ints, KeptLog
 from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
-"""What broke a moment earlier may still be noticed: connections are made anew in about this time."""
+"""What broke a moment earlier may still be noticed: connections are renewed in about this time."""
 _BEFORE_NS: Final = 500_000_000
 """A leader reads from one producer a little later than from another."""
 
@@ -45,17 +45,17 @@ class Disturbance(NamedTuple):
     fault: FaultSpec | None = None
 
     def takes(self, producer: int, rows: AckedRows, around: _Survivors) -> Bools:
-        """Which rows of a producer, between those that are there, it can take."""
+        """Return the rows of a producer that it can take, between those that are kept."""
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
         end, known = (min(time, NEVER - _AFTER_NS) + _AFTER_NS for time in (self.end_ns, self.known_ns))
         itself = (rows.done >= self.since_ns - _BEFORE_NS) & (rows.sent <= known)
-        beside: Bools = itself & (around.before <= end) & (around.after >= self.begin_ns - _AFTER_NS)
-        return beside
+        near: Bools = itself & (around.before <= end) & (around.after >= self.begin_ns - _AFTER_NS)
+        return near
 
 
 class _Survivors(NamedTuple):
-    """Of each row of a producer: when the last one before it that is there was sent, the next one after answered."""
+    """Times around each row of a producer: when the last kept row before it was sent, the next after it answered."""
 
     before: Ints
     after: Ints
@@ -85,7 +85,7 @@ def disturbances(
 
 
 def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
-    """What there was goes with its topic, and what its leader takes until it has heard of that."""
+    """Yield deletions: they take all records, and what the leader appends until it has heard of the deletion."""
     for number, life in enumerate(lives):
         if life.removal is not None:
             again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
@@ -98,7 +98,7 @@ def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
 def _elections(
     reigns: Sequence[LeaderEpoch], samples: Sequence[Sample], log: KeptLog | None, learns: int
 ) -> Iterator[Disturbance]:
-    """From the last record of a leader that its successor surely has, until that one is known everywhere."""
+    """Yield elections: each from the last record that the successor surely has, until all know the successor."""
     for old, new in pairwise(reigns):
         start = None
         if log is not None:
@@ -162,7 +162,7 @@ def _faults(
 
 
 def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
-    """Who led, or may have gone on appending, at some moment of this time."""
+    """Return the leaders of this time, and those that may have gone on appending in it."""
     early, late = begin - _AFTER_NS, end + _AFTER_NS
     return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
 
@@ -215,6 +215,6 @@ def intervals(
 
 
 def _runs(flags: Bools) -> Iterator[tuple[int, int]]:
-    """Where runs of True begin, and where each has ended."""
+    """Yield the begin and the end of each run of True."""
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     yield from zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)

@@ -27,7 +27,7 @@ from ackproof_reference.explore.story import listed
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
-class Broken(NamedTuple):
+class BrokenRule(NamedTuple):
     """The rule's name, its source, and what was seen."""
 
     rule: str
@@ -35,94 +35,96 @@ class Broken(NamedTuple):
     text: str
 
 
-def broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> Broken:
-    """What is wrong with a change that no step makes. `named`: whom the reference would elect, -1 nobody."""
+def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> BrokenRule:
+    """Return the plainest rule that a change breaks which no step makes. `named`: whom the reference elects."""
     old = before.partition
     active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
-    return next(_broken(old, after, active, unclean, named))
+    return next(_find_broken_rules(old, after, active, unclean, named))
 
 
-def _broken(
+def _find_broken_rules(
     old: Partition, after: Partition, active: set[int], unclean: bool, named: int
-) -> Iterator[Broken]:
+) -> Iterator[BrokenRule]:
     """All that is wrong, the plainest first."""
     if after.epoch != old.epoch + 1:
-        yield Broken(
+        yield BrokenRule(
             "partition epoch",
             "KIP-497; org.apache.kafka.metadata.PartitionRegistration.merge",
             f"the partition epoch went from {old.epoch} to {after.epoch}: each change takes the next one",
         )
     if after.leader not in {old.leader, NO_LEADER}:
-        yield from _of_the_election(old, after, active, unclean)
+        yield from _election_rules(old, after, active, unclean)
     must = after.leader != old.leader
     if after.leader_epoch != old.leader_epoch + 1 and (must or after.leader_epoch != old.leader_epoch):
-        yield Broken(
+        yield BrokenRule(
             "leader epoch",
             "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
             f"the leader epoch went from {old.leader_epoch} to {after.leader_epoch}"
             + (" with another leader" if must else " with the same leader"),
         )
-    yield from _of_the_isr(old, after, active)
+    yield from _isr_rules(old, after, active)
     if must and after.leader != named:
-        yield Broken(
+        yield BrokenRule(
             "another leader than the reference names",
             "KIP-966; PartitionChangeBuilder.electLeader",
             f"{_who(after.leader)} was elected where the reference names {_who(named)}",
         )
-    yield Broken(
+    yield BrokenRule(
         "no such step",
         "PartitionChangeBuilder; ReplicationControlManager",
         f"no step of the protocol leads from {plain(old)} to {plain(after)}",
     )
 
 
-def _of_the_election(old: Partition, after: Partition, active: set[int], unclean: bool) -> Iterator[Broken]:
+def _election_rules(
+    old: Partition, after: Partition, active: set[int], unclean: bool
+) -> Iterator[BrokenRule]:
     electable = old.isr or old.elr
     who = after.leader
     if who not in old.replicas and who not in after.replicas:
-        yield Broken(
+        yield BrokenRule(
             "election of a stranger",
             "PartitionChangeBuilder.electAnyLeader",
             f"broker {who} has no replica and was elected",
         )
     if who not in electable and not unclean and who != old.last_known_leader:
-        yield Broken(
+        yield BrokenRule(
             "election out of the ISR",
             "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
             f"broker {who} was elected, and ISR {listed(old.isr)} and ELR {listed(old.elr)} have it not; "
             "unclean elections are off",
         )
     if who not in active:
-        yield Broken(
+        yield BrokenRule(
             "election of a fenced broker",
             "KIP-631; ClusterControlManager.isActive",
             f"broker {who} was elected while it was fenced or on its way out",
         )
 
 
-def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Iterator[Broken]:
+def _isr_rules(old: Partition, after: Partition, active: set[int]) -> Iterator[BrokenRule]:
     grown = set(after.isr) - set(old.isr)
     if not set(after.isr) <= set(after.replicas):
         unassigned = sorted(set(after.isr) - set(after.replicas))
-        yield Broken(
+        yield BrokenRule(
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
             f"the ISR has {listed(tuple(unassigned))}, who hold no replica",
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
-        yield Broken(
+        yield BrokenRule(
             "leader out of its ISR",
             "ReplicationControlManager.validateAlterPartitionData",
             f"broker {after.leader} leads, and the ISR {listed(after.isr)} has it not",
         )
     if grown - active:
-        yield Broken(
+        yield BrokenRule(
             "fenced broker joined the ISR",
             "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
             f"{listed(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
         )
     if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
-        yield Broken(
+        yield BrokenRule(
             "ISR grown without a leader",
             "KIP-497; ReplicationControlManager.validateAlterPartitionData",
             f"{listed(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
@@ -149,7 +151,7 @@ def plain(partition: Partition) -> str:
 
 
 def state_of(metadata: Metadata) -> str:
-    """A partition and the brokers, as the state before a step is told."""
+    """Describe a partition and the brokers: the state before a step."""
     brokers = "; ".join(
         f"broker {entry.broker} "
         + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")
@@ -168,7 +170,7 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 
 @dataclass
 class Account:
-    """What was found, over all partitions. `not_replayed`: what could not be, as sentences."""
+    """Results over all partitions. `not_replayed`: sentences about what could not be replayed."""
 
     not_replayed: list[str]
     replayed: int = 0
@@ -221,5 +223,5 @@ class Account:
 
 
 def _when(step: ForbiddenStep) -> tuple[bool, int, int]:
-    """By time; what has none comes last."""
+    """Return the sort key of a step: by time, those without one last."""
     return step.t_ns < 0, step.t_ns, step.offset

@@ -58,7 +58,7 @@ def partition_of(decided: PartitionChanged) -> Partition:
 
 
 class Image:
-    """What is known after the records taken so far."""
+    """State of the cluster after the records taken so far."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -105,13 +105,13 @@ class Image:
             self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
 
     def _clear_eligible(self, topic: str) -> None:
-        """Of all topics when it is empty."""
+        """Clear the eligible replicas of a topic, of all topics if it is ''."""
         for place, known in self.partitions.items():
             if topic in ("", place.topic):
                 self.partitions[place] = clear_eligible(Metadata(known, ())).partition
 
     def _remove(self, topic: str) -> None:
-        """With a topic go its settings, without a record of their own (ReplicationControlManager.replay)."""
+        """Remove a topic and its settings, which have no record of their own (ReplicationControlManager.replay)."""
         for place in [place for place in self.partitions if place[0] == topic]:
             del self.partitions[place]
             self._directories.pop(place, None)
@@ -144,12 +144,12 @@ class Image:
         return Metadata(partition, tuple(known[node] for node in sorted(known)))
 
     def lies_in(self, place: TopicPartition, node: int, directories: frozenset[str]) -> bool:
-        """Whether a broker's replica of a partition is in one of these log dirs, as far as the log says where it is."""
+        """Return True if a broker's replica of a partition is in one of these log dirs, as the log says."""
         known = dict(self._directories.get(place, ()))
         return node in known and known[node] in directories
 
     def lacks_dir(self, node: int, directory: str) -> bool:
-        """Whether a log dir is none of those that a broker registered as online (BrokerRegistration.hasOnlineDir)."""
+        """Return True if a log dir is none that a broker registered as online (BrokerRegistration.hasOnlineDir)."""
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED
 
@@ -160,7 +160,7 @@ class Image:
         )
 
     def active(self, node: int) -> bool:
-        """Whether a broker may lead (ClusterControlManager.isActive)."""
+        """Return True if a broker may lead (ClusterControlManager.isActive)."""
         known = self.brokers.get(node)
         return known is not None and not known.fenced and not known.stopping
 
@@ -179,8 +179,8 @@ class Image:
 
     @property
     def directories_clear_eligible(self) -> bool:
-        """Whether a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its change
-        as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
+        """Return True if a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its
+        change as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
         return numbers(self._case.experiment.cluster.kafka.version) < (4, 3)
 
     def _setting(self, topic: str, key: str, default: str) -> str:

@@ -25,7 +25,7 @@ from ackproof.rundir.model import ConformanceFile, ElectionSeen, ForbiddenStep
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, fault_name
 from ackproof_model.explain.explanation import explain
-from ackproof_model.replay.account import Account, Broken, broken_rule, plain, state_of
+from ackproof_model.replay.account import Account, BrokenRule, find_broken_rule, plain, state_of
 from ackproof_model.replay.image import Image, partition_of
 from ackproof_model.replay.observed import Life, Moment, Observed, Removal, deleted_by, observe
 from ackproof_model.replay.samples import replay_samples
@@ -41,10 +41,10 @@ def replay(observed: Observed, account: Account) -> None:
     """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
     replaying = _Replay(observed, account, Image(observed.case))
     for group in _appends(observed.records):
-        beside = _append_context(group, replaying.image)
+        context = _append_context(group, replaying.image)
         replaying.images.clear()
         for record in group:
-            replaying.take(record, beside)
+            replaying.take(record, context)
 
 
 def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]]:
@@ -111,10 +111,10 @@ class _Replay:
     images: dict[TopicPartition, list[Metadata]] = field(default_factory=dict)
     """What each partition was before its earlier changes in the append that is replayed."""
 
-    def take(self, record: MetadataRecord, beside: AppendContext) -> None:
+    def take(self, record: MetadataRecord, context: AppendContext) -> None:
         """Hold the next record against the state before it, then take it as decided."""
         if isinstance(record, PartitionChanged):
-            self._change(record, beside)
+            self._change(record, context)
         elif isinstance(record, TopicRemoved):
             self._removed(record)
         elif isinstance(record, BrokerRegistered):
@@ -161,7 +161,7 @@ class _Replay:
         self.account.replayed += 1
         self.account.steps[name] += 1
 
-    def _change(self, record: PartitionChanged, beside: AppendContext) -> None:
+    def _change(self, record: PartitionChanged, context: AppendContext) -> None:
         image, place, seen = self.image, TopicPartition(record.topic, record.partition), partition_of(record)
         old, lives = image.partitions.get(place), self.account.lives[place]
 
@@ -187,11 +187,11 @@ class _Replay:
         if image.zookeeper:
             made = zookeeper_steps(before, seen, rules, self._leaving(record))
         else:
-            lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
-            lost += [node for node in seen.replicas if (place, node) in beside.unregistered_dirs]
+            lost = [node for node, dirs in context.failed_dirs.items() if image.lies_in(place, node, dirs)]
+            lost += [node for node in seen.replicas if (place, node) in context.unregistered_dirs]
             cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
             mine = replace(
-                beside,
+                context,
                 without_dir=tuple(lost),
                 offline=image.offline(place),
                 eligible_cleared=cleared,
@@ -203,13 +203,13 @@ class _Replay:
                 *[steps_from_image(one, old, mine, rules) for one in images],
             )
             images.append(before)
-        step, alternative = _matching(made, seen)
-        named = step.partition.leader if step else _named(alternative, old)
+        step, alternative = _find_step(made, seen)
+        named = step.partition.leader if step else _find_elected(alternative, old)
         if step is None:
             unclean = rules.unclean_election or asked
-            self._forbid(broken_rule(before, seen, unclean, named), before, record)
+            self._forbid(find_broken_rule(before, seen, unclean, named), before, record)
         cause = step.cause if step else "forbidden"
-        self._step(_general(cause))
+        self._step(_generalize(cause))
         if (seen.leader, seen.leader_epoch) != (old.leader, old.leader_epoch):
             self.account.elections.append(
                 ElectionSeen(
@@ -226,7 +226,7 @@ class _Replay:
         lives[-1].history.append(moment(cause, clean=clean))
 
     def _leaving(self, record: PartitionChanged) -> set[int]:
-        """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
+        """Return the nodes that ended within the longest shutdown (controlled.shutdown.max.retries and the flush)."""
         t_ns = self.observed.t_ns(record.timestamp_ms)
         return {
             event.node
@@ -237,7 +237,7 @@ class _Replay:
         }
 
     def _created(self, record: PartitionChanged, place: TopicPartition, seen: Partition) -> None:
-        """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
+        """ReplicationControlManager.buildPartitionRegistration: the ISR is every active replica, the first leads.
 
         Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
         """
@@ -256,7 +256,9 @@ class _Replay:
             if not known:
                 image.take(record)
             rule = "creation of what is there" if known else "creation"
-            self._forbid(Broken(rule, f"ReplicationControlManager.{source}", wrong), image.of(place), record)
+            self._forbid(
+                BrokenRule(rule, f"ReplicationControlManager.{source}", wrong), image.of(place), record
+            )
 
     def _removed(self, record: TopicRemoved) -> None:
         """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
@@ -287,7 +289,7 @@ class _Replay:
                 )
             )
 
-    def _forbid(self, broken: Broken, before: Metadata, record: PartitionChanged) -> None:
+    def _forbid(self, broken: BrokenRule, before: Metadata, record: PartitionChanged) -> None:
         self.account.forbidden.append(
             ForbiddenStep(
                 rule=broken.rule,
@@ -302,7 +304,7 @@ class _Replay:
         )
 
 
-def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
+def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
     """The step that makes what was seen; else all that could have been made."""
     tried: list[Step] = []
     for step in made:
@@ -312,13 +314,13 @@ def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[
     return None, tried
 
 
-def _named(tried: Sequence[Step], old: Partition) -> int:
-    """Whom the reference elects where none of its steps was seen: of the steps that change who leads, the first."""
+def _find_elected(tried: Sequence[Step], old: Partition) -> int:
+    """Return whom the reference elects where none of its steps was seen: the first new leader of its steps."""
     leaders = [step.partition.leader for step in tried if step.partition.leader != old.leader]
     return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
 
 
-def _general(cause: str) -> str:
+def _generalize(cause: str) -> str:
     """A cause without the broker's number, to be counted."""
     return " ".join("N" if word.isdigit() else word for word in cause.split())
 

@@ -107,7 +107,7 @@ class Observed:
 
     @cached_property
     def aims(self) -> Mapping[int, FaultAsked]:
-        """At what each fault that was asked for was aimed."""
+        """Targets of each fault that was asked for."""
         return {
             event.fault: event.what
             for event in self.events
@@ -126,7 +126,7 @@ class Observed:
 
     @cached_property
     def stall_ns(self) -> int:
-        """For how long disks stood still at a time, at most."""
+        """Longest time that disks stood still at once."""
         stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
         return max(stalls, default=0)
 
@@ -137,7 +137,7 @@ class Observed:
         return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
 
     def stamped_when_sent(self, topic: str) -> bool:
-        """Whether a record's timestamp is that of its send, not of its append."""
+        """Return True if a record's timestamp is that of its send, not of its append."""
         if topic not in self.experiment.topics:
             return True
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
@@ -163,7 +163,7 @@ class Observed:
         return found
 
     def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Whether by then something had been taken from the disk of one of these nodes that it had appended."""
+        """Return True if by then a fault had taken what one of these nodes had appended from its disk."""
         theirs = set(nodes)
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 
@@ -184,7 +184,7 @@ class Observed:
         return found
 
     def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
-        """Whether an administrator asked for an unclean election of this partition, and may still be waiting for it."""
+        """Return True if an administrator had asked for an unclean election of this partition, still pending."""
         asks = (
             fault.number
             for fault in self.case.faults
@@ -214,7 +214,7 @@ class Observed:
         return found
 
     def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
-        """Which nodes had a fault of these kinds, and when the first one began."""
+        """Return the nodes that had a fault of these kinds, each with the begin of the first."""
         first: dict[int, int] = {}
         for event in self.events:
             if isinstance(event.what, FaultAsked) and event.what.kind in kinds:
@@ -244,7 +244,7 @@ def select_node_ends(events: Iterable[Event]) -> Sequence[Event]:
 
 
 def observe(run: CaseDir, case: Case) -> Observed:
-    """Read a run directory. Raises `BadInput` for files that are broken; those that are missing are told of."""
+    """Read a run directory. Raises `BadInput` for broken files; `lacks` names those that are missing."""
     lacks: list[str] = []
     records: tuple[MetadataRecord, ...] = ()
     if run.metadata_log.exists():
@@ -341,9 +341,9 @@ def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int, learns: int) -> int:
-    """From when on brokers' answers are of this life of a topic, not of one before it, in ns since the run's start.
+    """Return when brokers' answers begin to be of this life of a topic, in ns since the run's start.
 
-    A topic that is made anew is confirmed by every broker that shows it and by leaders that answer for new logs.
+    A topic that is created again is confirmed by every broker that shows it and by leaders that answer for new logs.
     Without that it takes as long as a broker may lag behind the metadata log (`learns`).
     """
     began = lives[number].began_ns

@@ -1,4 +1,4 @@
-"""What was sampled of the logs, beside the replayed epochs: the high watermark, and who joined the ISR with what.
+"""Samples of the logs against the replayed epochs: high watermarks, and the log ends with which replicas joined ISRs.
 
 A sample names its partition's leader and epoch as brokers told it, which may be late: it counts only where the metadata
 log says the same of that time.
@@ -25,7 +25,7 @@ MARGIN_NS: Final = 300_000_000
 
 
 def replay_samples(observed: Observed, account: Account) -> None:
-    """Hold the samples, and the epochs of the logs on disk, against the lives that the metadata log tells of."""
+    """Hold the samples, and the epochs of the logs on disk, against the lives in the metadata log."""
     if observed.clocks:
         return
     touched = _touched(observed)
@@ -122,7 +122,7 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Who joins the ISR holds all below the high watermark, and goes on holding it while the leader leads.
+    """A replica that joins the ISR holds all below the high watermark, and keeps it while the leader leads.
 
     So no log end of its own that is seen afterwards is below a high watermark that was seen before it joined. A new
     member that never was seen afterwards proves nothing.
@@ -183,9 +183,9 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """What was below a high watermark stays, whatever acks: who is elected from the ISR has it, and begins above it.
+    """Records below a high watermark stay, whatever acks: a leader from the ISR has them, and begins above them.
 
-    Where an epoch began is told by the logs on disk: each replica has it from the leader of that epoch.
+    The logs on disk show where an epoch began: each replica has it from the leader of that epoch.
     """
     told = [sample for sample, _ in current if sample.leader != NO_LEADER]
     for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):

@@ -41,10 +41,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class AppendContext:
-    """What the metadata log says of brokers and settings right beside a change (in the same append)."""
+    """Changes of brokers and settings in the same append of the metadata log as a change of a partition."""
 
     fenced: tuple[int, ...] = ()
-    """Brokers that are fenced, unregistered, or registered anew."""
+    """Brokers that are fenced, unregistered, or registered again."""
     registered: tuple[int, ...] = ()
     unfenced: tuple[int, ...] = ()
     stopping: tuple[int, ...] = ()
@@ -65,37 +65,39 @@ class AppendContext:
     """A replica has another log dir, in a release that empties the ELR with that."""
 
 
-def steps(before: Metadata, after: Partition, beside: AppendContext, rules: Rules) -> Iterator[Step]:
+def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
     """Every step that could be meant, as the reference makes it in this state; most of them change nothing."""
-    leader_view, before = before, _electable(before, beside.offline)
-    for broker in beside.fenced:
-        yield _made(f"broker {broker} fenced", before, fence(before, broker, rules))
-    for broker in beside.registered:
+    leader_view, before = before, _electable(before, context.offline)
+    for broker in context.fenced:
+        yield _make_step(f"broker {broker} fenced", before, fence(before, broker, rules))
+    for broker in context.registered:
         unclean, _ = register(before, broker, clean_epoch=-2, rules=rules)
-        yield _made(f"broker {broker} back from an unclean stop", before, unclean)
-    for broker in (node for node in beside.unfenced if node not in beside.offline):
-        yield _made(f"broker {broker} unfenced", before, unfence(before, broker, rules))
-    for broker in beside.stopping:
-        yield _made(f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules))
-    yield from _failed_dirs(before, beside, rules)
+        yield _make_step(f"broker {broker} back from an unclean stop", before, unclean)
+    for broker in (node for node in context.unfenced if node not in context.offline):
+        yield _make_step(f"broker {broker} unfenced", before, unfence(before, broker, rules))
+    for broker in context.stopping:
+        yield _make_step(
+            f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules)
+        )
+    yield from _failed_dirs(before, context, rules)
     yield from _by_the_leader(leader_view, after, rules)
-    yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
-    yield _made(
+    yield _make_step("preferred election", before, elect(before, Election.PREFERRED, rules))
+    yield _make_step(
         "election", before, decide(before, rules, isr=before.partition.isr, election=of_anybody(rules))
     )
-    if beside.unclean_asked or rules.unclean_election:
-        yield _made("unclean election", before, elect(before, Election.UNCLEAN, rules))
+    if context.unclean_asked or rules.unclean_election:
+        yield _make_step("unclean election", before, elect(before, Election.UNCLEAN, rules))
     yield from _reassigned(before, after, rules)
-    if beside.configured:
-        yield _made("eligible replicas cleared with min.insync.replicas", before, clear_eligible(before))
+    if context.configured:
+        yield _make_step("eligible replicas cleared with min.insync.replicas", before, clear_eligible(before))
     old = before.partition
     yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
-    if beside.eligible_cleared:
-        yield _made("log dirs of replicas, eligible replicas forgotten", before, clear_eligible(before))
+    if context.eligible_cleared:
+        yield _make_step("log dirs of replicas, eligible replicas forgotten", before, clear_eligible(before))
 
 
 def steps_from_image(
-    image: Metadata, before: Partition, beside: AppendContext, rules: Rules
+    image: Metadata, before: Partition, context: AppendContext, rules: Rules
 ) -> Iterator[Step]:
     """Steps whose record was built from an older `image` of the same event, as they change `before`.
 
@@ -103,11 +105,11 @@ def steps_from_image(
     (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs
     (generateLeaderAndIsrUpdates after the new log dir). The second record is always that of a failed log dir.
     """
-    for step in _failed_dirs(_electable(image, beside.offline), beside, rules):
-        yield step._replace(partition=_merged(before, image.partition, step.partition))
+    for step in _failed_dirs(_electable(image, context.offline), context, rules):
+        yield step._replace(partition=_apply_record(before, image.partition, step.partition))
 
 
-def _merged(before: Partition, image: Partition, made: Partition) -> Partition:
+def _apply_record(before: Partition, image: Partition, made: Partition) -> Partition:
     """Apply the record that makes `made` of `image` to another state (PartitionRegistration.merge)."""
     changed: dict[str, Any] = {
         name: new
@@ -128,12 +130,12 @@ def _electable(metadata: Metadata, offline: frozenset[int]) -> Metadata:
     return Metadata(metadata.partition, known)
 
 
-def _failed_dirs(before: Metadata, beside: AppendContext, rules: Rules) -> Iterator[Step]:
+def _failed_dirs(before: Metadata, context: AppendContext, rules: Rules) -> Iterator[Step]:
     """handleDirectoriesOffline, and handleAssignReplicasToDirs (offline-dir-assignment, by a broker that began with
     an empty disk and has not registered yet): out of the ISR and not elected, as one that is fenced, and it lives on
     (KIP-858)."""
-    for broker in beside.without_dir:
-        yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
+    for broker in context.without_dir:
+        yield _make_step(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
 
 
 def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
@@ -143,7 +145,7 @@ def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator
         return
     leaving = tuple(node for node in old.removing if node in old.isr and node not in after.isr)
     for isr in dict.fromkeys((after.isr, (*after.isr, *leaving))):
-        epochs = tuple(before.registration(node).epoch for node in isr if node in _known(before))
+        epochs = tuple(before.registration(node).epoch for node in isr if node in _registered_brokers(before))
         if len(epochs) < len(isr):
             continue
         request = AlterPartition(
@@ -154,10 +156,10 @@ def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator
         cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
         if not grown and not shrunk:
             cause = "leader recovered" if old.recovering else "ISR confirmed"
-        yield _made(f"{cause} by its leader", before, changed)
+        yield _make_step(f"{cause} by its leader", before, changed)
 
 
-def _known(metadata: Metadata) -> frozenset[int]:
+def _registered_brokers(metadata: Metadata) -> frozenset[int]:
     return frozenset(entry.broker for entry in metadata.brokers)
 
 
@@ -167,13 +169,13 @@ def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[St
         return
     # a move back to where everybody is in sync comes to the same, and is rarer
     if old.adding or old.removing:
-        yield _made("reassignment cancelled", before, cancel_reassignment(before, rules))
+        yield _make_step("reassignment cancelled", before, cancel_reassignment(before, rules))
     target = tuple(node for node in after.replicas if node not in after.removing)
     for aim in {target, after.replicas}:  # a move over another may leave what that one was removing
-        yield _made("reassigned", before, reassign(before, aim, rules))
+        yield _make_step("reassigned", before, reassign(before, aim, rules))
 
 
-def _made(cause: str, before: Metadata, changed: Metadata) -> Step:
+def _make_step(cause: str, before: Metadata, changed: Metadata) -> Step:
     old, new = before.partition, changed.partition
     if new.leader in {NO_LEADER, old.leader}:
         return Step(cause, new)
@@ -182,11 +184,11 @@ def _made(cause: str, before: Metadata, changed: Metadata) -> Step:
 
 
 def same(made: Partition, seen: Partition) -> bool:
-    """Whether two states are one: the orders of ISR, ELR and of those on the move mean nothing."""
-    return _unordered(made) == _unordered(seen)
+    """Return True if two states are equal: the order of ISR, ELR, adding and removing replicas means nothing."""
+    return _sort_replicas(made) == _sort_replicas(seen)
 
 
-def _unordered(partition: Partition) -> Partition:
+def _sort_replicas(partition: Partition) -> Partition:
     isr, elr, adding, removing = (
         tuple(sorted(nodes)) for nodes in (partition.isr, partition.elr, partition.adding, partition.removing)
     )
@@ -212,14 +214,14 @@ def zookeeper_steps(
         grown, shrunk = set(after.isr) - set(old.isr), set(old.isr) - set(after.isr)
         cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
         if not rules.fencing or grown <= live:
-            yield Step(f"{cause} by its leader", _written(old, isr=after.isr)._replace(recovering=False))
-    yield from _moved(old, live)
+            yield Step(f"{cause} by its leader", _with_isr(old, isr=after.isr)._replace(recovering=False))
+    yield from _reassignment_steps(old, live)
 
 
 def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
     """offlinePartitionLeaderElection: the first of the assignment alive in the ISR; else, uncleanly, the first alive.
 
-    A broker whose session ended and began anew between two looks of the controller is replaced all the same. One in
+    A broker whose session ended and began again between two looks of the controller is replaced all the same. One in
     shutdown does not count as alive (ControllerContext.isReplicaOnline), from when on the controller knows of it.
     """
     for gone in (set(), {old.leader}, stopping, {old.leader, *stopping}):
@@ -227,10 +229,10 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
         in_isr = [node for node in old.replicas if node in alive and node in old.isr]
         if in_isr:
             isr = tuple(node for node in old.isr if node in alive)
-            yield Step("leader's broker gone", _led(old, in_isr[0], isr))
+            yield Step("leader's broker gone", _with_leader(old, in_isr[0], isr))
         elif rules.unclean_election:
             for node in [node for node in old.replicas if node in alive][:1]:
-                led = _led(old, node, (node,))
+                led = _with_leader(old, node, (node,))
                 yield Step("unclean election", led, clean=False)
                 # KIP-704 (3.2): the state node says that the leader has not recovered (newRecoveringLeaderAndIsr).
                 yield Step("unclean election", led._replace(recovering=True), clean=False)
@@ -240,7 +242,7 @@ def _preferred(old: Partition, live: set[int]) -> Iterator[Step]:
     """preferredReplicaPartitionLeaderElection."""
     first = old.replicas[0]
     if first in live and first in old.isr and first != old.leader:
-        yield Step("preferred election", _led(old, first, old.isr))
+        yield Step("preferred election", _with_leader(old, first, old.isr))
 
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
@@ -255,7 +257,7 @@ def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
     if not candidates or going not in old.isr:
         return
     for isr in dict.fromkeys((others, tuple(node for node in others if node in live))):
-        yield Step(f"broker {going} in controlled shutdown", _led(old, candidates[0], isr))
+        yield Step(f"broker {going} in controlled shutdown", _with_leader(old, candidates[0], isr))
 
 
 def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
@@ -267,23 +269,23 @@ def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
         isr = old.isr if len(old.isr) == 1 else tuple(node for node in old.isr if node not in gone)
         leader = NO_LEADER if old.leader in gone else old.leader
         if isr:
-            yield Step("replica offline", _led(old, leader, isr))
+            yield Step("replica offline", _with_leader(old, leader, isr))
 
 
-def _moved(old: Partition, live: set[int]) -> Iterator[Step]:
+def _reassignment_steps(old: Partition, live: set[int]) -> Iterator[Step]:
     """KafkaController.onPartitionReassignment: the epoch raised, a leader of the target, those who go leave the ISR."""
-    yield Step("leader epoch raised", _led(old, old.leader, old.isr))
+    yield Step("leader epoch raised", _with_leader(old, old.leader, old.isr))
     target = [node for node in old.replicas if node not in old.removing]
     for first in [node for node in target if node in live and node in old.isr][:1]:
-        yield Step("leader of the new assignment", _led(old, first, old.isr))
+        yield Step("leader of the new assignment", _with_leader(old, first, old.isr))
     isr = tuple(node for node in old.isr if node in target)
     if isr and set(isr) != set(old.isr):
-        yield Step("moved replica offline", _led(old, old.leader, isr))
+        yield Step("moved replica offline", _with_leader(old, old.leader, isr))
 
 
-def _led(old: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
-    return _written(old, isr=isr)._replace(leader=leader, leader_epoch=old.leader_epoch + 1)
+def _with_leader(old: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
+    return _with_isr(old, isr=isr)._replace(leader=leader, leader_epoch=old.leader_epoch + 1)
 
 
-def _written(old: Partition, isr: tuple[int, ...]) -> Partition:
+def _with_isr(old: Partition, isr: tuple[int, ...]) -> Partition:
     return old._replace(isr=isr, epoch=old.epoch + 1)

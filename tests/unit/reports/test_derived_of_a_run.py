@@ -56,7 +56,7 @@ def of_lanes(acked: list[int], data: st.DataObject) -> None:
     refused = data.draw(st.lists(st.integers(0, 2), min_size=len(acked), max_size=len(acked)))
     track = series.Track.empty(len(acked))
     track.acked, track.failed = acked, refused
-    span = picture.Span(0, len(acked) * SERIES_BIN_NS)
+    span = picture.ShownTime(0, len(acked) * SERIES_BIN_NS)
     rows = list(picture._requests(span, PLACES[0], track, 0, SERIES_BIN_NS))
     assert [label for label, _, _ in rows] == ["orders/0 acked", "orders/0 refused"]
     for (_, bars, said), counts in zip(rows, (acked, refused), strict=True):
