@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.extensions import VIEWS, load_extension
@@ -105,27 +105,22 @@ class Run:
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """Findings of the audit, a row for each unit that it counted: class, topic, partition, offset, …
-
-        Raises `BadInput` if the run was not audited.
-        """
+        """Findings, a row for each counted unit: class, topic, partition, offset, … `BadInput` before an audit."""
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Make temporary views of its tables in a session, classic or Connect; return their DataFrames by name.
 
-        Tables: produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches, if the
-        run has them. Views of these names in the session are replaced. Asking for a missing one raises `BadInput` with
-        the reason.
+        Tables, if the run has them: produced, consumed, transactions, findings, series, timeline, samples, pulse,
+        metrics, batches. Views of these names are replaced. Asking for a missing one raises `BadInput` with the reason.
         """
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
         """Every quantity of docs/quantities.md, a row each.
 
-        Columns: quantity, partition ('' all), window ('' the whole run), unit, `low` and `high` between which the value
-        lies (equal: known exactly; infinite: cut or unknown, see `why`; of a state: the least and the greatest seen),
-        and `timing` of a time.
+        Columns: quantity, partition ('' all), window ('' the whole run), unit, `low` and `high` (equal: known exactly;
+        infinite: cut or unknown, see `why`; of a state: least and greatest seen), `timing` of a time.
         """
         import pandas
 
@@ -146,10 +141,7 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`).
-
-        Raises `BadInput` if the run was not audited.
-        """
+        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). `BadInput` before an audit."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()
@@ -164,11 +156,8 @@ class Run:
         from ackproof.quantities.evidence import Evidence
 
         log = Evidence.of_run(self._files).metadata_log
-        rows = [
-            {**state.model_dump(include={*_ELECTION}), "clean": clean}
-            for partition in sorted(log.states)
-            for state, clean in log.elections(partition)
-        ]
+        found = (election for partition in sorted(log.states) for election in log.elections(partition))
+        rows = [{**state.model_dump(include={*_ELECTION}), "clean": clean} for state, clean in found]
         return pandas.DataFrame(rows, columns=[*_ELECTION, "clean"])
 
     @property
@@ -298,10 +287,10 @@ def run(
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
     `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
-    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster to run on.
-    `keep_data` keeps the brokers' data. `simulate` also simulates each case, for the report. The other arguments are
-    those of `plan`. Raises `BadInput` before anything is started if files, tools or the machine do not allow the run. A
-    KeyboardInterrupt ends all that was started and is raised again.
+    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `keep_data`
+    keeps the brokers' data, `simulate` also simulates each case. The other arguments are those of `plan`. Raises
+    `BadInput` before anything is started if files, tools or the machine do not allow the run. A KeyboardInterrupt ends
+    all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -388,15 +377,12 @@ def open_batch(directory: AnyPath) -> Batch:
     return found
 
 
-class _MakeViews(Protocol):
-    def __call__(self, session: SparkSession, runs: Mapping[str, Path], /) -> Mapping[str, DataFrame]: ...
-
-
 def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
-    register: _MakeViews | None = load_extension(VIEWS)
+    register = load_extension(VIEWS)
     if register is None:
         raise MissingTool("SQL over runs", "it makes the views", "the package ackproof_lab")
-    return register(session, runs)
+    views: Mapping[str, DataFrame] = register(session, runs)
+    return views
 
 
 def _if_there(kind: type[T], path: Path) -> T | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof.cli.options import FILES, case_option, examples, setting_options
-from ackproof.experiment.kafka import LINES
 from ackproof_model.force.command import asked_for, force_options, forced
 
 if TYPE_CHECKING:
@@ -19,6 +18,14 @@ if TYPE_CHECKING:
     from ackproof.rundir.model import PredictionFile
 
 INCONCLUSIVE = 2
+
+
+def _newest_line() -> str:
+    from ackproof.experiment.kafka import LINES  # pydantic: too heavy for `ackproof --help`
+
+    return str(LINES[-1])
+
+
 _NO_REDUCTIONS = click.option(
     "--no-reductions", is_flag=True, help="Search each state and each step for itself: a check, and slower."
 )
@@ -230,7 +237,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
     "of brokers for the controller's place in ZooKeeper.",
 )
 @click.option(
-    "--rules", "version", default=str(LINES[-1]), show_default=True, help="Release, such as 4.1 or 3.9-zk."
+    "--rules", "version", default=_newest_line, show_default="newest", help="Release, such as 4.1 or 3.9-zk."
 )
 @click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
 @click.option(
