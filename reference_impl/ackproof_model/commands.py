@@ -165,7 +165,8 @@ def _known_classes(names: Sequence[str]) -> None:
 
 
 def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
-    from ackproof.rundir.anomalies import TABLE, RuledBy
+    from ackproof.rundir.anomalies import TABLE
+    from ackproof.rundir.anomaly_terms import RuledBy
 
     plain = [row for row in TABLE.values() if not row.transactional]
     never = [row.name for row in plain if row.always_forbidden]

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, RuledBy, counted
+from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, count_text
+from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.outcome import Verdict, cases_text
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
@@ -160,9 +161,9 @@ def _failed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
             continue
         others = {name: sum(run.counts.get(name, 0) for run in runs) for name in classes}
         lost = others.pop(Anomaly.LOST, 0)
-        told = [f"lost {counted(lost, Anomaly.LOST)}"] if lost else []
+        told = [f"lost {count_text(lost, Anomaly.LOST)}"] if lost else []
         if others:
-            told.append("showed " + joined([counted(count, name) for name, count in others.items()]))
+            told.append("showed " + joined([count_text(count, name) for name, count in others.items()]))
         yield Clause(who, joined(told), "bad", note=", which must not happen there")
 
 
@@ -196,8 +197,8 @@ def _lost_of_acked(cells: Sequence[Cell]) -> str:
     acked = [run.audit.audited.acked if run.audit else run.counts.get("acked") for run in runs]
     lost = number(sum(run.lost or 0 for run in runs))
     if any(count is None for count in acked):
-        return counted(sum(run.lost or 0 for run in runs), Anomaly.LOST)
-    return f"{lost} of {counted(sum(n for n in acked if n is not None), Anomaly.LOST)}"
+        return count_text(sum(run.lost or 0 for run in runs), Anomaly.LOST)
+    return f"{lost} of {count_text(sum(n for n in acked if n is not None), Anomaly.LOST)}"
 
 
 def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
@@ -238,7 +239,10 @@ def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tu
             groups.setdefault(shown, []).append(cell)
     for names, group in groups.items():
         runs = [run for cell in group for run in cell.judged]
-        yield group, joined([counted(sum(run.counts.get(name, 0) for run in runs), name) for name in names])
+        yield (
+            group,
+            joined([count_text(sum(run.counts.get(name, 0) for run in runs), name) for name in names]),
+        )
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:

@@ -31,7 +31,8 @@ from ackproof.ledgers.rows import (
     group_starts,
 )
 from ackproof.ledgers.transactions import TransactionFates
-from ackproof.rundir.anomalies import Anomaly, Inversion
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomaly_terms import Inversion
 from ackproof.rundir.arrow import append_numbers
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition

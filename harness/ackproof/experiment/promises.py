@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.rundir.anomalies import TABLE, Anomaly, RuledBy
+from ackproof.rundir.anomalies import TABLE, Anomaly
+from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Holds
 from ackproof.rundir.model import Chance
 

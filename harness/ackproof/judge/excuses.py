@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from ackproof.clients.contract import client_adapter
 from ackproof.experiment.promises import id_expiry_ms, settings_in_force
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly, Inversion
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomaly_terms import Inversion
 from ackproof.rundir.guarantees import LIBRARIES, Excuse, Resend
 from ackproof.rundir.ledger import ledger_rows, parts
 from ackproof.rundir.outcome import Outcome

@@ -1,6 +1,6 @@
-"""Every class of anomaly that the audit counts: the one table. All lists of classes are read from it.
+"""The table of all classes of anomalies that the audit counts. Every list of classes is derived from it.
 
-`python -m ackproof.rundir.anomalies` prints `docs/anomalies.md`; a test holds both equal.
+`python -m ackproof.rundir.anomalies` prints `docs/anomalies.md`; a test compares both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.rundir.liveness import LIVENESS_ROWS
+from ackproof.rundir.anomaly_terms import LIVENESS_ROWS, Concern, RuledBy, Unit
 
 
 class Anomaly(StrEnum):
@@ -47,51 +47,6 @@ class Anomaly(StrEnum):
     NO_CONTROLLER = "no-controller"
 
 
-class Unit(StrEnum):
-    """What one finding is about, and so what is counted."""
-
-    RECORD = "produced record (producer, seq)"
-    ROW = "row of the final read"
-    OFFSET = "offset of a partition"
-    READ = "read"
-    TRANSACTION = "transaction"
-    PARTITION = "partition"
-    REPLICA = "replica of a partition"
-    CLIENT = "client"
-    CLUSTER = "cluster"
-
-
-class RuledBy(StrEnum):
-    """Which kind of rule says whether a configuration forbids a class, in the order in which they are told."""
-
-    LOSS = "prediction, else acks, min.insync.replicas and unclean election"
-    LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
-    RETRIES = "what the client library [guarantees](clients.md)"
-    ORDER = "idempotence, acks and retries: what the client library [guarantees](clients.md)"
-    NO_SETTING = "always forbidden"
-    INFORMATION = "never forbidden: for information"
-    REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"
-
-
-class Concern(StrEnum):
-    """Which promise of a log an anomaly breaks."""
-
-    DURABILITY = "what was acknowledged is there, and nothing else is"
-    ONCE_IN_ORDER = "once, and in the order in which it was sent"
-    READING = "a reader is handed every record, going forward"
-    TRANSACTIONS = "all of a transaction or nothing"
-    """Only records of transactions can show these."""
-    LIVENESS = "all of it recovers within its bound after the last healing"
-    NOTHING = "none"
-
-
-class Inversion(StrEnum):
-    """The detail of a `reordered` finding, which is a code: the judge reads it."""
-
-    BOTH_ACKED = "both acked"
-    ONE_NOT_ACKED = "one of the two not acked"
-
-
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 _OF_AN_OFFSET: Final = ("offset", "detail")
@@ -99,55 +54,56 @@ _OF_AN_OFFSET: Final = ("offset", "detail")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """One row."""
+    """One row of the table."""
 
     name: Anomaly
     singular: str
     short: str
-    """What became of one, said after its name."""
+    """Fate of one unit, after its name: `acknowledged, and not there`."""
     wording: str
     """The definition."""
     unit: Unit = Unit.RECORD
     ruled_by: RuledBy = RuledBy.NO_SETTING
     concern: Concern = Concern.DURABILITY
     plural: str = ""
-    """Where it is not the singular with an s."""
+    """Plural, if it is not the singular with an s."""
     proves: bool = False
-    """Whether one specimen proves itself: forbidden, it is FAIL even where the evidence is not whole."""
+    """True if one specimen proves itself: where it is forbidden, the verdict is FAIL even with incomplete
+    evidence."""
     live: bool = False
-    """Whether only live readers see it."""
+    """True if only live readers can show it."""
     traced: bool = False
-    """Whether the replay traces its findings to the steps that took the records."""
+    """True if the replay traces its findings to the steps that took the records."""
     follows: bool = False
-    """Whether a record can become one after its window of a soak was read back."""
+    """True if a record can become one after its window of a soak was read back."""
     passing: bool = False
-    """Whether a later window can find that a record of it is there, elsewhere."""
+    """True if a later window can find the record elsewhere."""
     columns: tuple[str, ...] = _WHOLE
-    """What a finding names beside class, topic and partition; the other columns are -1 or empty."""
+    """Columns of a finding besides class, topic and partition; the others are -1 or empty."""
 
     @property
     def always_forbidden(self) -> bool:
-        """Whether no configuration permits it, so that no expectation can either."""
+        """Return True if no configuration permits it, so that no expectation can either."""
         return self.ruled_by is RuledBy.NO_SETTING
 
     @property
     def of_liveness(self) -> bool:
-        """Whether it says that something did not recover, which only a run that was watched can tell."""
+        """Return True for a class of liveness, which only an observed run can count."""
         return self.ruled_by is RuledBy.LIVENESS
 
     @property
     def of_absence(self) -> bool:
-        """Whether it says that something is not there, which only a final read can tell."""
+        """Return True for a class of absence, which only a final read can show."""
         return self.ruled_by is RuledBy.REMOVAL or (self.ruled_by is RuledBy.LOSS and not self.proves)
 
     @property
     def explained_removal(self) -> bool:
-        """Whether it counts records that a setting or an administrator removed."""
+        """Return True for records that a setting or an administrator removed."""
         return self.ruled_by is RuledBy.REMOVAL
 
     @property
     def transactional(self) -> bool:
-        """Whether only records of transactions can show it."""
+        """Return True if only records of transactions can show it."""
         return self.concern is Concern.TRANSACTIONS
 
 
@@ -313,7 +269,7 @@ _GRAVEST_FIRST: Final = (
     *(
         AnomalyClass(
             name=Anomaly(row.name),
-            unit=Unit[row.unit],
+            unit=row.unit,
             ruled_by=RuledBy.LIVENESS,
             concern=Concern.LIVENESS,
             proves=True,
@@ -372,26 +328,27 @@ _GRAVEST_FIRST: Final = (
 
 _ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
 REMOVED: Final = tuple(name for name in Anomaly if _ROWS[name].explained_removal)
-"""Acknowledged records that are gone as a setting or an administrator asked for: they are not lost."""
+"""Acknowledged records that a setting or an administrator removed: they are not lost."""
 TRACED: Final = tuple(name for name in Anomaly if _ROWS[name].traced)
 FOLLOWING: Final = frozenset(name for name in Anomaly if _ROWS[name].follows)
 PASSING: Final = frozenset(name for name in Anomaly if _ROWS[name].passing)
 LIVE_ONLY: Final = tuple(name for name in Anomaly if _ROWS[name].live)
 LIVENESS: Final = tuple(name for name in Anomaly if _ROWS[name].of_liveness)
 TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({name: _ROWS[name] for name in Anomaly})
-"""The rows by name, in the order of `Anomaly`. A newer version's findings may name classes that are not in it."""
+"""Rows by name, in the order of `Anomaly`. Findings of a newer version may name other classes."""
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Sorts names of classes, the gravest first; of unknown ones before those that are for information only."""
+    """Return the sort key of a class name: the gravest first, unknown names before those for information
+    only."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)
     return (row.ruled_by in (RuledBy.INFORMATION, RuledBy.REMOVAL), _GRAVEST_FIRST.index(row), name)
 
 
-def counted(count: int, name: str) -> str:
-    """A count with the noun of its class: `2 duplicate copies`."""
+def count_text(count: int, name: str) -> str:
+    """Return a count with the noun of its class: `2 duplicate copies`."""
     row = TABLE.get(name)
     if row is None:
         return f"{count:,} {name}"
@@ -399,7 +356,7 @@ def counted(count: int, name: str) -> str:
 
 
 def markdown() -> str:
-    """`docs/anomalies.md`."""
+    """Return `docs/anomalies.md`."""
     lines = [
         "# Classes of anomalies",
         "",

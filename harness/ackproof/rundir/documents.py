@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, counted
+from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, count_text
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 
@@ -288,7 +288,7 @@ class VerdictFile(Document):
             judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
         ]
         reasons = (
-            f"{judged.anomaly}: {counted(judged.count, judged.anomaly)}. Allowed: {judged.why}"
+            f"{judged.anomaly}: {count_text(judged.count, judged.anomaly)}. Allowed: {judged.why}"
             for judged in losses
         )
         return "; ".join(reasons) if self.verdict is Verdict.PASS else ""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackproof.base.errors import BadInput, EvidenceMissing
-from ackproof.rundir.anomalies import TABLE, Anomaly, Concern
+from ackproof.rundir.anomalies import TABLE, Anomaly
+from ackproof.rundir.anomaly_terms import Concern
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import Attempt, Book, Content
 from ackproof.testing.clients import AuditedConsumer, AuditedProducer, as_bytes

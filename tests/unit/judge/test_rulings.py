@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.rundir.anomalies import REMOVED, TABLE, counted
+from ackproof.rundir.anomalies import REMOVED, TABLE, count_text
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -77,7 +77,7 @@ def test_why_a_class_is_forbidden(make_run: MakeRun, anomaly: str, producers: st
     verdict, said = said_of(run, anomaly)
     assert (verdict, said.forbidden) == (Verdict.FAIL, True)
     assert said.why.startswith(why)
-    name = f"{anomaly}: {counted(1, anomaly)}"
+    name = f"{anomaly}: {count_text(1, anomaly)}"
     assert any(reason.startswith(f"{name}. Forbidden: {why}") for reason in judge_case(run).reasons)
 
 

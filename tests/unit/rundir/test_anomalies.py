@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.anomalies import TABLE, Anomaly, Concern, counted, gravity, markdown
+from ackproof.rundir.anomalies import TABLE, Anomaly, count_text, gravity, markdown
+from ackproof.rundir.anomaly_terms import Concern
 from ackproof.rundir.schema import FINDINGS
 
 DOCS = Path(__file__).parents[3] / "docs" / "anomalies.md"
@@ -45,4 +46,4 @@ def test_the_gravest_are_told_first_and_information_last() -> None:
     ],
 )
 def test_a_count_in_words(count: int, name: str, words: str) -> None:
-    assert counted(count, name) == words
+    assert count_text(count, name) == words

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, libversion
 
-from ackproof.rundir.anomalies import TABLE, RuledBy
+from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
 
 DOCS = Path(__file__).parents[3] / "docs" / "clients.md"

@@ -14,7 +14,8 @@ from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, Inversion, RuledBy, counted
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
+from ackproof.rundir.anomaly_terms import Inversion, RuledBy
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
@@ -26,7 +27,7 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
     """Yield an opinion on each class with findings that is forbidden, or of which nobody knows whether it is."""
     for one in classes:
-        name, numbers = f"{one.anomaly}: {counted(one.count, one.anomaly)}", {"count": one.count}
+        name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:
             text, proven = f"{name}. Forbidden: {one.why}", proves_itself(one.anomaly)
             yield breaks(text, proven=proven, subject=one.anomaly, numbers=numbers)

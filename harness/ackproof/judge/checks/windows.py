@@ -11,7 +11,7 @@ import pyarrow as pa
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import FOLLOWING, PASSING, Anomaly, counted
+from ackproof.rundir.anomalies import FOLLOWING, PASSING, Anomaly, count_text
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import WindowAudited
@@ -140,14 +140,15 @@ def _compare_with_whole(
     only_windows, only_whole = windows - whole, whole - windows
     for name, count in _by_class(only_windows):
         yield lacks(
-            f"the windows found {counted(count, name)} that the audit of the whole did not: {_such(only_windows, name)}"
+            f"the windows found {count_text(count, name)} that the audit of the whole did not: "
+            f"{_such(only_windows, name)}"
         )
     later = FOLLOWING | _LATE_READS if any(one.late for one in facts.windows) else FOLLOWING
     for name, count in _by_class(only_whole):
         # what came later the audit of the whole alone can tell, and its finding is judged as that of any run
         says = not_judged if name in later else lacks
         yield says(
-            f"the audit of the whole found {counted(count, name)} that no window did: {_such(only_whole, name)}"
+            f"the audit of the whole found {count_text(count, name)} that no window did: {_such(only_whole, name)}"
         )
     partly = [f"window {one.number}: {reason}" for one in facts.windows for reason in one.reasons]
     if partly:
