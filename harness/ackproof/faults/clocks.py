@@ -90,27 +90,27 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         self._true: dict[int, ClockReading] = {}
 
     def inject(self) -> str:
-        self._must_live()
-        self._true = {node.id: self._at_rest(node) for node in self.nodes}
+        self._require_breakable()
+        self._true = {node.id: self._read_unshifted(node) for node in self.nodes}
         for node in self.nodes:
             self._jump(node, self.fault.by)
-        return f"the clock of {self._names()} set to {self.fault.by:+g} s"
+        return f"the clock of {self._name_nodes()} set to {self.fault.by:+g} s"
 
     def confirm(self) -> str:
         """See that the node's log lines have the shifted time."""
-        return "; ".join(self._until_moved(node) for node in self.nodes)
+        return "; ".join(self._await_shift(node) for node in self.nodes)
 
     def heal(self) -> str:
         if not self._true:
             return "nothing to undo"
         for node in self.nodes:
             self._jump(node, 0.0)
-        return f"the clock of {self._names()} set right"
+        return f"the clock of {self._name_nodes()} set right"
 
     def confirm_healed(self) -> str:
         """See that the node's log lines have the true time, and that it answers."""
-        ready = self._until_ready()
-        return "; ".join([*(self._until_moved(node) for node in self.nodes if node.id in self._true), ready])
+        ready = self._await_ready()
+        return "; ".join([*(self._await_shift(node) for node in self.nodes if node.id in self._true), ready])
 
     def _jump(self, node: LocalNode, seconds: float) -> None:
         """Set this fault's part of the shift: jumps of one clock add up."""
@@ -122,7 +122,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
     def _shift(node: LocalNode, seconds: float) -> None:
         clock_of(node).shift(seconds)
 
-    def _at_rest(self, node: LocalNode) -> ClockReading:
+    def _read_unshifted(self, node: LocalNode) -> ClockReading:
         """Return the clock's reading without the shifts of other faults."""
 
         def sharp() -> ClockReading | None:
@@ -136,7 +136,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
         return self.wait_for(sharp, f"the clock of node {node.id} before it jumps")
 
-    def _until_moved(self, node: LocalNode) -> str:
+    def _await_shift(self, node: LocalNode) -> str:
         """Wait until the node shows the sum of all its shifts."""
         moved: list[ClockReading] = []
 
@@ -147,7 +147,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
             moved[:] = [now - self._true[node.id]]
             return moved[0].near(off, abs(self.fault.by) * SHARP) and off == self.holds.jumped(node.id)
 
-        self._seen_when_free(
+        self._wait_when_free(
             node,
             there,
             f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s",

@@ -148,11 +148,11 @@ class CommandInjection(Injection[CommandFault]):
         if before.status == 0:
             raise self.not_confirmed(f"the check says yes before anything was done: {before}")
         self._begun = True
-        return self._must("inject", self.fault.inject)
+        return self._run_or_fail("inject", self.fault.inject)
 
     def confirm(self) -> str:
         """See that the check says yes, and that a heal_check says no."""
-        seen = self._until("check", self.fault.looks, yes=True)
+        seen = self._await_check("check", self.fault.looks, yes=True)
         if self.fault.heal_check is not None:
             mended = self._run("heal_check", self.fault.heal_check)
             if mended.status == 0:
@@ -160,23 +160,23 @@ class CommandInjection(Injection[CommandFault]):
         return f"check says yes: {seen}"
 
     def heal(self) -> str:
-        return self._must("heal", self.fault.heal) if self._begun else "nothing was done"
+        return self._run_or_fail("heal", self.fault.heal) if self._begun else "nothing was done"
 
     def confirm_healed(self) -> str:
         """See that the heal_check says yes, or that the check says no again."""
         if not self._begun:
             return "nothing was done"
         if self.fault.heal_check is not None:
-            return str(self._until("heal_check", self.fault.heal_check, yes=True))
-        return str(self._until("check", self.fault.looks, yes=False))
+            return str(self._await_check("heal_check", self.fault.heal_check, yes=True))
+        return str(self._await_check("check", self.fault.looks, yes=False))
 
-    def _must(self, name: str, argv: Sequence[str]) -> str:
+    def _run_or_fail(self, name: str, argv: Sequence[str]) -> str:
         ran = self._run(name, argv)
         if ran.status != 0:
             raise self.not_confirmed(f"{name} failed: {ran}")
         return str(ran)
 
-    def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
+    def _await_check(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
         last: list[CommandResult] = []
 
         def run_once() -> CommandResult | None:
@@ -194,7 +194,7 @@ class CommandInjection(Injection[CommandFault]):
 
     def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
         """Run a command. Raises `FaultNotConfirmed` if it cannot start or takes too long; it is killed then."""
-        words = [self._filled(word) for word in argv]
+        words = [self._fill_words(word) for word in argv]
         folder = self._tag.case_dir / "commands"
         folder.mkdir(parents=True, exist_ok=True)
         self._count += 1
@@ -213,7 +213,7 @@ class CommandInjection(Injection[CommandFault]):
             _end(child)
         return CommandResult(" ".join(words), status, _text(output))
 
-    def _filled(self, word: str) -> str:
+    def _fill_words(self, word: str) -> str:
         for name, value in self._replace.items():
             word = word.replace(name, value)
         return word

@@ -61,7 +61,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
     def _crash(self) -> str:
         pids = [node.pid for node in self.nodes]
         did = self._strike(lambda node: node.kill(), "SIGKILL")
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         self._crashed += pids
         return did
 
@@ -69,11 +69,11 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         """Start and crash again; the last start stays."""
         crashes = 1
         while self._crashed and crashes < self.fault.times:
-            self._start_the_dead()
-            self._let_run(self.fault.up)
+            self._start_dead_nodes()
+            self._pause_for(self.fault.up)
             if self._crash_again():
                 crashes += 1
-        return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
+        return f"{crashes if self._crashed else 0} crashes, then {self._start_dead_nodes()}"
 
     def _crash_again(self) -> bool:
         """Return True if all nodes could be crashed. A node that another fault holds, or that is still down, crashes
@@ -88,11 +88,11 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
     def confirm_healed(self) -> str:
         """See that as many processes as asked for are gone, and another runs."""
         if self.refused:
-            return self._until_ready()
+            return self._await_ready()
         lived = {pid for pid in self._crashed if pid is not None}
         if len(lived) != self.fault.times * len(self.nodes):
             raise self.not_confirmed(f"{len(lived)} processes crashed, not {self.fault.times}")
-        return f"/proc: {len(lived)} processes are gone; {self._until_ready()}"
+        return f"/proc: {len(lived)} processes are gone; {self._await_ready()}"
 
 
 STARTED: Final = "Kafka startTimeMs"
@@ -125,7 +125,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
     def inject(self) -> str:
         self._strike(lambda node: node.kill(), "SIGKILL")
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._last_line[node.id] = (self._log(node) or [""])[-1]
             node.start()
@@ -135,9 +135,9 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 within_s=LOGS_WITHIN_S,
             )
-            self._let_run(self.fault.up)
+            self._pause_for(self.fault.up)
             node.kill()
-        return f"SIGKILL to {self._names()}, and again {self.fault.up:g} s after the first line of its start"
+        return f"SIGKILL to {self._name_nodes()}, and again {self.fault.up:g} s after the first line of its start"
 
     def confirm(self) -> str:
         """See that the process is gone, and that its log begins a start without completing it."""
@@ -202,7 +202,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
         self._strike(lambda node: node.expect_end(), "requests")
         for node in self.nodes:
             self._fill(node, number)
-        return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"
+        return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._name_nodes()}"
 
     def _fill(self, node: LocalNode, number: int) -> None:
         address = self.context.cluster.client_addresses()[node.id]
@@ -279,7 +279,8 @@ class StarveInjection(ProcessInjection[Starve]):
         self._changes = {node.id: self.holds.changes(node.id) for node in self.nodes}
         self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
         self._thread.start()
-        return f"SIGSTOP and SIGCONT to {self._names()} every {PERIOD_S * 1000:g} ms, {self.fault.share:.0%} running"
+        cycle = f"every {PERIOD_S * 1000:g} ms, {self.fault.share:.0%} running"
+        return f"SIGSTOP and SIGCONT to {self._name_nodes()} {cycle}"
 
     def _cycle(self) -> None:
         try:
@@ -328,17 +329,17 @@ class StarveInjection(ProcessInjection[Starve]):
         if lost:
             raise FaultNotConfirmed(f"starve did not hold: node {lost[0]} is another process by now")
         ended = f"; the process of node {', '.join(map(str, other))} had ended" if other else ""
-        return f"SIGCONT to {self._names()}{ended}"
+        return f"SIGCONT to {self._name_nodes()}{ended}"
 
     def confirm_healed(self) -> str:
         """See that no node is ever stopped, and that each answers."""
         if self.refused:
-            return self._until_ready()
+            return self._await_ready()
         stopped, _ = self._look()
         for node in self.nodes:
             if stopped[node.id] and not self.holds.others(node.id, self.fault.number):
                 raise self.not_confirmed(f"node {node.id} still stands still at times")
-        return f"/proc: {self._names()} never stands still; {self._until_ready()}"
+        return f"/proc: {self._name_nodes()} never stands still; {self._await_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:
         """Return for each node the share of looks that found it stopped, and the CPU seconds that it used."""

@@ -115,7 +115,7 @@ class ProcessInjection(Injection[SpecT]):
             with self.holds.acting_on(node.id):
                 if node.state() is NodeState.RUNNING and node.pid == pid:
                     node.terminate()
-            self._seen_when_free(
+            self._wait_when_free(
                 node,
                 partial(_has_ended, node, pid),
                 f"node {node.id} to shut down",
@@ -125,28 +125,28 @@ class ProcessInjection(Injection[SpecT]):
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
         """Take hold of all nodes and act on each, or on none if one of them cannot be broken."""
-        with self._alone():
-            self._must_live()
+        with self._lock_nodes():
+            self._require_breakable()
             for node in self.nodes:
                 if self.fault.grip is not None:
                     self.holds.take(node.id, self.fault.number, self.fault.grip)
                 act(node)
-        return f"{word} to {self._names()}"
+        return f"{word} to {self._name_nodes()}"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock_nodes(self) -> Iterator[None]:
         """Keep other faults from acting on the nodes."""
         with ExitStack() as stack:
             for node in sorted(self.nodes, key=lambda node: node.id):
                 stack.enter_context(self.holds.acting_on(node.id))
             yield
 
-    def _must_live(self) -> None:
+    def _require_breakable(self) -> None:
         """Raise `FaultNotConfirmed` if a node is not in a state that the fault's `OVER` allows."""
         for node in self.nodes:
             state = node.state()
             breakable = state is NodeState.STOPPED and (
-                Grip.STILL in self.fault.OVER or self._runs_in_turns(node)
+                Grip.STILL in self.fault.OVER or self._is_starved(node)
             )
             if state is not NodeState.RUNNING and not breakable:
                 self.refused = True
@@ -154,14 +154,16 @@ class ProcessInjection(Injection[SpecT]):
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
 
-    def _runs_in_turns(self, node: LocalNode) -> bool:
+    def _is_starved(self, node: LocalNode) -> bool:
         """Return True if the node is starved, and was only met while it was stopped."""
         number = self.fault.number
         return bool(self.holds.others(node.id, number, Grip.SLOW)) and not self.holds.others(
             node.id, number, Grip.STILL
         )
 
-    def _until(self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None) -> str:
+    def _await_state(
+        self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None
+    ) -> str:
         for node in self.nodes if nodes is None else nodes:
             self.wait_for(
                 lambda node=node: node.state() is state,  # type: ignore[misc]
@@ -171,9 +173,9 @@ class ProcessInjection(Injection[SpecT]):
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 to_the_end=True,
             )
-        return f"kernel: {self._names()} {state.value}"
+        return f"kernel: {self._name_nodes()} {state.value}"
 
-    def _seen_when_free(
+    def _wait_when_free(
         self,
         node: LocalNode,
         look: Callable[[], object],
@@ -192,19 +194,19 @@ class ProcessInjection(Injection[SpecT]):
                 if self.holds.changes(node.id) == before:
                     raise
 
-    def _let_run(self, seconds: float) -> None:
+    def _pause_for(self, seconds: float) -> None:
         """Wait without doing anything."""
         with suppress(WaitTimeout):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
-    def _answers(self, node: LocalNode) -> None:
+    def _await_answer(self, node: LocalNode) -> None:
         """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
             raise self.not_confirmed(error) from error
 
-    def _start_the_dead(self) -> str:
+    def _start_dead_nodes(self) -> str:
         """Release the nodes, and start those that are dead and that no other fault wants dead."""
         did: list[str] = []
         if self.refused:
@@ -221,33 +223,33 @@ class ProcessInjection(Injection[SpecT]):
                     did.append(f"started {node.id}")
         return ", ".join(did) or "started nothing"
 
-    def _until_ready(self) -> str:
+    def _await_ready(self) -> str:
         """Wait until each node answers. Time in which another fault holds the node does not count."""
         if self.refused:
-            return f"nothing was done to {self._names()}"
+            return f"nothing was done to {self._name_nodes()}"
         for node in self.nodes:
             while True:
                 self.holds.await_free(node.id, self.fault.number, self.context.stop)
                 seen = self.holds.changes(node.id)
                 try:
-                    self._until(NodeState.RUNNING, GONE_WITHIN_S, [node])
-                    self._answers(node)
+                    self._await_state(NodeState.RUNNING, GONE_WITHIN_S, [node])
+                    self._await_answer(node)
                     break
                 except FaultNotConfirmed:
                     if self.holds.changes(node.id) == seen:
                         raise
-        return f"protocol: {self._names()} answers, registered and unfenced"
+        return f"protocol: {self._name_nodes()} answers, registered and unfenced"
 
     def confirm(self) -> str:
-        return self._until(NodeState.GONE, GONE_WITHIN_S)
+        return self._await_state(NodeState.GONE, GONE_WITHIN_S)
 
     def heal(self) -> str:
-        return self._start_the_dead()
+        return self._start_dead_nodes()
 
     def confirm_healed(self) -> str:
-        return self._until_ready()
+        return self._await_ready()
 
-    def _names(self) -> str:
+    def _name_nodes(self) -> str:
         return "node " + ", ".join(str(node.id) for node in self.nodes)
 
 
@@ -275,7 +277,7 @@ class StopInjection(ProcessInjection[Stop]):
         return self._strike(self._terminate, "SIGTERM")
 
     def confirm(self) -> str:
-        return self._until(NodeState.GONE, STOPPED_WITHIN_S)
+        return self._await_state(NodeState.GONE, STOPPED_WITHIN_S)
 
 
 @injects(Pause)
@@ -291,7 +293,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
     def confirm(self) -> str:
         """See that all threads are stopped."""
-        witness = self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        witness = self._await_state(NodeState.STOPPED, GONE_WITHIN_S)
         self._standing = {node.id: node.pid for node in self.nodes}
         return witness
 
@@ -331,7 +333,7 @@ class RestartInjection(ProcessInjection[Restart]):
             self._terminate(node)
             self._await_end(node)
             self._start(node)
-        return f"SIGTERM and start of {self._names()}"
+        return f"SIGTERM and start of {self._name_nodes()}"
 
     def _start(self, node: LocalNode) -> None:
         """Start the node once no other fault wants it dead; another fault may have started it first."""
@@ -359,4 +361,4 @@ class RestartInjection(ProcessInjection[Restart]):
             runs = node.state() is NodeState.RUNNING or held
             if not runs or node.pid == self._before[node.id]:
                 raise self.not_confirmed(f"node {node.id} is {node.state().value}, pid {node.pid}")
-        return f"/proc: another process runs {self._names()}"
+        return f"/proc: another process runs {self._name_nodes()}"

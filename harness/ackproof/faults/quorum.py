@@ -104,7 +104,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     def confirm(self) -> str:
         """See that they are gone or stopped, and that the others have no leader."""
         state = NodeState.GONE if self.fault.by == "kill" else NodeState.STOPPED
-        witness = self._until(state, GONE_WITHIN_S)
+        witness = self._await_state(state, GONE_WITHIN_S)
         looks = 0
 
         def leaderless() -> bool:
@@ -123,18 +123,18 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
     def heal(self) -> str:
         if self.fault.by == "kill":
-            return self._start_the_dead()
+            return self._start_dead_nodes()
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 self.holds.release(node.id, self.fault.number)
                 others = self.holds.others(node.id, self.fault.number, Grip.STILL)
                 if node.state() is NodeState.STOPPED and not others:
                     node.resume()
-        return f"SIGCONT to {self._names()}"
+        return f"SIGCONT to {self._name_nodes()}"
 
     def confirm_healed(self) -> str:
         """See that they answer, and that a controller leads the quorum."""
-        ready = self._until_ready()
+        ready = self._await_ready()
         leader = self.wait_for(
             self.context.cluster.controller,
             "a controller to lead the quorum",
@@ -211,9 +211,7 @@ class ControllerRemoval(Injection[RemoveController]):
                 raise FaultNotConfirmed(f"controller {node.id} is no voter: nothing to remove")
             self._removed.append(voter)
             self._await(f"controller {node.id} to be taken out", partial(self._remove, voter))
-        return (
-            f"asked broker {views(self.context).asked} to remove controller {self._names()} from the quorum"
-        )
+        return f"asked broker {views(self.context).asked} to remove controller {self._name_nodes()} from the quorum"
 
     def _make_dynamic(self) -> bool:
         """Return True if kraft.version is 1, and ask for it if not. A voter must have told what it supports before."""
@@ -238,7 +236,7 @@ class ControllerRemoval(Injection[RemoveController]):
         for voter in self._removed:
             self._await(f"controller {voter.node} to be taken in", partial(self._add, voter))
         return (
-            f"asked for controller {self._names()} to be taken in again"
+            f"asked for controller {self._name_nodes()} to be taken in again"
             if self._removed
             else "nothing to undo"
         )
@@ -260,9 +258,10 @@ class ControllerRemoval(Injection[RemoveController]):
                 return None
             return now
 
+        where = "among" if wanted else "no longer among"
         now = self.wait_for(
             there,
-            f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
+            f"another broker to list controller {self._name_nodes()} {where} the voters",
             state=lambda: str(self._quorum()),
         )
         voters = ", ".join(str(voter.node) for voter in now.voters)
@@ -289,5 +288,5 @@ class ControllerRemoval(Injection[RemoveController]):
             is_accepted, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S
         )
 
-    def _names(self) -> str:
+    def _name_nodes(self) -> str:
         return ", ".join(str(node.id) for node in self.nodes)

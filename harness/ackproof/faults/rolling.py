@@ -115,12 +115,12 @@ class RolloutInjection(ProcessInjection[RolloutT]):
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.nodes = self._in_turn(aim)
+        self.nodes = self._order_nodes(aim)
         self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[LocalNode] = []
         self._begun = False
 
-    def _in_turn(self, aim: Aim) -> tuple[LocalNode, ...]:
+    def _order_nodes(self, aim: Aim) -> tuple[LocalNode, ...]:
         """Order controllers before brokers, the active controller last of its kind: leadership moves once."""
         cluster = self.context.cluster
         active = cluster.controller()
@@ -130,7 +130,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
     def _prepare(self, node: LocalNode) -> None:
         """Change the node between its end and its start."""
 
-    def _bounce(self, node: LocalNode) -> None:
+    def _restart_node(self, node: LocalNode) -> None:
         """Restart one node. Whatever happens, start it afterwards unless another fault wants it dead."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
@@ -145,8 +145,8 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         finally:
             self.holds.release(node.id, self.fault.number)
             self._start_again(node)
-        self._answers(node)
-        self._look_at(node)
+        self._await_answer(node)
+        self._confirm_node(node)
         self._done.append(node)
 
     def _start_again(self, node: LocalNode) -> None:
@@ -157,19 +157,19 @@ class RolloutInjection(ProcessInjection[RolloutT]):
                 self._prepare(node)
                 node.start()
 
-    def _look_at(self, node: LocalNode) -> None:
+    def _confirm_node(self, node: LocalNode) -> None:
         """See what must be seen as soon as the node is ready."""
 
     def inject(self) -> str:
-        self._must_live()
+        self._require_breakable()
         first = self.nodes[0]
         self._begun = True
-        self._bounce(first)
+        self._restart_node(first)
         return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
 
     def confirm(self) -> str:
         """See that another process runs the first node."""
-        return self._another_process(self._done)
+        return self._confirm_new_process(self._done)
 
     def heal(self) -> str:
         """Restart the other nodes, and start a node whose shutdown took too long."""
@@ -180,29 +180,29 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         for node in self.nodes:
             if node in self._done or not self._done:
                 continue
-            self._between()
-            self._bounce(node)
+            self._pause_between()
+            self._restart_node(node)
         return f"went through node {', '.join(str(node.id) for node in self._done) or 'none'}"
 
-    def _between(self) -> None:
+    def _pause_between(self) -> None:
         if self.await_isr:
             await_all_in_sync(self.context)
         if self.rest_s:
-            self._let_run(self.rest_s)
+            self._pause_for(self.rest_s)
 
     def confirm_healed(self) -> str:
         """See that another process runs every node, and that all replicas are in sync."""
         if not self._done:  # the first node did not return in time: see only that it answers
-            return self._until_ready() if self._begun else "nothing was begun"
+            return self._await_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
             raise FaultNotConfirmed(
                 f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"
             )
         for node in self.nodes:
-            self._answers(node)
-        return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.context)}"
+            self._await_answer(node)
+        return f"{self._confirm_new_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
-    def _another_process(self, nodes: Sequence[LocalNode]) -> str:
+    def _confirm_new_process(self, nodes: Sequence[LocalNode]) -> str:
         for node in nodes:
             if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
                 raise self.not_confirmed(f"node {node.id} is {node.state().value}, pid {node.pid}")
@@ -285,7 +285,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         )
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
-    def _look_at(self, node: LocalNode) -> None:
+    def _confirm_node(self, node: LocalNode) -> None:
         """Look at once: a node logs much, and only the end of its log is read."""
         logged: list[str] = []
 

@@ -79,7 +79,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
     def inject(self) -> str:
         from ackproof.cluster.metadata.zookeeper import end_session
 
-        self._before = {node.id: self._first(node) for node in self.nodes}
+        self._before = {node.id: self._find_session(node) for node in self.nodes}
         for held in self._before.values():
             try:
                 end_session(self.zookeeper.addresses, held.session)
@@ -91,7 +91,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
 
     def confirm(self) -> str:
         """See that the registrations of these sessions are gone."""
-        seen = [self._until_lost(node) for node in self.nodes]
+        seen = [self._await_loss(node) for node in self.nodes]
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
@@ -100,10 +100,10 @@ class ExpireSessionInjection(Injection[ExpireSession]):
 
     def confirm_healed(self) -> str:
         """See that each broker is registered, by a new session if the old one ended, and that it answers."""
-        seen = [self._until_back(node) for node in self.nodes if node.id in self._before]
+        seen = [self._await_return(node) for node in self.nodes if node.id in self._before]
         return "znodes: " + ", ".join(seen)
 
-    def _until_lost(self, node: LocalNode) -> str:
+    def _await_loss(self, node: LocalNode) -> str:
         before = self._before[node.id]
         now: list[Registration | None] = [before]
 
@@ -122,7 +122,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         how = "is gone" if now[0] is None else "is held by a new session already"
         return f"the registration of broker {node.id} {how}"
 
-    def _until_back(self, node: LocalNode) -> str:
+    def _await_return(self, node: LocalNode) -> str:
         before = self._before[node.id] if node.id in self._lost else None
 
         def back() -> Registration | None:
@@ -140,7 +140,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             raise self.not_confirmed(error) from error
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
-    def _first(self, node: LocalNode) -> Registration:
+    def _find_session(self, node: LocalNode) -> Registration:
         """Return a broker's session. A broker that has just started, or lost another, gets time to open one."""
         said = ""
 

@@ -241,7 +241,7 @@ def test_a_starved_process_stands_still(
     holds = Holds()
     context = FaultContext(cast(Any, None), threading.Event(), holds=holds)
     starve = StarveInjection(fault, Aim({fault.target: cast(Any, (Turns(stopped),))}), context)
-    monkeypatch.setattr(starve, "_until_ready", lambda: "it answers")
+    monkeypatch.setattr(starve, "_await_ready", lambda: "it answers")
     for step, seen in ((starve.confirm, bites), (starve.confirm_healed, healed)):
         if seen:
             assert step()

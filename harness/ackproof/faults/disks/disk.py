@@ -60,13 +60,13 @@ class DiskInjection(ProcessInjection[SpecT]):
         running = [node for node in self.nodes if node.state() is not NodeState.GONE]
         for node in running:
             node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         words = []
         for node in self.nodes:
             with self.holds.acting_on(node.id):  # keep other faults from its disk
                 words.append(self._mend(node))
         mended = "; ".join(filter(None, words))
-        started = self._start_the_dead()
+        started = self._start_dead_nodes()
         return f"{mended}; {started}" if mended else started
 
     def _mend(self, node: LocalNode) -> str:
@@ -76,8 +76,8 @@ class DiskInjection(ProcessInjection[SpecT]):
     def confirm_healed(self) -> str:
         """See that the nodes are registered, and that every replica of theirs is in its ISR."""
         if self.refused:
-            return self._until_ready()
-        return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
+            return self._await_ready()
+        return f"{self._await_ready()}; {in_sync_again(self.context, self.nodes)}"
 
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
@@ -182,13 +182,13 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
     def inject(self) -> str:
         if self._restore == "live":
-            with self._alone():
-                self._must_live()
+            with self._lock_nodes():
+                self._require_breakable()
                 for node in self.nodes:
                     self._copy(node)
             self.context.stop.wait(self.fault.age)
         how = self._strike(self._end, "SIGTERM" if self._restore == "stopped" else "SIGKILL")
-        self._until(NodeState.GONE, STOPPED_WITHIN_S)
+        self._await_state(NodeState.GONE, STOPPED_WITHIN_S)
         for node in self.nodes:
             if self._restore == "stopped":
                 self._copy(node)
@@ -214,7 +214,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
     def confirm(self) -> str:
         """See that the process is gone and its folders are empty."""
-        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
+        witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
             if left and set(left) - {folder.name for folder in node.disk.folders}:

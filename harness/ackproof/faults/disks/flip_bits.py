@@ -146,7 +146,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
             with self.holds.acting_on(node.id):
                 self.holds.take(node.id, self.fault.number, Grip.DOWN)
                 node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in touched:
             wait_until(
                 lambda node=node: self._removed(node),  # type: ignore[misc]
@@ -155,7 +155,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
                 interval_s=LOOK_EVERY_S,
                 stop=self.context.stop,
             )
-        return f"killed {self._names()}, removed its replica of {self.place}; {self._start_the_dead()}"
+        return f"killed {self._name_nodes()}, removed its replica of {self.place}; {self._start_dead_nodes()}"
 
     def confirm_healed(self) -> str:
         """See that the node is in its ISRs again, and that the batch in its log is sound."""

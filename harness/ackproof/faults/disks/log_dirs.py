@@ -171,7 +171,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
     def _choose(self) -> Mapping[int, Path]:
         """Choose the log dir of each node, and watch its log. Its end is expected from now on."""
-        self._must_live()
+        self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         for node in self.nodes:
@@ -227,7 +227,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
         self._choose()
         for node in self.nodes:
             self._system(node).fill(self.fault.leave)
-        return f"filled the file system of {self._names()}"
+        return f"filled the file system of {self._name_nodes()}"
 
     def confirm(self) -> str:
         """See that nothing is free where the log is, and that the broker noticed."""
@@ -259,7 +259,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
         if self.fault.how == "io_error":
             for node in self.nodes:
                 self._system(node).fail()
-            return f"EXT4_IOC_SHUTDOWN of the file system under {self._names()}"
+            return f"EXT4_IOC_SHUTDOWN of the file system under {self._name_nodes()}"
         for folder in self._dirs.values():
             for path in _folders_of(folder):
                 if os.geteuid() == 0:
@@ -267,7 +267,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
                 else:
                     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
         way = "chattr +i" if os.geteuid() == 0 else "chmod a-w"
-        return f"{way} on a log dir of {self._names()} and the folders in it"
+        return f"{way} on a log dir of {self._name_nodes()} and the folders in it"
 
     def confirm(self) -> str:
         """See that no file can be made in the log dir, and that the broker noticed."""

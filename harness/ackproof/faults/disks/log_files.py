@@ -152,7 +152,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
 
     def _kill(self) -> None:
         self._strike(lambda node: node.kill(), "SIGKILL")
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         # A broker that is killed while it starts may not have removed its mark of a clean shutdown yet. With that mark
         # it would check none of its files, which cannot be right for a broker that was writing them.
         for node in self.nodes:
@@ -178,11 +178,11 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
             self._before[node.id] = (segment, size, segment.end())
             os.truncate(segment.path, max(0, size - self.fault.bytes))
         which = f"the {self.fault.segment} segment of {self.place}"
-        return f"SIGKILL to {self._names()}, and {self.fault.bytes} B cut off {which}"
+        return f"SIGKILL to {self._name_nodes()}, and {self.fault.bytes} B cut off {which}"
 
     def confirm(self) -> str:
         """See that the process is gone, and that the file is shorter and holds fewer records."""
-        said = [self._until(NodeState.GONE, GONE_WITHIN_S)]
+        said = [self._await_state(NodeState.GONE, GONE_WITHIN_S)]
         for node in self.nodes:
             segment, size, end = self._before[node.id]
             now, now_end = segment.size(), segment.end()
@@ -213,11 +213,11 @@ class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
             self._deleted[node.id] = self._there(node)
             for path in self._deleted[node.id]:
                 path.unlink()
-        return f"SIGKILL to {self._names()}, and {_FILES[self.fault.file]} deleted"
+        return f"SIGKILL to {self._name_nodes()}, and {_FILES[self.fault.file]} deleted"
 
     def confirm(self) -> str:
         """See that the process is gone, and the file too."""
-        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
+        witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             for path in self._deleted[node.id]:
                 if path.exists():

@@ -136,15 +136,15 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def inject(self) -> str:
         self._strike(lambda _: None, "an end to come")
         if self._by_device:
-            with self._alone():  # other faults that heal there need the disk mounted
+            with self._lock_nodes():  # other faults that heal there need the disk mounted
                 return self._lose_power()
         if self.fault.how == "device":
-            raise self.not_confirmed(f"{self._names()} has no file system of its own")
+            raise self.not_confirmed(f"{self._name_nodes()} has no file system of its own")
         return self._cut()
 
     def confirm(self) -> str:
         """See that what had not reached the disk is gone."""
-        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
+        witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         if self._by_device:
             for canary in self._canaries:
                 if canary.lives():
@@ -173,7 +173,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         for node in self.nodes:
             node.pause()
         # Nothing is written any more: a log now holds what memory and disk of the machine hold.
-        self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        self._await_state(NodeState.STOPPED, GONE_WITHIN_S)
         self._before = {node.id: _ends(node) for node in self.nodes}
         self._canaries = [
             Canary.sit(node.name, system) for node in self.nodes for system in node.disk.file_systems
@@ -184,14 +184,12 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
                 system.lose_power()
         for node in self.nodes:
             node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             for system in node.disk.file_systems:
                 system.remount()
             self._down.discard(node.id)
-        return (
-            f"true power loss of {self._names()}: ext4 shut down without a log flush, SIGKILL, mounted again"
-        )
+        return f"true power loss of {self._name_nodes()}: ext4 shut down without a log flush, SIGKILL, mounted again"
 
     # -- the way without root -----------------------------------------------------------------------------------
 
@@ -205,7 +203,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
             )
         for node in self.nodes:
             node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
+        self._await_state(NodeState.GONE, GONE_WITHIN_S)
         topics = set(case.experiment.topics) if case is not None else set()
         self._before = {node.id: _ends(node) for node in self.nodes}
         for node in self.nodes:
@@ -216,7 +214,9 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
                 stated = self.fault.keep if place[0] in topics or not topics else None
                 cut(replica, safe.get(place, 0) if stated is None else stated)
         where = "the recovery point" if self.fault.keep is None else f"offset {self.fault.keep}"
-        return f"emulated power loss of {self._names()}: SIGKILL, logs cut at {where} (at a batch boundary)"
+        return (
+            f"emulated power loss of {self._name_nodes()}: SIGKILL, logs cut at {where} (at a batch boundary)"
+        )
 
     def _shrunk(self) -> tuple[int, str]:
         """Return how many offsets are gone from the disks, and how far the logs reached before and after."""

@@ -167,7 +167,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         self._stutter: Stutter | None = None
 
     def inject(self) -> str:
-        self._must_live()
+        self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         self._stutter = Stutter(
@@ -177,7 +177,9 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
             lambda node: bool(self.holds.others(node, self.fault.number)),
         )
         self._stutter.start()
-        return f"{self._names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
+        return (
+            f"{self._name_nodes()}: the log's file system stands still for {self.fault.stall:g} s at a time"
+        )
 
     def confirm(self) -> str:
         """See that writes and fsyncs of ours wait there, and not on a disk nearby.
@@ -185,9 +187,9 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         On a busy machine every disk is slow, and now and then one write more than another: two of four in a row must
         be slow.
         """
-        return "; ".join(self._waited(node) for node in self.nodes)
+        return "; ".join(self._await_slow_write(node) for node in self.nodes)
 
-    def _waited(self, node: LocalNode) -> str:
+    def _await_slow_write(self, node: LocalNode) -> str:
         last: deque[float] = deque(maxlen=4)
         longest = 0.0
 
@@ -226,13 +228,13 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         """See that a write and an fsync are fast again, and that the node is in its ISRs."""
         if self._stutter is None:
             return "nothing was slowed"
-        took = max(self._until_fast(node) for node in self.nodes)
-        ready = self._until_ready()
+        took = max(self._await_fast_write(node) for node in self.nodes)
+        ready = self._await_ready()
         return (
             f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.context, self.nodes)}"
         )
 
-    def _until_fast(self, node: LocalNode) -> float:
+    def _await_fast_write(self, node: LocalNode) -> float:
         """Wait until a write of ours is fast; return its seconds."""
         took = 0.0
 
@@ -242,7 +244,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
             return took < self.fault.stall / 2
 
         what = f"the disk of {node.name} to be fast again"
-        self._seen_when_free(node, fast, what, _FAST_WITHIN_S, lambda: f"a write and fsync took {took:.3f} s")
+        self._wait_when_free(node, fast, what, _FAST_WITHIN_S, lambda: f"a write and fsync took {took:.3f} s")
         return took
 
 

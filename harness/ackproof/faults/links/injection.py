@@ -64,7 +64,7 @@ class LinksInjection(Injection[LinksT]):
 
     def confirm(self) -> str:
         """See the effect on every link whose ends run; a link that another fault had silenced stays silent."""
-        seen = on_each(tuple(self._before), self._until_bitten) | self._still_silent()
+        seen = on_each(tuple(self._before), self._await_effect) | self._look_at_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
             self._silent = on_each(mute, self.mesh.traffic)
@@ -75,18 +75,18 @@ class LinksInjection(Injection[LinksT]):
     def heal(self) -> str:
         """See whether the effect lasted, look at links whose ends have come back, and lift it from all links."""
         try:
-            lasted = self._lasted()
+            lasted = self._confirm_lasting()
             there = [link for link in self._vouched if not self._is_away(link)]
-            back = on_each(there, self._until_silent)
+            back = on_each(there, self._await_silence)
         finally:
             self._lift()
-        return f"mended {names(self.links)}{lasted}{self._until_then(back)}"
+        return f"mended {names(self.links)}{lasted}{self._describe_looks(back)}"
 
     def confirm_healed(self) -> str:
         """See that broken links are whole again, and that nodes whose links are all whole take part."""
         links = self._await_a_look()
-        seen = on_each(links, self._until_mended)
-        self._until_ready()
+        seen = on_each(links, self._await_mending)
+        self._await_ready()
         unseen = "".join(f"; {link} was not looked at again" for link in self._broken if link not in seen)
         return f"{self._describe(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
 
@@ -97,16 +97,16 @@ class LinksInjection(Injection[LinksT]):
         """Links that were seen to be broken."""
         return (*self._before, *self._vouched)
 
-    def _still_silent(self) -> dict[Link, LinkObservation]:
+    def _look_at_silent(self) -> dict[Link, LinkObservation]:
         """Look at links that another fault had silenced, if their ends run."""
         ends_run = [link for link in self._vouched if not self._not_running(link)]
-        return on_each(ends_run, self._until_silent)
+        return on_each(ends_run, self._await_silence)
 
     @staticmethod
-    def _until_then(looks: Mapping[Link, LinkObservation]) -> str:
+    def _describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
         return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
 
-    def _lasted(self) -> str:
+    def _confirm_lasting(self) -> str:
         """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
@@ -125,7 +125,7 @@ class LinksInjection(Injection[LinksT]):
             for link in self._bitten
             if not self._excuse(link) and self._others(link) == self._below[link]
         ]
-        return self._until_then(on_each(comparable, self._until_bitten))
+        return self._describe_looks(on_each(comparable, self._await_effect))
 
     def _count_bytes(self, link: Link) -> int | None:
         """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
@@ -268,7 +268,7 @@ class LinksInjection(Injection[LinksT]):
         if failed:
             raise self.not_confirmed(f"could not mend: {'; '.join(failed)}")
 
-    def _until_bitten(self, link: Link) -> LinkObservation:
+    def _await_effect(self, link: Link) -> LinkObservation:
         what = f"{self.effect} to show on {link}"
         before = self._before[link]
         return self._until(
@@ -278,13 +278,13 @@ class LinksInjection(Injection[LinksT]):
             BITES_WITHIN_S,
         )
 
-    def _until_silent(self, link: Link) -> LinkObservation:
+    def _await_silence(self, link: Link) -> LinkObservation:
         what = f"{link} to carry nothing, as before"
         return self._until(
             link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
         )
 
-    def _until_mended(self, link: Link) -> LinkObservation:
+    def _await_mending(self, link: Link) -> LinkObservation:
         what = f"{link} to be whole"
         before = self._before.get(link)
 
@@ -308,7 +308,7 @@ class LinksInjection(Injection[LinksT]):
             look, what, within_s, interval_s=0.05, state=lambda: last[0].words if last else "nothing"
         )
 
-    def _until_ready(self) -> None:
+    def _await_ready(self) -> None:
         ends = {end for link in self.links for end in link if end != CLIENTS}
         for end in sorted(ends):
             while not self._is_elsewhere_held(end):

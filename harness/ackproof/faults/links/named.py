@@ -156,7 +156,7 @@ class FlapInjection(LinksInjection[FlapFault]):
 
     def confirm(self) -> str:
         """See that probes are refused, then answered again, wherever nothing else hinders them."""
-        seen = on_each(tuple(self._before), self._until_flapped) | self._still_silent()
+        seen = on_each(tuple(self._before), self._await_flap) | self._look_at_silent()
         return self._describe(seen)
 
     def heal(self) -> str:
@@ -164,7 +164,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]
-            back = on_each(free, self._until_flapped)
+            back = on_each(free, self._await_flap)
         finally:
             self._enough.set()
             if flaps:
@@ -172,7 +172,7 @@ class FlapInjection(LinksInjection[FlapFault]):
             self._lift()
         if self._trouble:
             raise self.not_confirmed(f"{self._trouble}")
-        return f"mended {names(self.links)} after {self._times} cuts{self._until_then(back)}"
+        return f"mended {names(self.links)} after {self._times} cuts{self._describe_looks(back)}"
 
     def _flap(self) -> None:
         try:
@@ -185,7 +185,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         except (LinkError, FaultNotConfirmed) as error:
             self._trouble = str(error)
 
-    def _until_flapped(self, link: Link) -> LinkObservation:
+    def _await_flap(self, link: Link) -> LinkObservation:
         within_s = BITES_WITHIN_S + 2 * (self.fault.down + self.fault.up)
         told = []
         for passes, word in ((False, "down"), (True, "up")):

@@ -84,19 +84,19 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         self._moved = 0
 
     def inject(self) -> str:
-        self._must_live()
+        self._require_breakable()
         if self.fault.drain:
             self._move_all()
             did = self._strike(self._terminate, "SIGTERM")
         else:
             did = self._strike(lambda node: node.kill(), "SIGKILL")
-            self._until(NodeState.GONE, 10.0)
+            self._await_state(NodeState.GONE, 10.0)
             self._move_all()
         return f"{did}; {self._moved} replicas went to other brokers"
 
     def confirm(self) -> str:
         """See that the broker is gone, and that it holds no replica."""
-        gone = self._until(NodeState.GONE, 30.0)
+        gone = self._await_state(NodeState.GONE, 30.0)
         return f"{gone}; {self._await_moved()}"
 
     def _move_all(self) -> None:

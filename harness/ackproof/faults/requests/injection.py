@@ -159,7 +159,7 @@ class RequestsInjection(Injection[SpecT]):
         there = self._links_in_reach()
         self._before = on_each(there, lambda link: self._until(link, RequestWitness().sees, "to answer"))
         if not self._before:
-            raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._away, self.links)))
+            raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._why_away, self.links)))
         self._is_laid = True  # even if the order fails, the proxy may have obeyed
         self._laid.lay(self._rule)
         return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
@@ -182,7 +182,7 @@ class RequestsInjection(Injection[SpecT]):
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
-                there = [link for link in self._before if not self._away(link)]
+                there = [link for link in self._before if not self._why_away(link)]
                 lasted = on_each(
                     there, lambda link: self._until(link, self._witness.sees, "to last", MENDED_WITHIN_S)
                 )
@@ -190,22 +190,22 @@ class RequestsInjection(Injection[SpecT]):
             if self._is_laid:
                 self._is_laid = False
                 self._counted = self._laid.lift(self._rule.name)
-        return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{self._sum()}"
+        return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{self._count_hits()}"
 
     def confirm_healed(self) -> str:
         """See that questions pass again, that nodes at the ends take part, and that more than questions was hit."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(
-            lambda: [link for link in self._before if not self._away(link)],
+            lambda: [link for link in self._before if not self._why_away(link)],
             "a node that can be asked",
             READY_WITHIN_S,
-            state=lambda: "; ".join(filter(None, map(self._away, self._before))),
+            state=lambda: "; ".join(filter(None, map(self._why_away, self._before))),
         )
         seen = on_each(
             links, lambda link: self._until(link, RequestWitness().sees, "to pass again", MENDED_WITHIN_S)
         )
-        self._until_ready()
+        self._await_ready()
         short = ""
         if self._counted is not None and not self._counted.hit:
             counted = self._counted.matched
@@ -275,7 +275,7 @@ class RequestsInjection(Injection[SpecT]):
         """Return links whose far end runs. A node that is starved of processor time runs now and then."""
         try:
             return self.wait_for(
-                lambda: [link for link in self.links if not self._away(link)],
+                lambda: [link for link in self.links if not self._why_away(link)],
                 "a node to run",
                 RUNS_WITHIN_S,
                 interval_s=0.01,
@@ -283,12 +283,12 @@ class RequestsInjection(Injection[SpecT]):
         except FaultNotConfirmed:
             return []
 
-    def _away(self, link: Link) -> str:
+    def _why_away(self, link: Link) -> str:
         """Return why nobody can be asked at the far end of a link; '' if somebody can."""
         state = self.context.cluster.node(link.target).state()
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 
-    def _until_ready(self) -> None:
+    def _await_ready(self) -> None:
         for end in sorted({end for link in self.links for end in link if end != CLIENTS}):
             node = self.context.cluster.node(end)
             if node.state() is NodeState.RUNNING and not self._is_held_elsewhere(end):
@@ -304,11 +304,11 @@ class RequestsInjection(Injection[SpecT]):
         held = holds is not None and holds.others(end, self.fault.number)
         return bool(held) or any(mesh.imposed(link) for link in touching if mesh is not None)
 
-    def _sum(self) -> str:
+    def _count_hits(self) -> str:
         counted = self._counted
         return "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
 
     def _describe(self, seen: Mapping[Link, RequestObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]
-        words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._away(link))]
+        words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._why_away(link))]
         return "; ".join(words)
