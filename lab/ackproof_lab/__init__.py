@@ -1,1 +1,1 @@
-"""Commands beside the core: they read what batches left, or run them for a question of their own."""
+"""Commands outside the core: they read what batches left, or run them for a question of their own."""

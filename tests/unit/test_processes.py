@@ -16,7 +16,7 @@ import pytest
 
 from ackproof.base import processes
 from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import Child, Found, RunTag, end_all, end_children, find_children, spawn
+from ackproof.base.processes import Child, MarkedProcess, RunTag, end_all, end_children, find_children, spawn
 from ackproof.base.wait import wait_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -39,7 +39,7 @@ time.sleep(600)
 """
 
 
-def end(found: Found) -> bool:
+def end(found: MarkedProcess) -> bool:
     """Whether it runs no more."""
     return not end_all([found]).left
 
@@ -78,7 +78,7 @@ def test_is_found_with_its_marks_from_any_folder(
     child = start(tag, role="broker-3")
     monkeypatch.chdir("/")
     (found,) = find_children(tag.run_id)
-    assert found == Found(
+    assert found == MarkedProcess(
         pid=child.pid,
         started=child.started,
         run_id=tag.run_id,

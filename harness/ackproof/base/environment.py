@@ -42,7 +42,7 @@ def use_utf8_in_children() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Where this very process takes names of files for something else: replace it by one that does not."""
+    """Replace this process by one in UTF-8 mode if it reads file names in another encoding."""
     use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return

@@ -1,4 +1,4 @@
-"""Packages beside the core, found by their entry points (pyproject.toml), never by their names."""
+"""Extensions of the core: packages that are found by their entry points (pyproject.toml), never by name."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ClientProcess:
 
 
 @dataclass(frozen=True)
-class Found:
+class MarkedProcess:
     """A process that carries the marks of a run, of this or another harness. `started`: clock ticks since boot."""
 
     pid: int
@@ -133,8 +133,8 @@ class Found:
 class Ended:
     """Result of `end_all`: processes that are `gone`, and those that are `left`, each with the reason."""
 
-    gone: tuple[Found, ...]
-    left: tuple[tuple[Found, str], ...]
+    gone: tuple[MarkedProcess, ...]
+    left: tuple[tuple[MarkedProcess, str], ...]
 
 
 def spawn(
@@ -168,7 +168,7 @@ def spawn(
     return Child(process, role)
 
 
-def find_children(run_id: str | None = None) -> list[Found]:
+def find_children(run_id: str | None = None) -> list[MarkedProcess]:
     """Return every living process that carries the marks (of one run, if given), by pid.
 
     Only those whose environment this user may read. Not the caller and its ancestors; not zombies.
@@ -182,15 +182,15 @@ def find_children(run_id: str | None = None) -> list[Found]:
     return [child for child in found if run_id is None or child.run_id == run_id]
 
 
-def end_all(found: Iterable[Found], timeout_s: float = 10.0) -> Ended:
+def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
     """SIGKILL several, stopped or not, and wait until they run no more: all are killed before any is awaited.
 
     One that has already ended gets no signal, even if its pid belongs to another process by now. `timeout_s` bounds
     the wait for each.
     """
-    gone: list[Found] = []
-    left: list[tuple[Found, str]] = []
-    killed: list[Found] = []
+    gone: list[MarkedProcess] = []
+    left: list[tuple[MarkedProcess, str]] = []
+    killed: list[MarkedProcess] = []
     for child in found:
         try:
             with _pidfd(child.pid, child.started) as descriptor:
@@ -213,10 +213,10 @@ def end_all(found: Iterable[Found], timeout_s: float = 10.0) -> Ended:
     return Ended(tuple(gone), tuple(left))
 
 
-def end_children(which: Callable[[Found], bool], timeout_s: float = 10.0) -> Ended:
+def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
     """End all marked processes that `which` accepts, and what they start meanwhile, until none is found."""
-    gone: list[Found] = []
-    left: dict[tuple[int, int], tuple[Found, str]] = {}
+    gone: list[MarkedProcess] = []
+    left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):
         targets = [
             child for child in find_children() if (child.pid, child.started) not in left and which(child)
@@ -230,13 +230,13 @@ def end_children(which: Callable[[Found], bool], timeout_s: float = 10.0) -> End
 
 
 def started(pid: int) -> int | None:
-    """Start time of a process, or zombie, in clock ticks since boot; None if there is no such process."""
+    """Return the start time of a process or zombie, in clock ticks since boot; None if there is none."""
     fields = _stat(_PROC / str(pid) / "stat")
     return None if fields is None else int(fields[19])
 
 
 def process_state(pid: int, start: int) -> ProcessState:
-    """State of the process with this pid and start time: "stopped" only when all its threads are."""
+    """Return the state of the process with this pid and start time: "stopped" only if all its threads are."""
     fields = _stat(_PROC / str(pid) / "stat")
     if fields is None or int(fields[19]) != start:
         return "gone"
@@ -248,7 +248,7 @@ def process_state(pid: int, start: int) -> ProcessState:
 
 
 def context_switches(pid: int) -> int:
-    """How often the kernel has switched to a thread of this process and away again, over all its threads; 0: gone."""
+    """Return the context switches of all threads of a process; 0 if it is gone."""
     count = 0
     for thread in _threads(pid):
         try:
@@ -315,7 +315,7 @@ def _ancestors(pid: int) -> set[int]:
     return line
 
 
-def _marked(pid: int) -> Found | None:
+def _marked(pid: int) -> MarkedProcess | None:
     """Return the process if it carries the marks and lives."""
     try:
         start = started(pid)
@@ -334,7 +334,7 @@ def _marked(pid: int) -> Found | None:
         return None
     if not is_alive(pid, start):
         return None
-    return Found(
+    return MarkedProcess(
         pid=pid,
         started=start,
         run_id=marks[_RUN],

@@ -97,5 +97,5 @@ def _sweep(target: Path) -> None:
         shutil.rmtree(stale, ignore_errors=True)
 
 
-def _orphan_in(folder: Path, child: processes.Found) -> bool:
+def _orphan_in(folder: Path, child: processes.MarkedProcess) -> bool:
     return not child.owner_alive and child.directory.is_relative_to(folder)

@@ -1,4 +1,4 @@
-"""Packages beside the core that a run may need: a simulator and soaks. They are found by their entry points."""
+"""Extensions of the core that a run may need: a simulator and soaks. They are found by their entry points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ackproof.rundir.timeline import Event, Timeline
 
 
 class Simulator(Protocol):
-    """What `backend: model` and `--simulate` run on: a cluster in virtual time."""
+    """A cluster in virtual time, for `backend: model` and `--simulate`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: Callable[[Event], None]) -> object:
         """Leave the run directory that a run on brokers would leave. `replay`: the command that repeats the case."""
@@ -33,7 +33,7 @@ class SoakLoad(Protocol):
 
     @property
     def rotation(self) -> Rotation:
-        """How the clients cut their ledgers, so that each window has whole parts."""
+        """Sizes of the parts that clients cut their ledgers into, so that each window has whole parts."""
 
     def run(
         self,

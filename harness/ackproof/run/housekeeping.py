@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.base.errors import AckproofError, BadInput
-from ackproof.base.processes import Found, end_children, find_children, is_alive
+from ackproof.base.processes import MarkedProcess, end_children, find_children, is_alive
 from ackproof.clients.journal import salvage
 from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
@@ -68,7 +68,7 @@ def _batch_line(path: Path) -> BatchLine:
 
 def running() -> list[RunLine]:
     """Return the runs that have living processes."""
-    by_directory: dict[str, list[Found]] = {}
+    by_directory: dict[str, list[MarkedProcess]] = {}
     for child in find_children():
         by_directory.setdefault(str(child.directory), []).append(child)
     return [
@@ -94,8 +94,8 @@ _IN_WORDS: Final = {
 class Swept:
     """Result of a sweep."""
 
-    ended: list[Found] = field(default_factory=list)
-    stuck: list[tuple[Found, str]] = field(default_factory=list)
+    ended: list[MarkedProcess] = field(default_factory=list)
+    stuck: list[tuple[MarkedProcess, str]] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """Things that could not be removed, each with the reason."""
@@ -124,7 +124,7 @@ class Swept:
         }
 
 
-def _who(child: Found) -> str:
+def _who(child: MarkedProcess) -> str:
     return f"{child.role} (pid {child.pid}) of {child.directory}"
 
 

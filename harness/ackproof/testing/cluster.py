@@ -1,7 +1,7 @@
-"""A real cluster in the hands of a test: faults by role, each confirmed by an independent witness.
+"""A real cluster for a test: faults by role, each confirmed by an independent witness.
 
-Every method that breaks or mends returns the numbers of the nodes that it hit, and raises `AckproofError` when what it
-did had no effect that anybody can see.
+Every method that breaks or mends returns the numbers of the nodes that it hit, and raises `AckproofError` if its effect
+cannot be confirmed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Timeline
 from ackproof.testing.faults import FaultBlock, bad_lines
-from ackproof.testing.marker import Wanted, read_fault, read_topic
+from ackproof.testing.marker import ClusterRequest, read_fault, read_topic
 
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""
@@ -46,7 +46,9 @@ _LOG_TAIL: Final = 100_000
 class KafkaCluster:
     """A cluster that runs. `bootstrap` is for clients, `run` the folder where its traces stay."""
 
-    def __init__(self, wanted: Wanted, folder: Path, installed: Installation, seed: str = "0") -> None:
+    def __init__(
+        self, wanted: ClusterRequest, folder: Path, installed: Installation, seed: str = "0"
+    ) -> None:
         self.run_id = secrets.token_hex(8)
         self.run = CaseDir(folder.absolute())
         self.tag = RunTag(self.run_id, self.run.path, self.run.path)
@@ -104,21 +106,21 @@ class KafkaCluster:
             self._timeline.close()
         self._entry.unlink(missing_ok=True)
 
-    # -- what it is ---------------------------------------------------------------------------------------------
+    # -- its state ---------------------------------------------------------------------------------------------
 
     @property
     def bootstrap(self) -> str:
-        """For `bootstrap.servers`."""
+        """Value of `bootstrap.servers`."""
         return self._cluster.bootstrap
 
     @property
     def cluster(self) -> ProcessCluster:
-        """The cluster as the harness sees it."""
+        """The cluster of the harness."""
         return self._cluster
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was done to it, in words."""
+        """Faults and repairs so far, as text."""
         return tuple(self._faults)
 
     def create_topic(
@@ -143,17 +145,17 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads `orders` (or `orders/0`) now, -1 if none does."""
+        """Return the broker that leads `orders` (or `orders/0`) now, -1 if none does."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The in-sync replicas now, in order of their numbers."""
+        """Return the in-sync replicas now, sorted."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(
         self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
     ) -> int:
-        """The leader, once there is one (other than `other_than`). Raises `WaitTimeout`."""
+        """Return the leader once there is one (other than `other_than`). Raises `WaitTimeout`."""
 
         def look() -> int | None:
             leader = self._state(topic, partition).leader
@@ -189,11 +191,10 @@ class KafkaCluster:
 
     @contextmanager
     def fault(self, kind: str, *whom: object, **fields: object) -> Iterator[tuple[int, ...]]:
-        """Any fault of the catalogue, in the words of an experiment file: confirmed when the block begins, healed and
-        seen to be healed when it ends (or the ledger looks for the truth).
+        """Inject any fault of the catalogue: confirmed when the block begins, healed and confirmed when it ends.
 
-        `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with `from: clients`
-        beside it; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Gives the nodes that it hit.
+        `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with
+        `from: clients`; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Yields the nodes hit.
         """
         case = read_fault(
             self._wanted, self.topics, kind, whom, fields, len(self._lives) + 1, self._random.getrandbits(63)
@@ -210,34 +211,34 @@ class KafkaCluster:
             self._did(f"end of {fault}")
 
     def kill(self, target: Target) -> tuple[int, ...]:
-        """SIGKILL."""
+        """Kill nodes with SIGKILL."""
         return self._break(Kill, target)
 
     def stop(self, target: Target) -> tuple[int, ...]:
-        """SIGTERM: a controlled shutdown, awaited."""
+        """Stop nodes with SIGTERM, and wait for their controlled shutdown."""
         return self._break(Stop, target)
 
     def pause(self, target: Target) -> tuple[int, ...]:
-        """SIGSTOP: the processes stand still, their connections stay open."""
+        """Pause nodes with SIGSTOP: the processes stop, their connections stay open."""
         return self._break(Pause, target)
 
     def restart(self, target: Target) -> tuple[int, ...]:
-        """A graceful bounce; returns when the nodes take part again."""
+        """Restart nodes with a controlled shutdown; returns when they are back in the cluster."""
         nodes = self._nodes(target)
         number, injection = self._inject(Restart, nodes, target)
         self._mend({number: injection}, nodes, "restart")
         return nodes
 
     def resume(self, target: Target | None = None) -> tuple[int, ...]:
-        """SIGCONT to paused nodes (all by default); returns when they take part again."""
+        """Resume paused nodes with SIGCONT (default: all); returns when they are back in the cluster."""
         return self._undo(Pause, NodeState.STOPPED, "resume", target)
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
-        """Start nodes that are gone (all by default); returns when they take part again."""
+        """Start nodes that are gone (default: all); returns when they are back in the cluster."""
         return self._undo(Kill, NodeState.GONE, "start", target)
 
     def heal(self) -> None:
-        """End the blocks of `fault`, resume what is paused, start what is gone. Nothing happens to a whole cluster."""
+        """End the blocks of `fault`, resume paused nodes, start nodes that are gone."""
         for block in reversed(self._blocks):
             block.end()
         for state, undo in ((NodeState.STOPPED, self.resume), (NodeState.GONE, self.start)):
@@ -245,11 +246,11 @@ class KafkaCluster:
                 undo()
 
     def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself."""
+        """Raise `NodeDied` if a node has died by itself."""
         self._cluster.check()
 
     def troubles(self) -> str:
-        """What was done to it, the lines at WARN and above that its nodes logged around that, and where the rest is."""
+        """Return the faults, the nodes' log lines at WARN and above around them, and the folder of the logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         done = f"faults: {'; '.join(self._faults) or 'none'}"
@@ -288,7 +289,7 @@ class KafkaCluster:
             self._timeline.add(event, fault=step.life.number)
 
     def _holders(self, nodes: Iterable[int]) -> set[int]:
-        """The faults that keep one of these nodes from running."""
+        """Return the faults that keep one of these nodes from running."""
         return {number for node in nodes for number in self._holds.others(node, 0)}
 
     def _injection(self, fault: NodeFault, nodes: Iterable[int]) -> Injection[Any]:
@@ -298,7 +299,7 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that hold these nodes, and mend what is so by itself."""
+        """Heal the faults that hold these nodes, and repair nodes that no fault holds."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")
@@ -319,7 +320,7 @@ class KafkaCluster:
         return nodes
 
     def _mend(self, injections: Mapping[int, Injection[Any]], nodes: tuple[int, ...], word: str) -> None:
-        """A fault has healed when it holds no node any more; what no fault did, 0, is no event of a fault."""
+        """Heal injections by fault number; 0: nodes that no fault holds. A fault is healed once it holds no node."""
         healed = []
         for number, injection in injections.items():
             begun_ns, did = self.clock.now(), injection.heal()
@@ -342,7 +343,7 @@ class KafkaCluster:
         return kind(number=len(self._lives) + 1, target=role, trigger=TimeTrigger(0.0))
 
     def _nodes(self, target: Target) -> tuple[int, ...]:
-        """The nodes that are meant. Raises `BadInput` when it is nobody."""
+        """Return the nodes of a target. Raises `BadInput` if there is none."""
         if isinstance(target, str):
             try:
                 role = Role.parse(target)
@@ -356,7 +357,7 @@ class KafkaCluster:
         for node in nodes:
             self._cluster.node(node)
         if not nodes:
-            raise BadInput(f"{target}: nobody holds that role")
+            raise BadInput(f"{target}: no node has that role")
         return nodes
 
     def _in(self, state: NodeState) -> tuple[int, ...]:

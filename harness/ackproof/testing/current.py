@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
-"""On an item: the clusters that its fixtures started."""
+"""Key of a test's clusters, started by its fixtures."""
 PASSED: Final = pytest.StashKey[bool]()
-"""On an item: whether what was last told of it is no failure."""
+"""Key of a test's last report: True if it is no failure."""
 
 
 def session_of(config: pytest.Config) -> PluginSession:
-    """The session, made when it is first asked for."""
+    """Return the session of this pytest process; make it at the first call."""
     if _SESSION not in config.stash:
         from ackproof.base.environment import use_utf8_in_children
         from ackproof.testing.items import PluginSession
@@ -45,25 +45,25 @@ def session_of(config: pytest.Config) -> PluginSession:
 
 
 def session_if_any(config: pytest.Config) -> PluginSession | None:
-    """The session, if anything has asked for it."""
+    """Return the session of this pytest process, None if there is none."""
     return config.stash.get(_SESSION, None)
 
 
 def worker_of(config: pytest.Config) -> str:
-    """The name of this xdist worker, such as gw0; '' in a process of its own."""
-    said: dict[str, str] = getattr(config, "workerinput", {})
-    return said.get("workerid", "")
+    """Return the name of this xdist worker, such as gw0; '' without xdist."""
+    worker: dict[str, str] = getattr(config, "workerinput", {})
+    return worker.get("workerid", "")
 
 
-def shown(path: Path) -> str:
-    """`path` as one would type it: relative where it is below the present folder."""
+def display_path(path: Path) -> str:
+    """Return the path as a user would type it: relative if it is below the current folder."""
     here, whole = Path.cwd(), path.absolute()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
 
 @contextmanager
 def own_warnings() -> Iterator[None]:
-    """What libraries of the harness warn of is not about the tests, which may hold every warning for an error."""
+    """Suppress warnings of the harness's libraries: the tests may turn every warning into an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""The truth about a topic, for a ledger: the cluster healed and at rest, all of it read back, audited by Spark."""
+"""Evidence for a ledger: the healed cluster at rest, every topic read back, audited by Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IDLE_S: Final = 20.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the audit found. `attempt` is whose record it is about, if anybody's."""
+    """One finding of the audit. `attempt`: the attempt of its record, None for a record of nobody."""
 
     anomaly: str
     topic: str
@@ -50,16 +50,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known once all was read back: what the audit found, and how many copies there are of what was written."""
+    """Findings of the audit, and the number of copies of each record after everything was read back."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
-    """Settle, read back, write both ledgers, audit.
+    """Wait until the cluster is at rest, read everything back, write both ledgers, audit them.
 
-    Raises `EvidenceMissing` where the read or the audit is not complete, `AuditFailed` where it could not count.
+    Raises `EvidenceMissing` if the read or the audit is incomplete, `AuditFailed` if it could not count.
     """
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reader in book.readers for read in reader.reads}
@@ -78,9 +78,9 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     result = audit(cluster.run.path)
     lacks = [*read.reasons, *result.reasons]
     if result.file is not None and result.file.final_read.count:
-        lacks.append(f"the final read passed over {result.file.final_read.count} places")
+        lacks.append(f"the final read skipped {result.file.final_read.count} ranges of offsets")
     if lacks:
-        text = f"nothing can be said: {'; '.join(lacks)} (run directory: {cluster.run.path})"
+        text = f"the evidence is not complete: {'; '.join(lacks)} (run directory: {cluster.run.path})"
         raise AuditFailed(text, result.code) if result.file is None else EvidenceMissing(text)
     return Evidence(tuple(_findings(cluster, book)), reader.copies)
 
@@ -88,7 +88,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
 def _describe(
     cluster: KafkaCluster, topics: set[str]
 ) -> tuple[tuple[TopicPartition, ...], Mapping[str, int]]:
-    """The partitions of these topics, and how many replicas each topic has. Topics that nobody knows have none."""
+    """Return the partitions of these topics, and the replicas of each topic. Unknown topics have none."""
     known = set(topics)
 
     def look() -> dict[TopicPartition, int] | None:
@@ -127,7 +127,7 @@ def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
 
 
 class FinalReader:
-    """Reads places from offsets to offsets, in this process; `reads` and `copies` hold what it found."""
+    """Reads ranges of offsets in this process. `reads` and `copies` hold the result."""
 
     def __init__(self, places: Sequence[TopicPartition], bootstrap: str, book: Book) -> None:
         self.reads: list[Read] = []
@@ -139,7 +139,7 @@ class FinalReader:
         self._problems: dict[str, str] = {}
 
     def read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> ReadOutcome:
-        """Read each place up to its end, or until nothing comes for long. See `final_read.Read`."""
+        """Read each partition up to its end, or until nothing comes for `_IDLE_S`. See `final_read.Read`."""
         reached = list(starts)
         try:
             consumer = Consumer({**self._config, "log_level": 0})
@@ -183,7 +183,7 @@ class FinalReader:
 
 
 def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
-    """A book and a final read → both ledgers, in the documented schema, in place of older ones."""
+    """Write a book and a final read as ledgers, in place of older ones."""
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
     found = {(read.identity.producer, read.identity.seq): read.partition for read in final}
@@ -205,7 +205,7 @@ def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
 
 def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> ProducedRows:
     rows = producer.attempts
-    # as given or reported, else where the final read found it, else -1
+    # The partition that was given or reported, else that of the final read, else -1.
     partitions = [
         row.partition if row.partition >= 0 else found.get((row.producer, row.seq), -1) for row in rows
     ]
@@ -251,7 +251,7 @@ def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRo
 
 
 def _numbered(values: Iterable[T]) -> tuple[list[T], list[int]]:
-    """The distinct values, and of each value which of these it is."""
+    """Return the distinct values, and the index of each value among them."""
     number: dict[T, int] = {}
     indices = [number.setdefault(value, len(number)) for value in values]
     return list(number), indices

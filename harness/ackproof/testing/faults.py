@@ -23,11 +23,11 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
-"""Every fault has bounds of its own; this is beyond any."""
+"""Longer than the bound of any fault."""
 
 
 class _NoLoad:
-    """Nobody counts here: a fault in a block begins at once."""
+    """Gauges without a load: a fault in a block begins at once."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return 0
@@ -43,9 +43,9 @@ class _NoLoad:
 
 
 class FaultBlock:
-    """`case` has the one fault. Entering raises `AckproofError` when it does not bite, leaving when it does not heal.
+    """A `with` block of one fault. Entering returns the nodes that it hit.
 
-    What entering gives are the numbers of the nodes that it hit.
+    Entering raises `AckproofError` if the fault does not take effect, leaving if it does not heal.
     """
 
     def __init__(self, case: Case, context: FaultContext, timeline: Timeline) -> None:
@@ -58,7 +58,7 @@ class FaultBlock:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Whom it hit."""
+        """Nodes that the fault hit."""
         return tuple(sorted(self._hit))
 
     def __enter__(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class FaultBlock:
             timeout_s=LONGEST_S,
             stop=self._context.stop,
         )
-        # One that failed was undone already: who ends blocks later has nothing to do with it.
+        # A fault that failed was undone already.
         self._over = bool(self._driver.failures())
         self._raise_failures()
         return self.nodes
@@ -86,8 +86,10 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Let it come to its end, heal it, and see that it healed (unless that is not `awaited`: the cluster is about
-        to stop). The second time nothing happens. Raises `AckproofError`."""
+        """Wait for the fault's end, heal it, and confirm the healing. May be called twice. Raises `AckproofError`.
+
+        Without `awaited` it is healed at once and not confirmed: the cluster is about to stop.
+        """
         if self._over:
             return
         self._over = True
@@ -136,8 +138,10 @@ class BadLine(NamedTuple):
 
 
 def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 0.0) -> list[str]:
-    """Return at most `MOST` lines at WARN, ERROR and FATAL from the logs of nodes, by name: around these moments, or
-    without any from `since` on (seconds since 1970). Of one kind only the first; severe ones are preferred."""
+    """Return at most `MOST` lines at WARN, ERROR and FATAL from the logs of nodes, severe ones preferred.
+
+    Lines around the moments, or without moments from `since` on (seconds since 1970); only the first of each kind.
+    """
     found = sorted(
         line
         for node, log in logs.items()
@@ -148,12 +152,12 @@ def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 
     count = Counter(line.kind for line in found)
     firsts = list({line.kind: line for line in reversed(found)}.values())
     shown = sorted(sorted(firsts, key=lambda line: (not line.severe, line.at))[:MOST])
-    told = [_told(line, count[line.kind]) for line in shown]
+    lines = [_line_text(line, count[line.kind]) for line in shown]
     left = len(firsts) - len(shown)
-    return told + ([f"… and {left} more kinds of lines at WARN or above"] if left else [])
+    return lines + ([f"… and {left} more kinds of lines at WARN or above"] if left else [])
 
 
-def _told(line: BadLine, times: int) -> str:
+def _line_text(line: BadLine, times: int) -> str:
     text = line.text if len(line.text) <= _WIDTH else f"{line.text[:_WIDTH]}…"
     return f"{line.node}: {text}" + (f" ({times} such lines)" if times > 1 else "")
 

@@ -1,4 +1,4 @@
-"""The fixtures from their start to their end: what they start is ended, whatever the test does."""
+"""The fixtures `kafka_cluster` and `ledger`: all that they start is ended, whatever the test does."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _LONGEST: Final = 120
 
 
 def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """The cluster of a test. Its run directory goes when the test passes, unless --ackproof-out or --ackproof-keep-data
-    say that all stay; before the next run of a test that failed, its old one goes.
+    """Yield the cluster of a test.
 
-    What hinders its start, or a node that died by itself, is an ERROR of the test.
+    Its run directory is removed if the test passes, unless --ackproof-out or --ackproof-keep-data keep all. That of a
+    failed test is removed before its next run. A cluster that does not start, or a dying node, is an ERROR.
     """
     config = request.config
     session = session_of(config)
@@ -65,18 +65,18 @@ def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 
 def ledger_of(request: pytest.FixtureRequest, cluster: KafkaCluster) -> Iterator[Ledger]:
-    """The ledger of a test."""
+    """Yield the ledger of a test."""
     ledger = Ledger(cluster, session_of(request.config).audit)
     yield ledger
     ledger.end()
 
 
 _OF_THE_TEST: Final = (AttributeError, BadInput, ImportError, NameError, SyntaxError, TypeError)
-"""What the test itself got wrong, of which no node can say anything."""
+"""Errors of the test itself, which no node's log explains."""
 
 
 def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
-    """Put what the nodes complained of beside a failure that may be theirs; what passed is remembered."""
+    """Add the nodes' warnings to a failure that may be theirs, and remember whether the test passed."""
     item.stash[PASSED] = not report.failed
     if not report.failed or isinstance(error, _OF_THE_TEST):
         return
@@ -85,7 +85,7 @@ def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 
 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
-    """A folder that no other test has (of another worker either), nor an earlier run of this one."""
+    """Make a folder that no other test has, on any worker, nor an earlier run of this one."""
     name = safe_name(test)[:_LONGEST]
     alive = {Path(entry.case_dir) for _, entry in read_entries()}
     for number in itertools.count(1):
@@ -99,7 +99,7 @@ def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """The run, and what was made for it alone."""
+    """Remove a run directory, and its parents if they are empty."""
     shutil.rmtree(folder)
     with suppress(OSError):  # others are there
         folder.parent.rmdir()

@@ -33,31 +33,32 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.outcome import Verdict
 from ackproof.spark.session import SparkTarget, spark_context
-from ackproof.testing.current import own_warnings, session_of, shown
+from ackproof.testing.current import display_path, own_warnings, session_of
 
 
 class ExperimentFile(pytest.File):
-    """An experiment file. What is wrong with it is told with line and column, all at once."""
+    """An experiment file. All its errors are reported at once, with line and column."""
 
     def collect(self) -> Iterator[ExperimentItem]:
-        """A test per case."""
-        file = Path(shown(self.path))
+        """Yield a test for each case."""
+        file = Path(display_path(self.path))
         try:
             plan = plan_here(file)
             found = cases(plan, seed=self.config.getoption("ackproof_seed"))
         except BadInput as error:
             raise self.CollectError(str(error)) from None
         if plan.over_repeats:
-            # Each case is a test of its own, maybe in another process: nobody would hold them beside each other.
+            # Each case is a test of its own, maybe in another process: they cannot be compared here.
             raise self.CollectError(
-                f"{file}: {plan.over_repeats[0].title}: what is expected over repeats is judged by: ackproof run {file}"
+                f"{file}: {plan.over_repeats[0].title}: pytest cannot judge expectations over repeats. "
+                f"Use: ackproof run {file}"
             )
         for case in found:
             yield ExperimentItem.from_parent(self, name=case.id, file=file, case=case)
 
 
 class ExperimentItem(pytest.Item):
-    """One case."""
+    """A case as a test."""
 
     def __init__(self, *, file: Path, case: Case, **kwargs: object) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
@@ -69,10 +70,10 @@ class ExperimentItem(pytest.Item):
         self.extra_keyword_matches.update((case.experiment.name, case.id.replace("=", ":")))
 
     def setup(self) -> None:
-        """Run, audit, judge. Raises where no verdict comes of it."""
+        """Run, audit and judge the case. Fails if there is no verdict."""
         self.ran = None
-        # A repeated test (a plugin that runs failed ones again) says all of it anew.
-        self.user_properties = [said for said in self.user_properties if not said[0].startswith("ackproof.")]
+        # A plugin may run a failed test again: its properties are set again.
+        self.user_properties = [one for one in self.user_properties if not one[0].startswith("ackproof.")]
         self.user_properties.append(("ackproof.seed", str(self.case.experiment.seed)))
         self.user_properties += [
             (f"ackproof.setting:{path}", str(value)) for path, value in self.case.settings.items()
@@ -92,7 +93,7 @@ class ExperimentItem(pytest.Item):
             self._fail(self._text(ran))
 
     def runtest(self) -> None:
-        """Say what the verdict is."""
+        """Fail unless the verdict is PASS."""
         ran = self.ran
         if ran is None:
             self._fail(self._title("no verdict"))
@@ -100,7 +101,7 @@ class ExperimentItem(pytest.Item):
             self._fail(self._text(ran))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it stands, and what it is called."""
+        """Return the file and the name of the test."""
         return self.path, None, f"{self.file}::{self.name}"
 
     def _fail(self, text: str) -> NoReturn:
@@ -122,9 +123,9 @@ class ExperimentItem(pytest.Item):
             found = ", ".join(f"{name} {count}" for name in Anomaly if (count := result.counts.get(name)))
             lines.append(
                 f"counted: {records.acked} acked, {records.failed} failed, {records.indeterminate} "
-                f"indeterminate; {found or 'nothing found'}"
+                f"indeterminate; {found or 'no findings'}"
             )
-        lines += [f"run: {shown(ran.run.path)}", f"again: {replay_of(self.file, self.case)}"]
+        lines += [f"run: {display_path(ran.run.path)}", f"again: {replay_of(self.file, self.case)}"]
         return "\n".join(lines)
 
 

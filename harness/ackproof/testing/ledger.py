@@ -22,12 +22,12 @@ FLUSH_S: Final = 30.0
 _MOST: Final = 10
 _LONGEST: Final = 60
 _KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
-"""Classes that `assert_durable` does not suffer. Retries may duplicate and reorder: that is asked for separately."""
+"""Classes that `assert_durable` forbids. Retries may duplicate and reorder: other methods check that."""
 _READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
 
 
 class Ledger:
-    """What your clients did. Nothing is asserted by itself: call one of the `assert_` methods."""
+    """Record of what your clients did. Nothing is checked unless you call one of the `assert_` methods."""
 
     def __init__(self, cluster: KafkaCluster, audit: Audit) -> None:
         self._cluster = cluster
@@ -44,9 +44,9 @@ class Ledger:
         return self._cluster.run.path
 
     def producer(self, producer: Producer | Mapping[str, Any]) -> Producer:
-        """Your producer (or the configuration of one), audited: hand this one to the code under test.
+        """Return an audited producer, from yours or its configuration: pass it to the code under test.
 
-        Raises TypeError for what is no plain `confluent_kafka.Producer`.
+        Raises TypeError for anything but a plain `confluent_kafka.Producer`.
         """
         __tracebackhide__ = True
         if _is(producer, AuditedProducer):
@@ -56,9 +56,9 @@ class Ledger:
         return cast("Producer", audited)
 
     def consumer(self, consumer: Consumer | Mapping[str, Any]) -> Consumer:
-        """Your consumer (or the configuration of one), audited: hand this one to the code under test.
+        """Return an audited consumer, from yours or its configuration: pass it to the code under test.
 
-        Raises TypeError for what is no plain `confluent_kafka.Consumer`.
+        Raises TypeError for anything but a plain `confluent_kafka.Consumer`.
         """
         __tracebackhide__ = True
         if _is(consumer, AuditedConsumer):
@@ -70,19 +70,19 @@ class Ledger:
     def gave_up(
         self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
     ) -> None:
-        """The code under test told its caller that this record was not delivered: it need not be there.
+        """Declare that the code under test told its caller that this record was not delivered.
 
-        Without `key` or `topic` it is meant whatever its key or topic is.
+        Without `key` or `topic`: a record with this value and any key or topic.
         """
         self._given_up.append((as_bytes(value), as_bytes(key), topic))
 
     def assert_durable(self, *, settle_s: float = 60.0) -> None:
-        """Every record is where it was acknowledged, and the code under test kept quiet about none that is not.
+        """Assert that every acknowledged record is at its offset, and that the code under test swallowed no error.
 
-        The cluster is healed, the producers are flushed, and once all is at rest every topic is read back whole and
-        audited. Fails for (a) acknowledged records that are gone, moved or broken: that is Kafka, or how it is
-        configured; (b) records whose delivery failed or is unknown, that are nowhere, and that were not given up
-        (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` when nothing can be said.
+        Heals the cluster, flushes the producers, waits until all is at rest, reads every topic back and audits it.
+        Fails for (a) acknowledged records that are gone, moved or broken: Kafka, or its configuration, lost them;
+        (b) records whose delivery failed or is unknown, that are missing, and that were not given up (`gave_up`): the
+        code under test swallowed the error. Raises `EvidenceMissing` if the evidence is not enough.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -106,10 +106,10 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
-        """No record is there twice.
+        """Assert that no record is there twice.
 
-        By identity (one produce call, several copies: retries of the client library); with `by_content` also what
-        was produced again by the code under test: same topic, key and value.
+        By identity: one produce call, several copies (retries of the client library). With `by_content` also records
+        that the code under test produced again: same topic, key and value.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -122,7 +122,7 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
-        """No consumer of this ledger passed over a record that is there, or went back within an assignment."""
+        """Assert that no consumer of this ledger skipped a record, or went back within an assignment."""
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
         if not any(reader.reads for reader in self._book.readers):
@@ -130,14 +130,14 @@ class Ledger:
         self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
 
     def end(self) -> None:
-        """The test is over: let all clients go."""
+        """Drop all clients at the end of the test."""
         for producer in self._producers:
             producer.end()
         for consumer in self._consumers:
             consumer.end()
 
     def _gather(self, settle_s: float) -> Evidence:
-        """The evidence; gathered anew only if something happened since."""
+        """Return the evidence; gather it again only if something happened since."""
         self._cluster.heal()
         self._flush()
         self._cluster.check()
@@ -149,7 +149,7 @@ class Ledger:
         return self._evidence[1]
 
     def _flush(self) -> None:
-        """Wait until nothing is on its way any more; what is left after that is thrown away, its fate unknown."""
+        """Flush all producers; purge what is left after `FLUSH_S`, with its outcome unknown."""
         for producer in self._producers:
             real = producer.audited
             try:
@@ -193,12 +193,12 @@ class Ledger:
 
 
 def _is(client: object, kind: type) -> bool:
-    """Whether it is what it is, whatever it passes for."""
+    """Return True if the client is of this class itself, whatever its `__class__` says."""
     return type(client) is kind
 
 
 def _ours(one: Finding) -> bool:
-    """Records that no producer of this ledger wrote are not its business, unless a header of ours is broken."""
+    """Return False for records that no producer of this ledger wrote, unless their header is broken."""
     return one.anomaly != Anomaly.PHANTOM or one.attempt is not None
 
 
@@ -212,20 +212,20 @@ def _copies(content: Content, count: int) -> str:
 
 
 def _short(part: bytes | None) -> str:
-    """A key or a value, cut where it is long."""
+    """Return a key or a value, shortened."""
     text = repr(part)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}… ({len(part or b'')} bytes)"
 
 
 def _record(attempt: Attempt) -> str:
-    """A record by name: what it says and who sent it when."""
+    """Return a record as text: its content, its producer and its time."""
     key = "" if attempt.content.key is None else f"key {_short(attempt.content.key)}, "
     number = f"p{attempt.producer} #{attempt.seq}" if attempt.taken else f"p{attempt.producer}"
     return f"{key}value {_short(attempt.content.value)} ({number}, sent at {attempt.sent_ns / 1e9:.2f} s)"
 
 
 def _findings(found: Sequence[Finding]) -> list[str]:
-    """A few lines a class."""
+    """Return a few lines for each class."""
     lines: list[str] = []
     for anomaly in dict.fromkeys(one.anomaly for one in found):
         of_class = [one for one in found if one.anomaly == anomaly]
@@ -237,7 +237,7 @@ def _findings(found: Sequence[Finding]) -> list[str]:
 
 
 def _undelivered(attempts: Sequence[Attempt]) -> list[str]:
-    """Attempts with what became of them."""
+    """Return attempts with their outcomes."""
     lines = [f"  {one.content.topic}: {_record(one)}: {one.error}" for one in attempts[:_MOST]]
     return lines + _more(len(attempts))
 

@@ -32,17 +32,17 @@ _SHOWN: Final = re.compile(r"cluster\.|faults\[1\]\.")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A cluster and the topics that it has from the start."""
+class ClusterRequest:
+    """A cluster that a test asks for, with its first topics."""
 
     cluster: ClusterSpec
     topics: dict[str, TopicSpec]
     needs: frozenset[Need] = frozenset()
-    """What is laid for its faults."""
+    """Needs of its faults, set up before the cluster starts."""
 
 
-def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) -> Wanted:
-    """The cluster that a marker's arguments mean. Raises `BadInput` with all that is wrong."""
+def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) -> ClusterRequest:
+    """Return the cluster of a marker's arguments. Raises `BadInput` with every error."""
     if arguments:
         raise BadInput(
             f"@pytest.mark.kafka takes named arguments only, such as brokers=3, not {arguments[0]!r}"
@@ -51,16 +51,16 @@ def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) ->
     cluster = {name: value for name, value in options.items() if name not in ("topics", "faults")}
     plan = _read(what, cluster, options.get("topics", {}))
     topics = {name: topic for name, topic in plan.spec.topics.items() if name != _NO_TOPIC}
-    return Wanted(plan.spec.cluster, topics, _needs(what, options.get("faults", ())))
+    return ClusterRequest(plan.spec.cluster, topics, _needs(what, options.get("faults", ())))
 
 
 def read_topic(cluster: ClusterSpec, name: str, options: Mapping[str, object]) -> TopicSpec:
-    """One topic of a cluster that runs. Raises `BadInput`."""
+    """Return a further topic of a running cluster. Raises `BadInput`."""
     return _read(f"topic {name!r}", {"brokers": cluster.brokers}, {name: options}).spec.topics[name]
 
 
 def read_fault(
-    wanted: Wanted,
+    wanted: ClusterRequest,
     topics: Mapping[str, TopicSpec],
     kind: str,
     whom: tuple[object, ...],
@@ -100,7 +100,7 @@ def read_fault(
 
 
 def _role(whom: object) -> object:
-    """A node's number, or each of several, as the role that a file names it by."""
+    """Return a node's number, or several, as roles of an experiment file."""
     if isinstance(whom, (list, tuple)):
         return [_role(one) for one in whom]
     if isinstance(whom, int):
@@ -109,7 +109,7 @@ def _role(whom: object) -> object:
 
 
 def _needs(what: str, kinds: object) -> frozenset[Need]:
-    """What is to be laid for faults of these kinds, whatever their fields say."""
+    """Return the needs of these kinds of faults, for any fields."""
     if isinstance(kinds, str) or not isinstance(kinds, (list, tuple)):
         raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
     for kind in kinds:
@@ -149,14 +149,14 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
 
 
 def _with_copies(said: object, copies: int) -> object:
-    """A topic that says nothing of its replicas has as many as there are brokers, three at most."""
+    """Return a topic with its default replication factor: the number of brokers, at most 3."""
     if isinstance(said, Mapping) and not {"replication_factor", "assignment"} & said.keys():
         return {**said, "replication_factor": copies}
     return said
 
 
 def _plain(value: object) -> Data:
-    """What a file could hold. Raises `BadInput` for what it could not."""
+    """Return the value as plain data. Raises `BadInput` for anything that a file cannot hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The pytest plugin: hooks and fixtures, and nothing that is slow to load. What they do stands in `testing`.
+"""The pytest plugin: hooks and fixtures. Their work is in the other modules of `testing`.
 
 Loading this imports pytest and the standard library alone; the harness is imported when an experiment is collected
 or a fixture is used.
@@ -24,14 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of experiments and clusters."""
     group = parser.getgroup("ackproof", "experiments and clusters of ackproof")
     group.addoption(
-        "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, over what files say."
+        "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, instead of the files'."
     )
     group.addoption(
         "--ackproof-out",
         metavar="DIR",
-        help="Where batches and runs of kafka_cluster stay, all of them (default: runs, of the latter what failed).",
+        help="Folder of batches and runs of kafka_cluster. All are kept (default: runs, failed ones are kept).",
     )
-    group.addoption("--ackproof-keep-data", action="store_true", help="Keep the data of brokers.")
+    group.addoption("--ackproof-keep-data", action="store_true", help="Keep the brokers' data.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,7 +81,7 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What the nodes complained of goes beside the failure of a test that used a cluster."""
+    """Add the nodes' warnings to the report of a failed test that used a cluster."""
     report = yield
     if "kafka_cluster" in getattr(item, "fixturenames", ()):
         from ackproof.testing.fixtures import note_end
@@ -122,8 +122,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reports = config.stash.get(_REPORTS, [])
     if not reports:
         return
-    from ackproof.testing.current import shown
+    from ackproof.testing.current import display_path
 
     terminalreporter.section("ackproof", "-")
     for report in reports:
-        terminalreporter.write_line(f"report: {shown(Path(report))}")
+        terminalreporter.write_line(f"report: {display_path(Path(report))}")

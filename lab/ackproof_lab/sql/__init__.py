@@ -1,4 +1,4 @@
-"""The tables of runs, for questions in SQL. README.md beside this file is the map.
+"""The tables of runs, for questions in SQL. See README.md in this folder.
 
 Belongs here: which files are which view, and how their rows come to Spark. Does not belong here: the schemas (rundir),
 sessions (spark), how an answer looks (cli).

@@ -119,7 +119,7 @@ def _cell(value: object, none: str) -> str:
 
 
 def _in_json(value: object) -> object:
-    """As JSON has it, which knows neither NaN nor times."""
+    """Return the value as JSON has it: without NaN and times."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
-    """Of one file. Raises OSError, ArrowException."""
+    """Return the pieces of one file. Raises OSError, ArrowException."""
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
     with storage.open_parquet(path) as file:
@@ -52,7 +52,7 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
 
 
 def option(found: Sequence[Piece], schema: pa.Schema) -> str:
-    """What the source is to be told of a table."""
+    """Return the option of the data source that names a table's tasks."""
     tasks = tuple(pickle.dumps((schema, of_task)) for of_task in group_by_rows(found, _TASK_ROWS))
     return b64encode(pickle.dumps(tasks)).decode()
 

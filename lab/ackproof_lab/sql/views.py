@@ -98,17 +98,17 @@ class Views(dict[str, DataFrame]):
         raise BadInput(self.why_not(name))
 
     def why_not(self, name: str) -> str:
-        """Why there is no such view."""
+        """Return why there is no such view."""
         said = self.lacks.get(name)
         return f"no {name}: {said[0]}" if said else f"there is no view {name}; there are: {', '.join(self)}"
 
     def line(self, name: str) -> tuple[str, int, str]:
-        """Name, rows and columns of one view."""
+        """Return name, rows and columns of one view."""
         rows = self.counted[name] if name in self.counted else self[name].count()
         return name, rows, ", ".join(self[name].columns)
 
     def partly(self, statement: str) -> list[str]:
-        """What lacks in views that a statement names, of some runs of several."""
+        """Return sentences on views that a statement names and that some runs lack."""
         there = [name for name in self if re.search(rf"\b{name}\b", statement, re.IGNORECASE)]
         return [f"no {name} of {why}" for name in there for why in self.lacks[name]]
 
@@ -141,7 +141,7 @@ def _make(views: Views, spark: SparkSession, runs: Mapping[str, Path]) -> None:
 
 
 def _pieces(table: _Table, runs: Mapping[str, Path]) -> tuple[list[scan.Piece], list[str]]:
-    """What is there of a table, and what lacks."""
+    """Return the pieces of a table, and a sentence for each run without it."""
     found: list[scan.Piece] = []
     lacks: list[str] = []
     for run, directory in runs.items():
@@ -174,7 +174,7 @@ def _frame(spark: SparkSession, table: _Table, found: Sequence[scan.Piece]) -> D
 
 @dataclass(frozen=True)
 class Answer:
-    """What a statement came to. `more`: rows were left off."""
+    """Result of a statement. `more`: rows were left out."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Value]]
@@ -203,7 +203,7 @@ def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | N
 
 
 def _wrong(error: PySparkException, views: Views) -> BadInput | None:
-    """What is wrong with a statement or a setting, where something is: it cannot be understood, or asks for 1 / 0."""
+    """Return the error of a statement or a setting; None if the user did not cause it."""
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
         name = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         return BadInput(views.why_not(name))
