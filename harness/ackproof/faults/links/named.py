@@ -44,7 +44,7 @@ class NamedLinkFault(LinkFault):
         return self.link.needs(both_ways=self.both_ways)
 
     @model_validator(mode="after")
-    def _clients_are_called_by_nobody(self) -> NamedLinkFault:
+    def _clients_take_no_connections(self) -> NamedLinkFault:
         if self.both_ways and self.link.source is None:
             raise wrong("brokers open no connections to clients: leave both_ways out")
         return self

@@ -143,7 +143,7 @@ class RequestsInjection(Injection[SpecT]):
         self._witness = fault.witness()
         self.links = fault.ends(aim, context.cluster)
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
-        self._named: NamedPartition | None = NOWHERE if fault.names_nobody else None
+        self._named: NamedPartition | None = NOWHERE if fault.must_name_partition else None
         self._before: dict[Link, RequestObservation] = {}
         self._counted: RuleCounts | None = None
         self._is_laid = False

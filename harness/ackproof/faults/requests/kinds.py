@@ -101,7 +101,7 @@ class LateRequest(RequestFault):
 
     KIND = "late_request"
     SUMMARY = "Delay requests of one API, or their responses; other APIs are not delayed."
-    ENDS_THEM = False
+    STOPS_ANSWERS = False
 
     by: Duration = Field(ge=0.01, le=600, description="Delay.")
     jitter: Duration = Field(0.0, ge=0, le=600, description="Spread of the delay, drawn by `distribution`.")
@@ -144,7 +144,7 @@ class RepeatRequest(RequestFault):
 
     KIND = "repeat_request"
     SUMMARY = "Send requests of one API twice; the second response is dropped."
-    ENDS_THEM = False
+    STOPS_ANSWERS = False
 
     by: Duration = Field(
         0.0,
@@ -210,7 +210,7 @@ class AnswerRequest(RequestFault):
         return {"link": link, "api": api, "error": errors[api]} if api in errors else None
 
     @property
-    def names_nobody(self) -> bool:
+    def must_name_partition(self) -> bool:
         """If errors belong to partitions, the question must name one for an error to be seen."""
         return self.api in OF_PARTITIONS
 

@@ -59,7 +59,7 @@ class RequestFault(FaultSpec):
     NOT_SIMULATED = "the model has no proxy between client and server"
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
-    ENDS_THEM: ClassVar[bool] = True
+    STOPS_ANSWERS: ClassVar[bool] = True
     """True if a question gets no answer as long as the fault lasts."""
 
     link: LinkField
@@ -125,7 +125,7 @@ class RequestFault(FaultSpec):
         raise NotImplementedError
 
     @property
-    def names_nobody(self) -> bool:
+    def must_name_partition(self) -> bool:
         """True if the witness must name a partition although the fault hits all."""
         return False
 
@@ -186,7 +186,7 @@ class RequestFault(FaultSpec):
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
         """Requests that another fault stops, or whose responses it stops, cannot be hit."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
-        if same and isinstance(first, RequestFault) and first.ENDS_THEM:
+        if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
             return f"leaves no {self.api} over {self.link}"
         return super().at_odds(first, spec)
 
