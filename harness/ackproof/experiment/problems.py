@@ -272,7 +272,7 @@ class InvalidExperiment(BadInput):
     @property
     def listed(self) -> tuple[Problem, ...]:
         """The problems, and where there are more a last one that says so."""
-        more = f"and more; only {MOST_PROBLEMS} problems are shown"
+        more = f"and more; only the first {MOST_PROBLEMS} problems are shown"
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 
     def __str__(self) -> str:

@@ -22,7 +22,6 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 Acks: TypeAlias = Literal["0", "1", "all"]
 
 LONGEST_TOPIC: Final = 249
-_ID_LENGTH: Final = 10
 
 AUTO_CREATED: Final = {"partitions": "num.partitions", "replication_factor": "default.replication.factor"}
 """What a topic has that the brokers create, and by which setting of theirs; both are 1 by default."""
@@ -55,7 +54,7 @@ def _read_feature(name: object) -> object:
 
 def attached_topic(name: str, run_id: str) -> str:
     """Return the unique name of a topic on a cluster that someone else runs."""
-    return f"ackproof-{run_id[:_ID_LENGTH]}-{name}"
+    return f"ackproof-{run_id[:10]}-{name}"
 
 
 def _read_topic(value: object) -> object:
@@ -339,7 +338,6 @@ class EvidenceSpec(Spec):
     settle_timeout: Duration = Field(
         60.0, gt=0, description="How long the cluster may take to settle before the final read."
     )
-
     recovery: dict[Liveness, Annotated[Duration, Field(gt=0)]] = Field(
         default_factory=dict,
         description="How long after the last healing each may take, by the class that it is counted as else. By "

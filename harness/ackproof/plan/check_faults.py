@@ -69,9 +69,13 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
     """Why nobody can hold this role in the cluster's mode."""
     if not spec.cluster.metadata.broker_controls:
         of_zookeeper = role.kind is RoleKind.ZOOKEEPER
-        return f"{role} is nobody: no ZooKeeper in KRaft mode; aim at controllers" if of_zookeeper else None
+        return (
+            f"{role} matches no node: KRaft mode has no ZooKeeper; aim at controllers"
+            if of_zookeeper
+            else None
+        )
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
-        return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
+        return f"{role} matches no node: with ZooKeeper a broker is the controller; aim at controller or zookeeper"
     return None
 
 
@@ -111,14 +115,16 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
         if lonely and found.sound(("topics", role.topic, "replication_factor")):
             found.report(
                 path,
-                f"{role} is nobody: the topic has one replica; aim at leader({role.topic}/{role.partition})",
+                f"{role} matches no node: the topic has one replica; aim at leader({role.topic}/{role.partition})",
             )
     elif (
         role.kind is RoleKind.MINORITY
         and not minority_of(cluster.brokers)
         and found.sound(("cluster", "brokers"))
     ):
-        found.report(path, f"the minority of {cluster.brokers} brokers is nobody; it takes 3 brokers")
+        found.report(
+            path, f"a minority of {cluster.brokers} brokers is empty; give the cluster 3 brokers or more"
+        )
     elif role.node is not None and found.sound(("cluster", "brokers"), ("cluster", "controllers")):
         valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
         if role.node not in valid:
@@ -168,7 +174,9 @@ def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, fou
                 found.report(path, why)
         return
     if condition.topic in _COORDINATORS:
-        message = f"{condition.topic} is not watched; name a topic of the experiment"
+        message = (
+            f"{condition.topic} is an internal topic, which is not sampled; name a topic of the experiment"
+        )
         found.report(path, message)
         return
     if not _check_place(spec, condition.topic, condition.partition, path, found):
@@ -305,7 +313,11 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
             ("repeat",), "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
         )
     elif spec.soak is not None:
-        found.report((*body, "pairs"), "the windows of a soak share no pairs among them", key=True)
+        found.report(
+            (*body, "pairs"),
+            "a soak cannot deal pairs to its windows; leave pairs out, or the soak",
+            key=True,
+        )
     elif storm.count % 2 and found.sound((*body, "count")):
         found.report((*body, "count"), f"{storm.count} faults are not whole pairs; write an even number")
 
@@ -328,6 +340,6 @@ def _check_rack(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
     if spec.ground.foreign:
         found.report(path, f"racks of a cluster that someone else runs are not known; list nodes: {SEVERAL}")
     elif not racks:
-        found.report(path, f"{role} is nobody: no node has a rack; write cluster: {{racks: [a, b, c]}}")
+        found.report(path, f"{role} matches no node: no node has a rack; write cluster: {{racks: [a, b, c]}}")
     elif role.rack is not None and role.rack not in racks:
         found.report(path, f"{role} does not exist; the racks are {spec.cluster.members.rack_text}")

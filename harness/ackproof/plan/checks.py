@@ -75,11 +75,15 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
     if (odd := [one for one in order if one not in spec.cluster.broker_ids]) and found.sound(_ORDER):
         found.report(_ORDER, f"broker {odd[0]} does not exist; {_brokers(spec)}")
     elif len(set(order)) < len(order) and found.sound(_ORDER):
-        found.report(_ORDER, "a broker starts once")
+        found.report(_ORDER, "a broker is listed twice; list each once")
     elif order and spec.cluster.combined and found.sound(_ORDER):
-        found.report(_ORDER, "a broker that is a controller, too, takes part only once others do")
+        found.report(
+            _ORDER, "combined nodes wait for each other to form a quorum; leave start_order out, or combined"
+        )
     elif order and (spec.ground.foreign or spec.ground.simulated) and found.sound(_ORDER):
-        found.report(_ORDER, f"nothing starts on the backend {spec.backend}", key=True)
+        found.report(
+            _ORDER, f"ackproof starts no brokers on the backend {spec.backend}; leave it out", key=True
+        )
     given: Path = ("cluster", "settings_from")
     if spec.cluster.settings_from is not None and spec.ground.foreign and found.sound(given):
         found.report(given, "brokers that someone else runs have settings of their own; leave it out")
@@ -100,9 +104,12 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
         was = f"{last.rpartition('.')[0]} was the last with it"
         found.report(mode, f'Kafka {cluster.kafka} has no ZooKeeper mode: {was}; write kafka: "{last}"')
     if cluster.combined and found.sound(("cluster", "combined")):
-        found.report(("cluster", "combined"), "with ZooKeeper no broker is a server of its own metadata")
+        found.report(("cluster", "combined"), "with ZooKeeper brokers keep no metadata; leave combined out")
     if cluster.features and found.sound(("cluster", "features")):
-        found.report(("cluster", "features"), "feature levels are KRaft's: with ZooKeeper there are none")
+        found.report(
+            ("cluster", "features"),
+            "feature levels exist with KRaft only; leave features out, or mode: zookeeper",
+        )
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
@@ -164,7 +171,7 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
         row: Path = (*path, "assignment", index)
         strangers = [node for node in replicas if node not in spec.cluster.broker_ids]
         if len(set(replicas)) != len(replicas):
-            found.report(row, "a broker holds one replica of a partition, not two")
+            found.report(row, "a broker is listed twice, but holds one replica of a partition")
         elif strangers and found.sound(("cluster", "brokers")):
             found.report(row, f"broker {strangers[0]} does not exist; {_brokers(spec)}")
         elif known and len(replicas) != topic.replication_factor:
@@ -184,12 +191,20 @@ def _check_auto_created(spec: ExperimentSpec, topic: TopicSpec, path: Path, foun
         return
     where: Path = (*path, "auto_created")
     if spec.ground.foreign:
-        found.report(where, "what brokers that someone else runs create by themselves is not known")
+        found.report(
+            where,
+            "settings of brokers that someone else runs are not known, nor the topics that they create; leave it out",
+        )
     elif spec.cluster.config.get("auto.create.topics.enable", "").lower() != "true":
-        found.report(where, "brokers do that with cluster: {config: {auto.create.topics.enable: true}} alone")
+        found.report(
+            where,
+            "brokers create topics only with cluster: {config: {auto.create.topics.enable: true}}; write that",
+        )
     for name in ("assignment", "config"):
         if getattr(topic, name):
-            found.report((*path, name), "of a topic that brokers create by themselves nobody says that")
+            found.report(
+                (*path, name), f"brokers create this topic with settings of their own; leave '{name}' out"
+            )
     for name, setting in AUTO_CREATED.items():
         theirs = spec.cluster.config.get(setting, "1")
         if theirs != str(getattr(topic, name)) and found.sound((*path, name)):
@@ -202,7 +217,11 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
     seen: dict[str, str] = {}
     for name in spec.topics:
         if name == "__cluster_metadata":
-            found.report(("topics", name), f"Kafka keeps its metadata in '{name}'", key=True)
+            found.report(
+                ("topics", name),
+                f"'{name}' is Kafka's own metadata log; give the topic another name",
+                key=True,
+            )
         if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
             found.report(("topics", name), f"with the run's own prefix it gets too long; {most}", key=True)
@@ -242,9 +261,11 @@ def check_racks(spec: ExperimentSpec, found: Problems) -> None:
     if not spec.cluster.controller_racks or not found.sound(_OWN, _RACKS, ("cluster", "combined")):
         return
     if spec.cluster.combined:
-        found.report(_OWN, "each controller is a broker, too, and has its rack; leave this out", key=True)
+        found.report(
+            _OWN, "combined controllers have the racks of their brokers; leave controller_racks out", key=True
+        )
     elif not spec.cluster.racks:
-        found.report(_OWN, "the brokers need racks, too: add racks: [a, b]", key=True)
+        found.report(_OWN, "racks of controllers need racks of brokers; add racks: [a, b]", key=True)
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
@@ -344,7 +365,9 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
     compacted = {name for name in spec.topics if may_compact(spec, name)}
     if producers.keys is None:
         if producers.tombstone_every is not None and found.sound(tombstones, keys):
-            found.report(tombstones, "without keys there is nothing to delete")
+            found.report(
+                tombstones, "tombstones delete keys, and records have none; give workload.producers.keys"
+            )
         for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
             where: Path = ("topics", name, "config", "cleanup.policy")
             changes = [
@@ -353,14 +376,21 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
             if found.node(where) is None and changes:
                 where = ("faults", changes[0].number - 1)
             found.report(
-                where, "a compacted topic takes no record without a key: give workload.producers.keys"
+                where,
+                "brokers reject records without a key in a compacted topic; give workload.producers.keys",
             )
         return
     if producers.transaction_size is not None and found.sound(keys, (*_PRODUCERS, "transaction_size")):
-        found.report(keys, "what compaction leaves of a transaction does not tell whether it was torn")
+        found.report(
+            keys,
+            "compaction may remove records of a transaction, so torn ones stay unseen; drop keys or transaction_size",
+        )
     if producers.tombstone_every is not None and found.sound(tombstones, ("topics",)):
         for name in sorted(set(spec.topic_names()) & spec.topics.keys() - compacted):
-            found.report(tombstones, f"topic '{name}' is not compacted: a tombstone deletes nothing there")
+            found.report(
+                tombstones,
+                f"topic '{name}' is not compacted, so a tombstone deletes nothing; give it cleanup.policy: compact",
+            )
 
 
 def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:
@@ -368,7 +398,10 @@ def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:
     path: Path = (*_PRODUCERS, "transaction_size")
     if producers.transaction_size is None:
         if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
-            found.report((*_PRODUCERS, "abort_share"), "without transaction_size there is nothing to abort")
+            found.report(
+                (*_PRODUCERS, "abort_share"),
+                "without transaction_size there are no transactions to abort; give transaction_size",
+            )
         return
     if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
         found.report(path, "transactions need idempotence: true")

@@ -63,7 +63,9 @@ class Expecting:
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
-                self._found.report(("claims", name), "nothing shows it: give it holds, fails or measured")
+                self._found.report(
+                    ("claims", name), "nothing can show this claim; give it holds, fails or measured"
+                )
         data = [cell.data() for cell in cells]
         matched: list[dict[Path, ExpectSpec]] = [{} for _ in cells]
         for where, expectation in self.every():
