@@ -27,7 +27,7 @@ _LATENCY_NS = st.sampled_from([5_000_000, 5_000_000, 5_000_000, 0, 1_000_001, 64
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnDirectory:
     """One directory."""
 
     produced: tuple[Produced, ...]
@@ -53,7 +53,7 @@ class Drawn:
 
 @st.composite
 def domains(draw):
-    """What one directory draws its numbers from."""
+    """A drawn directory: its rows, and the clients that closed."""
     base = draw(st.sampled_from([0, 0, 0, 100, BEYOND_DOUBLE - 2, FAR]))
     seq_base = draw(st.sampled_from([0, 0, 0, 65_533, BEYOND_DOUBLE - 2, FAR]))
     spread = draw(st.sampled_from([1, 1, 1, 7, 2**40]))
@@ -209,7 +209,7 @@ def in_transactions(draw, produced):
 
 @st.composite
 def at_read_committed(draw, reads, produced, transactions):
-    """What readers at read_committed got: mostly what they should."""
+    """Reads at read_committed, mostly correct ones."""
     outcome = {(row.producer, row.txn): row.outcome for row in transactions}
     hidden = {
         (row.producer, row.seq)
@@ -250,7 +250,7 @@ def directories(draw):
     some = st.tuples(st.integers(1, 3), st.sampled_from([0, 0, 2, 3]))
     listed = st.sampled_from([int(client[1:]) for client in clients]) if clients else st.nothing()
     keys = draw(st.one_of(st.just({}), st.dictionaries(listed, some)))
-    return Drawn(produced, tuple(reads), clients, closed, transactions, keys)
+    return DrawnDirectory(produced, tuple(reads), clients, closed, transactions, keys)
 
 
 CLASSES = (
@@ -270,7 +270,7 @@ WAYS = {
 """`ackproof.audit.units.Limits` that lead through each way of the audit."""
 
 
-def write(path: Path, drawn: Drawn, shuffle: random.Random) -> Path:
+def write(path: Path, drawn: DrawnDirectory, shuffle: random.Random) -> Path:
     write_ledger(path, drawn.produced, drawn.reads, drawn.transactions, shuffle=shuffle)
     if drawn.clients is not None:
         write_case(
@@ -286,7 +286,7 @@ def _listed(client: str, keys: int, tombstone_every: int) -> dict[str, object]:
     return {"id": client, "kind": "producer", "producer": int(client[1:]), **told}
 
 
-def agree(drawn: Drawn, path: Path, result) -> None:
+def agree(drawn: DrawnDirectory, path: Path, result) -> None:
     expected = reference.audit(
         drawn.produced,
         drawn.reads,

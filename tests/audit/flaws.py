@@ -83,7 +83,7 @@ def overwritten_by_a_stranger(ledger, block, _):
 
 @flaw
 def overwritten_after_it_was_read(ledger, block, _):
-    """By nobody, whose payload is whole."""
+    """Intact records of another run."""
     at = block * BLOCK + 5
     for name in ("lost", "overwritten"):
         ledger.find(name, *who(ledger, at))
@@ -239,7 +239,7 @@ def of_a_producer_without_end(ledger, block, _):
 
 @flaw
 def elsewhere(ledger, block, helper):
-    """At another partition than sent to, whatever its payload says."""
+    """Records in another partition than they were sent to."""
     for position, knows in ((3, True), (4, False)):
         at = block * BLOCK + position
         forget(ledger, at, read=False)

@@ -58,11 +58,11 @@ class Ledger:
         self.written = np.ones(count, bool)
         self.outcome = np.zeros(count, np.int8)
         self.acked_at = self.offset.copy()
-        self.final = self._seen()
-        self.live = self._seen()
+        self.final = self._reads_of_all()
+        self.live = self._reads_of_all()
         self.live_by = {reader: np.ones(count, bool) for reader in LIVE}
 
-    def _seen(self) -> Rows:
+    def _reads_of_all(self) -> Rows:
         count = len(self.part)
         return {
             "there": np.ones(count, bool),

@@ -102,7 +102,7 @@ class ProducedTwice(Exception):
 
 @dataclass
 class Audit:
-    """What there is to count."""
+    """Rows to count."""
 
     findings: Counter = field(default_factory=Counter)
     both_acked: set = field(default_factory=set)

@@ -17,7 +17,7 @@ def sent(seq, offset=None, *, producer=0, topic="t", partition=0, outcome=0, txn
 
 
 def transaction(txn, outcome, commit_ns=0, *, producer=0):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
     return Transaction(producer, txn, outcome, commit_ns)
 
 

@@ -80,12 +80,14 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     port = free_port()
     deploy = "org.apache.spark.deploy"
 
-    def at(host: int) -> tuple[str, ...]:
+    def options(host: int) -> tuple[str, ...]:
         return ("--host", f"127.0.0.{host}", "--webui-port", "0")
 
     with ExitStack() as running:
         running.enter_context(
-            server(folder, "master", "spark-class", f"{deploy}.master.Master", *at(1), "--port", str(port))
+            server(
+                folder, "master", "spark-class", f"{deploy}.master.Master", *options(1), "--port", str(port)
+            )
         )
         wait_until(lambda: listens(port), what="Spark's master", timeout_s=START_S)
         found = Cluster(f"spark://127.0.0.1:{port}")
@@ -96,7 +98,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
                 f"worker-{number}",
                 "spark-class",
                 f"{deploy}.worker.Worker",
-                *at(1 + number),
+                *options(1 + number),
                 *size,
                 found.master,
             )

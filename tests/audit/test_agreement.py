@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ackproof.audit.results import AuditResult
 from ackproof.audit.units import Limits
 
-from .agreement import WAYS, Drawn, agree, directories, write
+from .agreement import WAYS, DrawnDirectory, agree, directories, write
 from .local import audited
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
@@ -28,7 +28,7 @@ SPREAD = [way if way == "buckets in ranges" else pytest.param(way, marks=pytest.
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
-def test_both_say_the_same(drawn: Drawn, seed: int) -> None:
+def test_both_say_the_same(drawn: DrawnDirectory, seed: int) -> None:
     compare_locally("buckets in ranges", drawn, seed)
 
 
@@ -36,7 +36,7 @@ def test_both_say_the_same(drawn: Drawn, seed: int) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=3 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
-def test_both_say_the_same_in_each_way(way, drawn: Drawn, seed: int) -> None:
+def test_both_say_the_same_in_each_way(way, drawn: DrawnDirectory, seed: int) -> None:
     compare_locally(way, drawn, seed)
 
 
@@ -49,16 +49,18 @@ def test_both_say_the_same_in_each_way(way, drawn: Drawn, seed: int) -> None:
     phases=[Phase.explicit, Phase.generate],  # what fails is made smaller by the test above, without Spark
 )
 @given(batch=st.lists(directories(), min_size=10, max_size=10), seed=st.integers(0, 2**32))
-def test_both_say_the_same_of_many_directories_in_one_job(audit, way, batch: list[Drawn], seed: int) -> None:
+def test_both_say_the_same_of_many_directories_in_one_job(
+    audit, way, batch: list[DrawnDirectory], seed: int
+) -> None:
     limits = replace(Limits(**WAYS[way]), task_rows=50_000)  # a task costs 50 ms
     compare(batch, seed, lambda paths: audit(*paths, limits=limits))
 
 
-def compare_locally(way: str, drawn: Drawn, seed: int) -> None:
+def compare_locally(way: str, drawn: DrawnDirectory, seed: int) -> None:
     compare([drawn], seed, lambda paths: audited(paths, limits=Limits(**WAYS[way])))
 
 
-def compare(batch: list[Drawn], seed: int, run: Callable[[list[Path]], list[AuditResult]]) -> None:
+def compare(batch: list[DrawnDirectory], seed: int, run: Callable[[list[Path]], list[AuditResult]]) -> None:
     shuffle = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="ackproof-agreement-") as root:
         paths = [write(Path(root) / str(number), drawn, shuffle) for number, drawn in enumerate(batch)]

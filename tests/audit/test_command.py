@@ -116,7 +116,7 @@ INCOMPLETE = (torn, unreadable, no_rows, no_end)
 BAD = (no_produced, no_consumed, no_ledger, column_missing, wrong_type, a_null, twice)
 
 
-def made(folder: Path, *breaks: Callable[[Path], None]) -> list[Path]:
+def write_broken(folder: Path, *breaks: Callable[[Path], None]) -> list[Path]:
     """A ledger in which one record is lost for each way to break it, broken in that way."""
     directories = []
     for breaking in breaks:
@@ -147,7 +147,7 @@ def audited(directories: Sequence[Path], *, vanishes: Path | None = None) -> tup
 
 
 def test_good_ledgers_are_0_whatever_is_found_in_them(tmp_path: Path) -> None:
-    (directory,) = made(tmp_path, nothing)
+    (directory,) = write_broken(tmp_path, nothing)
     assert audited([directory])[:2] == (0, {"nothing": 0})
     counts = json.loads((directory / "audit.json").read_text())["counts"]
     assert {name: count for name, count in counts.items() if count} == {"lost": 1}
@@ -155,7 +155,7 @@ def test_good_ledgers_are_0_whatever_is_found_in_them(tmp_path: Path) -> None:
 
 def test_incomplete_ledgers_are_2_and_the_good_are_counted(tmp_path: Path) -> None:
     vanishes = write_ledger(tmp_path / "vanishes", SENT, READ)
-    directories = [vanishes, *made(tmp_path, *INCOMPLETE, nothing)]
+    directories = [vanishes, *write_broken(tmp_path, *INCOMPLETE, nothing)]
     code, codes, said = audited(directories, vanishes=vanishes)
     assert code == 2
     assert codes == {"vanishes": 2, **{breaking.__name__: 2 for breaking in INCOMPLETE}, "nothing": 0}
@@ -171,8 +171,12 @@ def test_incomplete_ledgers_are_2_and_the_good_are_counted(tmp_path: Path) -> No
 def test_bad_ledgers_are_254_and_all_others_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process, whose Spark is there."""
-    directories = [*made(tmp_path, *BAD), tmp_path / "nowhere", *made(tmp_path, nothing, torn)]
+    """Run the command in this process, which has Spark."""
+    directories = [
+        *write_broken(tmp_path, *BAD),
+        tmp_path / "nowhere",
+        *write_broken(tmp_path, nothing, torn),
+    ]
     code = main_code(["audit", *map(str, directories), "--json"])
     out, said = capsys.readouterr()
     codes = {Path(one["directory"]).name: one["exit_code"] for one in json.loads(out)}
@@ -185,7 +189,7 @@ def test_bad_ledgers_are_254_and_all_others_are_counted(
 
 
 def test_a_folder_without_a_ledger_alone_is_254(tmp_path: Path) -> None:
-    assert audited(made(tmp_path, no_ledger))[:2] == (254, {"no_ledger": 254})
+    assert audited(write_broken(tmp_path, no_ledger))[:2] == (254, {"no_ledger": 254})
 
 
 def test_what_is_no_ledger_is_told_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from ackproof.ledgers.rows import Rows, constant_column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.workers import extract_cause
 
-from .agreement import WAYS, Drawn, agree, write
+from .agreement import WAYS, DrawnDirectory, agree, write
 from .ledgers import write_case, write_ledger
 from .local import READ, SENT, LocalEdge, audited, part, refused
 from .rows import live, read, sent
@@ -124,7 +124,7 @@ def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
 )
 def test_the_series_of_few_acks(tmp_path, times) -> None:
     produced = tuple(sent(n)._replace(sent_ns=at, done_ns=done) for n, (at, done) in enumerate(times))
-    drawn = Drawn(produced, tuple(read(n) for n in range(len(times))), None, ())
+    drawn = DrawnDirectory(produced, tuple(read(n) for n in range(len(times))), None, ())
     path = write(tmp_path / "case", drawn, random.Random(1))
     for limits in (Limits(), Limits(whole_rows=0, range_rows=0, slice_rows=1)):
         (result,) = audited([path], limits=limits)
@@ -141,7 +141,7 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 def test_offsets_as_great_as_can_be(tmp_path, way, offsets) -> None:
     produced = tuple(sent(n, offset) for n, offset in enumerate(offsets))
     reads = tuple(read(n, offset) for n, offset in enumerate(offsets))
-    drawn = Drawn(produced, reads, None, ())
+    drawn = DrawnDirectory(produced, reads, None, ())
     path = write_ledger(tmp_path / "case", produced, reads, row_group_size=2)
     (result,) = audited([path], limits=Limits(**WAYS[way]))
     agree(drawn, path, result)
@@ -224,7 +224,7 @@ def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
             for (producer, seq), offset in zip(identities, offsets, strict=True)
         )
         reads = tuple(read(row.seq, row.offset, producer=row.producer) for row in produced)
-        drawn = Drawn(produced, reads, None, ())
+        drawn = DrawnDirectory(produced, reads, None, ())
         path = write(tmp_path / str(seed), drawn, luck)
         (result,) = audited([path], limits=Limits(whole_rows=0, range_rows=2, slice_rows=range_rows))
         agree(drawn, path, result)
@@ -300,11 +300,11 @@ def test_what_one_task_takes_apart_has_a_bound() -> None:
         groups = tuple(RowGroup(number, count, None, None, None) for number, count in enumerate(rows))
         return Part(name, "produced", "c", groups, ())
 
-    class Held:
+    class LedgerStub:
         parts = (a_part("x", 4, 5, 4, 20, 1), a_part("y", 3), a_part("z", 5))
 
     planned = plan_units(
-        Held,
+        LedgerStub,
         AuditTarget(0, Outputs("d", "a"), frozenset(), 1),
         Limits(whole_rows=0, split_rows=9),
         frozenset(),

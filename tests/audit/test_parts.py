@@ -299,13 +299,13 @@ def test_no_findings_no_file(tmp_path) -> None:
 
 
 def a_part(name, kind, *groups) -> Part:
-    """Whose row groups say from where to where their keys go."""
+    """A part whose row groups have spans."""
     held = (RowGroup(n, *group, spans={"offset": (0, 9)}) for n, group in enumerate(groups))
     return Part(name, kind, "c", tuple(held), ())
 
 
-class Held:
-    """As much of a ledger as planning looks at."""
+class LedgerStub:
+    """The part of a ledger that planning reads."""
 
     def __init__(self, *parts: Part) -> None:
         self.parts = list(parts)
@@ -315,7 +315,9 @@ TARGET = AuditTarget(0, Outputs("d", "a"), frozenset(), 1)
 
 
 def test_a_small_directory_is_one_unit() -> None:
-    ledger = Held(a_part("x", "produced", (10, "t", 0, None)), a_part("y", "consumed", (10, None, None, 1)))
+    ledger = LedgerStub(
+        a_part("x", "produced", (10, "t", 0, None)), a_part("y", "consumed", (10, None, None, 1))
+    )
     planned = plan_units(ledger, TARGET, Limits(whole_rows=20), frozenset())
     assert planned.whole is not None
     assert (planned.whole.rows, planned.splits, planned.direct) == (20, (), {})
@@ -323,7 +325,7 @@ def test_a_small_directory_is_one_unit() -> None:
 
 
 def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None:
-    ledger = Held(
+    ledger = LedgerStub(
         a_part(
             "x", "produced", (10, "t", 0, None), (10, "t", 1, None), (4, None, 0, None), (5, "t", None, None)
         ),
@@ -355,7 +357,7 @@ def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None
 
 
 def test_the_longest_task_first_and_small_units_together() -> None:
-    ledger = Held(
+    ledger = LedgerStub(
         a_part(
             "x",
             "produced",

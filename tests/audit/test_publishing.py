@@ -36,8 +36,8 @@ def publish(outputs: Outputs) -> None:
     results.publish(outputs, Tally(0), results.build_audit_file(Tally(0), (), {}))
 
 
-def whole(case: CaseDir) -> bool:
-    """Whether what `audit.json` names is there, and nothing else of an audit."""
+def is_complete(case: CaseDir) -> bool:
+    """Return True if exactly the files of `audit.json` exist."""
     named = [*case.finding_parts, case.series]
     there = [*case.findings.iterdir(), *case.path.glob("series*")]
     assert sorted(named) == sorted(there)
@@ -93,14 +93,14 @@ def test_an_audit_that_begins_leaves_the_published_one(case, by) -> None:
     for name in left:
         (case.path / name).touch()
     Outputs.new(case.path).begin()  # and is killed
-    assert whole(case)
+    assert is_complete(case)
 
 
 def test_series_have_the_plain_name_where_nothing_has_it(case) -> None:
     names = []
     for _ in range(3):
         audited([case.path])
-        assert whole(case)
+        assert is_complete(case)
         names.append(case.series.name)
     assert names[0] == names[2] == "series.parquet" != names[1]
 
@@ -130,7 +130,7 @@ def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch
     monkeypatch.setattr(storage, "create_parquet", writer)
     publish(one)
     assert one.audit in case.finding_parts[0].name
-    assert whole(case)
+    assert is_complete(case)
 
 
 def test_a_plain_name_that_two_audits_want_is_given_once(tmp_path) -> None:
@@ -204,7 +204,7 @@ def test_without_spark_the_older_audit_stays(case) -> None:
     (result,) = audit_all([case.path], no_spark, lambda _: None, Limits())
     assert (result.code, result.file, result.reasons) == (2, None, ("Spark did not start",))
     assert case.audit_json.read_bytes() == before
-    assert whole(case)
+    assert is_complete(case)
     assert not list(case.path.glob(".audit-*"))
 
 

@@ -147,7 +147,7 @@ def test_a_part_that_no_soak_deleted_is_missed(tmp_path: Path, kind: str, rows: 
     assert said in result.reasons
 
 
-def _found(anomaly: str, **more: object) -> Unrecovered:
+def _unrecovered(anomaly: str, **more: object) -> Unrecovered:
     return Unrecovered.model_validate(
         {"anomaly": anomaly, "topic": "t", "partition": 0, "seen": "as planted", "for_s": 9, **more}
     )
@@ -175,11 +175,11 @@ def test_a_run_in_which_all_recovered_counts_nought(tmp_path) -> None:
 
 def test_each_that_did_not_recover_is_a_finding(tmp_path) -> None:
     found = (
-        _found("stuck-replica", node=2),
-        _found("stuck-replica", node=3),
-        _found("stuck-producer", client="p4", number=4),
-        _found("hanging-transaction", last_stable=50),
-        _found("no-controller", topic="", partition=-1),
+        _unrecovered("stuck-replica", node=2),
+        _unrecovered("stuck-replica", node=3),
+        _unrecovered("stuck-producer", client="p4", number=4),
+        _unrecovered("hanging-transaction", last_stable=50),
+        _unrecovered("no-controller", topic="", partition=-1),
     )
     counts, findings = _ledger(tmp_path, RecoveryFile(bounds={}, waited_s=9, unrecovered=found))
     assert counts["stuck-replica"] == 2

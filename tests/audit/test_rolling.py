@@ -54,7 +54,7 @@ class Soak:
         return len(self.logs[place]) - 1
 
 
-def made(seed: int, records: int, share: float, kinds: tuple[str, ...] = FLAWS) -> Soak:
+def make_soak(seed: int, records: int, share: float, kinds: tuple[str, ...] = FLAWS) -> Soak:
     """Producers write in turn; `share` of the records have a flaw. What comes late comes some records later."""
     soak = Soak(random.Random(seed))
     draw = soak.random
@@ -224,7 +224,7 @@ def expected(soak: Soak) -> Counter[Finding]:
 @pytest.mark.parametrize("lags", [0.0, 0.4], ids=["up with them", "behind"])
 def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: float) -> None:
     for seed in range(EXAMPLES // 2):
-        soak = made(seed, records=60, share=share)
+        soak = make_soak(seed, records=60, share=share)
         with tempfile.TemporaryDirectory() as folder:
             found = windows_of(soak, 60, cuts, Path(folder), lags)
         want = expected(soak)

@@ -21,7 +21,7 @@ from ackproof.ledgers.directory import Ledger
 from ackproof.rundir.schema import FINDINGS
 from ackproof.spark.workers import extract_cause
 
-from .agreement import Drawn, agree
+from .agreement import DrawnDirectory, agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger
 from .local import BUCKETS, READ, SENT, LocalEdge, audited, part, refused
 from .rows import committed, live, read, sent, transaction
@@ -169,7 +169,7 @@ def one_file(directory, kind, table, **options):
 
 def check(tmp_path, produced, reads):
     """One file a kind, in the order given, against the plain implementation."""
-    drawn = Drawn(tuple(produced), tuple(reads), None, ())
+    drawn = DrawnDirectory(tuple(produced), tuple(reads), None, ())
     directory = tmp_path / "case"
     for each in (Limits(), BUCKETS, Limits(whole_rows=0, range_rows=2, slice_rows=1)):
         shutil.rmtree(directory, ignore_errors=True)

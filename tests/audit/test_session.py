@@ -152,7 +152,7 @@ def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
 
 
 def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
-    """Whoever waits is back within two seconds, also where Spark does not answer."""
+    """Waiting ends within two seconds, also if Spark does not answer."""
     goes_on, said, cancelled, asked = threading.Event(), [], [], set()
     monkeypatch.setattr(job, "_LOOK_S", 0.01)
     monkeypatch.setattr(job, "_TELL_EVERY_S", 0.05)

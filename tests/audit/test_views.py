@@ -153,7 +153,7 @@ def batch_of(folder: Path, *names: str) -> Path:
     return folder
 
 
-def told(capsys, *words: str) -> tuple[int, str, str]:
+def run_sql(capsys, *words: str) -> tuple[int, str, str]:
     code = main_code(["sql", *words])
     said = capsys.readouterr()
     return code, said.out, said.err
@@ -163,13 +163,13 @@ def test_the_command_over_a_batch(counted, tmp_path, spark, capsys) -> None:
     written(tmp_path / "two")
     batch = str(batch_of(tmp_path, "one", "two"))
     asked = "select run, count(*) as n from produced group by run order by run"
-    code, out, _ = told(capsys, batch, asked, "--format", "csv")
+    code, out, _ = run_sql(capsys, batch, asked, "--format", "csv")
     assert (code, list(csv.reader(io.StringIO(out)))) == (0, [["run", "n"], ["one", "40"], ["two", "40"]])
-    code, out, err = told(capsys, batch, "select seq from findings", "--format", "json", "--limit", "2")
+    code, out, err = run_sql(capsys, batch, "select seq from findings", "--format", "json", "--limit", "2")
     assert (code, len(json.loads(out))) == (0, 2)
     assert "only the first 2 rows" in err
     assert "two: not counted yet" in " ".join(err.split())
-    code, out, _ = told(capsys, batch, "--views", "--format", "json")
+    code, out, _ = run_sql(capsys, batch, "--views", "--format", "json")
     assert {row["view"]: row["rows"] for row in json.loads(out)} == {
         "produced": 80,
         "consumed": 2 * len(READ),
@@ -178,12 +178,12 @@ def test_the_command_over_a_batch(counted, tmp_path, spark, capsys) -> None:
         "samples": 2,
         "series": pq.read_metadata(counted / "series.parquet").num_rows,
     }
-    code, out, _ = told(capsys, batch, "select 'a' as x, null as y, 10 as n union all select 'b', true, 9")
+    code, out, _ = run_sql(capsys, batch, "select 'a' as x, null as y, 10 as n union all select 'b', true, 9")
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [["x", "y", "n"], ["a", "NULL", "10"], ["b", "true", "9"]],
     )
-    assert told(capsys, str(tmp_path / "nowhere"), "select 1")[::2] == (
+    assert run_sql(capsys, str(tmp_path / "nowhere"), "select 1")[::2] == (
         254,
         f"ackproof: {tmp_path / 'nowhere'}: neither a run nor a batch; give one such as runs/latest\n",
     )
@@ -196,5 +196,5 @@ def test_the_statements_of_the_page_are_answered(counted, tmp_path, spark, monke
     lines = [line for line in Page(ROOT / "docs/audit.md").commands() if line.startswith("ackproof sql")]
     assert len(lines) == 4
     for line in lines:
-        code, out, err = told(capsys, *shlex.split(line)[2:])
+        code, out, err = run_sql(capsys, *shlex.split(line)[2:])
         assert (code, len(out.splitlines()) > 1, err) == (0, True, ""), line

@@ -142,7 +142,7 @@ def answer(process: subprocess.Popen[str]) -> list:
 
 
 def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) -> None:
-    """What was planted is counted exactly."""
+    """Planted flaws are counted exactly."""
     ledger = planted(9_000, 2, seed=1)
     path = ledger.write(tmp_path / "case")
     there = path if store is None else copied(path, store)

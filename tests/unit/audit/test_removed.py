@@ -46,7 +46,7 @@ def gone(
     keys: Keys | None = None,
     **removal: Any,
 ) -> dict[str, list[int]]:
-    """By class, the seqs that it explains."""
+    """Return the seqs that each class explains."""
     rows = Rows(produced(sent), len(sent))
     own = {} if keys is None else {0: keys}
     found = RemovedRecords(Removal("t", 0, **removal), own, rows, reads(there), reads(live))

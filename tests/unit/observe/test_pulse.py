@@ -42,7 +42,7 @@ def test_a_line_each_second_and_one_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_busy_processor_is_seen(tmp_path: Path) -> None:
-    """Spinning for a second and a half beside it."""
+    """Another process spins for a second and a half."""
     end = time.monotonic() + 1.5
     spinning = threading.Thread(target=lambda: [None for _ in iter(lambda: time.monotonic() < end, False)])
     spinning.start()

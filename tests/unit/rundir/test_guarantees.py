@@ -21,7 +21,7 @@ def test_the_page_is_that_of_the_tables() -> None:
 
 
 def test_the_library_is_the_installed_one() -> None:
-    """Another version is read and attacked anew, and then named."""
+    """Another version must be read and attacked before the table names it."""
     assert libversion()[0] in LIBRARIES[LIBRDKAFKA].title
 
 
