@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.ledgers import live_reads
 from ackproof.quantities.over_time import Looks
 from ackproof.quantities.quantity import Argument, Ask, State, Value, Witness
 from ackproof.quantities.viewers import NOT_ASKED, SILENT, each_place, of_brokers, of_rounds
 from ackproof.rundir.bounds import Window
-from ackproof.rundir.layout import client_folder
-from ackproof.rundir.lifelines import Spans
-from ackproof.rundir.observed import BrokerRound, FetchSources, ServedReplica
+from ackproof.rundir.observed import BrokerRound, ServedReplica
 from ackproof.rundir.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ackproof.quantities.sources import Sources
 
 _CORRUPT_MESSAGE: Final = 2
 """So a leader refuses a batch whose checksum is broken: it has looked at it."""
@@ -96,7 +91,7 @@ def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
 
 
 def _reads(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    from ackproof.quantities.serving import Sources
+    from ackproof.quantities.sources import Sources
 
     spans = evidence.spans(window)
     if isinstance(spans, str):
@@ -183,82 +178,3 @@ QUANTITIES: Final = (
         measure=_reads,
     ),
 )
-
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-QUEUED_NS: Final = 1_000_000_000
-"""A record that is handed over may have been fetched so long before."""
-_NOBODY: Final = -1
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Brokers that one reader named for one partition, with the times, ascending."""
-
-    times: Ints
-    brokers: Ints
-
-    def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Return for each record whether it is certainly of this broker, and whether it may be."""
-        last = len(self.times) - 1
-        first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
-        end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
-        mine = self._some(self.brokers == node, first, end)
-        others = self._some((self.brokers != node) & (self.brokers != _NOBODY), first, end)
-        silent = self._some(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
-        silent |= read_ns - self.times[last] > QUEUED_NS
-        silent |= self.times[0] - read_ns > QUEUED_NS
-        return mine & ~others & ~silent, mine | silent | ~others
-
-    @staticmethod
-    def _some(what: Bools, first: Ints, last: Ints) -> Bools:
-        """Return True where a flag is set from `first` to `last`, both included."""
-        sums = np.concatenate([[0], np.cumsum(what)])
-        found: Bools = sums[last + 1] > sums[first]
-        return found
-
-
-@dataclass(frozen=True)
-class Sources:
-    """All readers that tell it, by their names."""
-
-    evidence: Evidence
-    named: Mapping[str, Mapping[TopicPartition, _Named]]
-
-    @classmethod
-    def read(cls, evidence: Evidence) -> Self:
-        """Read from what readers told."""
-        return cls(evidence, {reader: _by_place(told) for reader, told in evidence.fetching.items()})
-
-    def reads(self, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-        """Count the records that were certainly of this broker, and those that may have been.
-
-        A reader that reported nothing of a partition may have had all of it from any broker.
-        """
-        certain = possible = 0
-        for client in self.evidence.clients:
-            if client.kind != "reader":
-                continue
-            named = self.named.get(client.id, {})
-            folder = self.evidence.run.consumed / client_folder(client.id)
-            for where, times in live_reads(folder, spans):
-                if place not in (None, where):
-                    continue
-                if where not in named:
-                    possible += len(times)
-                    continue
-                surely, maybe = named[where].split_reads(node, times)
-                certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
-        return certain, possible
-
-
-def _by_place(told: Sequence[FetchSources]) -> dict[TopicPartition, _Named]:
-    found: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
-    for line in told:
-        for topic, partition, broker in line.sources:
-            found[TopicPartition(topic, partition)].append((line.t_ns, broker))
-    return {
-        place: _Named(*(np.array(column, np.int64) for column in zip(*sorted(rows), strict=True)))
-        for place, rows in found.items()
-    }
