@@ -77,7 +77,7 @@ class _Liar(Watching):
 
     def event(self, event: Event) -> None:
         super().event(event)
-        if "so it was deleted" in str(event.detail.get("note", "")):
+        if "deleted, as it has no findings" in str(event.detail.get("note", "")):
             self.deleted += 1
             if self.deleted == self.course.deleted:
                 for lie in LIES:
