@@ -311,7 +311,7 @@ def run(
         simulate=simulate,
         at_most=at_most,
     )
-    return Batch(run_batch(plan_batch(options), SilentWatcher(progress)).kept.path)
+    return Batch(run_batch(plan_batch(options), SilentWatcher(progress)).location.path)
 
 
 def audit(

@@ -28,7 +28,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 def test_a_batch_names_its_report_and_the_folders_of_its_repeats(go: Go) -> None:
     batch = go("{lost: 0}", repeat=2)
-    told: Any = batch_with_paths(batch.document(), batch.kept)
+    told: Any = batch_with_paths(batch.document(), batch.location)
     assert json.loads(json.dumps(told)) == told
     folder = batch.directory.path.absolute()
     assert (told["directory"], told["report"]) == (str(folder), str(folder / "report.html"))

@@ -148,9 +148,9 @@ def _run_planned(planned: PlannedBatch, console: Console) -> int:
     with console.show(len(planned.cases), foreign=foreign) as view:
         batch = run_batch(planned, view)
     document = batch.document()
-    console.batch(document, from_here(batch.kept.report_html))
+    console.batch(document, from_here(batch.location.report_html))
     if console.machine:
-        console.document(batch_with_paths(document, batch.kept))
+        console.document(batch_with_paths(document, batch.location))
     return document.exit_code
 
 

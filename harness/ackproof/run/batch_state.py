@@ -70,7 +70,7 @@ class Batch:
     """Its place in an object store, once it was copied there."""
 
     @property
-    def kept(self) -> BatchDir:
+    def location(self) -> BatchDir:
         """Its place: in the object store once it was copied there, else on this machine."""
         return self.uploaded or self.directory
 

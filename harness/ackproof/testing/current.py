@@ -80,7 +80,7 @@ _TELLING: Final = frozenset({b"workload", b"faults"})
 
 
 def is_experiment(path: Path) -> bool:
-    """Whether the file means to be an experiment, broken or not. A file that cannot be read is none.
+    """Return True if the file is meant to be an experiment, valid or not; False if it cannot be read.
 
     It has `topics` and one of `cluster`, `workload`, `faults` at its top level, and more of an experiment's fields
     than of others (`cluster` and `topics` alone are those of any service that talks to Kafka: a third is asked for);
