@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import roles_in
@@ -215,6 +216,16 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
         if found.sound(lack.path):
             said = f"{lack.what} is not possible" if lack.drawn else "not possible"
             found.report(lack.path, f"{said} on the backend {spec.backend}, because {lack.why}", key=lack.key)
+
+
+def check_observed(spec: ExperimentSpec, found: Problems) -> None:
+    """Report observers that the backend does not have."""
+    asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
+    for name, ability in asked.items():
+        where: Path = ("observe", name)
+        why = spec.ground.lacks.get(ability)
+        if getattr(spec.observe, name) and why is not None and found.sound(("backend",), where):
+            found.report(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
 
 
 def lacks(spec: ExperimentSpec) -> str | None:

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Final, Literal
 
 from ackproof.clients.contract import ConfigValue, client_adapter
-from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.kafka import (
     ELR,
@@ -27,7 +26,7 @@ from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
-from ackproof.plan.check_faults import check_fault, check_on_model
+from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
 from ackproof.plan.soaking import check_soak
@@ -246,16 +245,6 @@ def _check_evidence(spec: ExperimentSpec, found: Problems) -> None:
             return
 
 
-def check_observed(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what is to be looked at, and the backend does not show."""
-    asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
-    for name, ability in asked.items():
-        where: Path = ("observe", name)
-        why = spec.ground.lacks.get(ability)
-        if getattr(spec.observe, name) and why is not None and found.sound(("backend",), where):
-            found.report(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
-
-
 def check_racks(spec: ExperimentSpec, found: Problems) -> None:
     """Report racks of controllers that are not their own, or without racks of brokers."""
     if not spec.cluster.controller_racks or not found.sound(_OWN, _RACKS, ("cluster", "combined")):
@@ -269,7 +258,7 @@ def check_racks(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Settings that ackproof makes itself may not be given."""
+    """Report settings that ackproof sets itself, and numbers that are none."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:
@@ -281,7 +270,7 @@ def check_settings(found: Problems, path: Path, scope: Scope) -> None:
 
 
 def check_workload(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what producers and readers cannot be told."""
+    """Report settings and combinations that producers and readers refuse."""
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
