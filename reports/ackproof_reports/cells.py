@@ -121,7 +121,7 @@ def _grids(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Grid, ...]:
         at = dict(zip((axis.path for axis in further), fixed, strict=True))
         table = tuple(
             tuple(
-                known.get(_key(axes, {**at, **_at(rows, row), **_at(columns, column)}))
+                known.get(_key(axes, {**at, **_axis_value(rows, row), **_axis_value(columns, column)}))
                 for column in (columns.values if columns else (None,))
             )
             for row in (rows.values if rows else (None,))
@@ -132,7 +132,7 @@ def _grids(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Grid, ...]:
     return tuple(grids)
 
 
-def _at(axis: Axis | None, value: Scalar) -> dict[str, Scalar]:
+def _axis_value(axis: Axis | None, value: Scalar) -> dict[str, Scalar]:
     return {axis.path: value} if axis else {}
 
 

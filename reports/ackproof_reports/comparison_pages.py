@@ -165,7 +165,7 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
     def height(number: float) -> float:
         return round(HEIGHT - _EDGE - (HEIGHT - 2 * _EDGE) * (number / top if top > 0 else 0), 1)
 
-    def at(index: int) -> float:
+    def x_of(index: int) -> float:
         return round(_EDGE + index * step, 1)
 
     marks = []
@@ -174,7 +174,7 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
             low, high = (side.middle if end is None else end for end in (side.low, side.high))
             marks.append(
                 Mark(
-                    at(index),
+                    x_of(index),
                     height(low),
                     height(high),
                     height(side.middle),
@@ -182,7 +182,7 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
                     _what(point, side),
                 )
             )
-    changes = tuple(at(index) for index, point in enumerate(case.points) if point.changed)
+    changes = tuple(x_of(index) for index, point in enumerate(case.points) if point.changed)
     return Line(title, f"{top:.4g} {unit}", tuple(marks), changes)
 
 

@@ -46,7 +46,7 @@ class Block:
     body: Markup
 
     @classmethod
-    def of(cls, value: JsonValue, *, plain: bool = False) -> Block:
+    def pack(cls, value: JsonValue, *, plain: bool = False) -> Block:
         """Pack a document. The Markup is safe: the alphabets used hold nothing that HTML could read.
 
         `plain` keeps even a large one as JSON: what is drawn for paper must be there without waiting.

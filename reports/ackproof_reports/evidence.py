@@ -1,4 +1,4 @@
-"""Evidence behind a verdict: what the judge weighed (the opinions in `verdict.json`), beside the facts of the run."""
+"""Evidence behind a verdict: what the judge weighed (the opinions in `verdict.json`), with the facts of the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COHERENCE: Final = frozenset(
 
 
 class Standing(StrEnum):
-    """Whether a piece of evidence suffices, as the judge decided."""
+    """State of a piece of evidence, as the judge decided."""
 
     THERE = "there"
     LACKING = "lacking"

@@ -20,7 +20,7 @@ from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 
 @dataclass(frozen=True)
-class Held:
+class ExpectationResult:
     """One case under one bound. `count` None: not counted; `holds` None: not decidable. `seen`: what was measured, in
     words, of a quantity that is no count."""
 
@@ -37,7 +37,7 @@ class Expectation:
     given: tuple[tuple[str, str], ...]
     anomaly: str
     bound: str
-    held: tuple[Held, ...]
+    results: tuple[ExpectationResult, ...]
 
     @property
     def where(self) -> str:
@@ -45,39 +45,40 @@ class Expectation:
         return ", ".join(f"{short_setting(name)}={value}" for name, value in self.given) or "every case"
 
     @property
-    def met(self) -> int:
+    def count_met(self) -> int:
         """Return the number of cases in which it holds."""
-        return sum(held.holds is True for held in self.held)
+        return sum(results.holds is True for results in self.results)
 
 
 def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
     """The expectations of one experiment's resolved cases, each once."""
-    lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[Held]] = {}
+    lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[ExpectationResult]] = {}
     for case in cases:
         for expect in _list(case.resolved("experiment", "expect")):
             given = tuple((name, _text(value)) for name, value in _mapping(expect.get("given")).items())
             for anomaly, bound in expect.items():
                 if anomaly == "given":
                     continue
-                held = lines.setdefault((given, anomaly, _text(bound)), [])
+                results = lines.setdefault((given, anomaly, _text(bound)), [])
                 if _applies(given, case):
-                    held.append(_held(case, anomaly, _text(bound)))
+                    results.append(_judge_expectation(case, anomaly, _text(bound)))
     return [
-        Expectation(given, anomaly, bound, tuple(held)) for (given, anomaly, bound), held in lines.items()
+        Expectation(given, anomaly, bound, tuple(results))
+        for (given, anomaly, bound), results in lines.items()
     ]
 
 
-def _held(case: CaseView, name: str, bound: str) -> Held:
+def _judge_expectation(case: CaseView, name: str, bound: str) -> ExpectationResult:
     """Count of the audit, or the number that the judge measured, with its sentence."""
     if name in TABLE:
         count = case.counts.get(name)
-        return Held(case, count, _holds(bound, count))
+        return ExpectationResult(case, count, _holds(bound, count))
     for one in case.judged.expected if case.judged else ():
         if (one.quantity, one.bound) == (name, bound):
             notes = [one.why, f"timing {one.timing}" if one.timing else ""]
             note = "; ".join(filter(None, notes))
-            return Held(case, None, one.holds, f"{one.seen} ({note})" if note else one.seen)
-    return Held(case, None, None)
+            return ExpectationResult(case, None, one.holds, f"{one.seen} ({note})" if note else one.seen)
+    return ExpectationResult(case, None, None)
 
 
 def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
@@ -154,7 +155,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shown:
+class OverRepeatsView:
     """One expectation over repeats."""
 
     title: str
@@ -169,10 +170,10 @@ class Shown:
     picture: DistributionChart | None
 
 
-def over_repeats(batch: BatchView) -> list[Shown]:
+def over_repeats(batch: BatchView) -> list[OverRepeatsView]:
     """Each, in the order of the file; what is measured for claims behind what is expected."""
     return [
-        Shown(
+        OverRepeatsView(
             title=f"{one.claim}: {one.title}" if one.claim else one.title,
             state=None if one.claim else state_of(one),
             seen=one.seen or ABSENT,

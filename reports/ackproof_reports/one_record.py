@@ -123,7 +123,7 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
     raise BadInput(f"{run.path}: no finding {what}{found}. Name a record: --record PRODUCER:SEQ")
 
 
-def at(run: CaseDir, spot: Spot) -> list[RecordId]:
+def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
     """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
     there = spot.rows()
     rows = [*_rows(parts(run.produced), PRODUCED, there), *_rows(parts(run.consumed), CONSUMED, there)]

@@ -280,7 +280,7 @@ def _place(
 
 
 def _fault(fault: Fault) -> dict[str, JsonValue]:
-    def at(t_ns: int | None) -> float | None:
+    def seconds_of(t_ns: int | None) -> float | None:
         return None if t_ns is None else _s(t_ns)
 
     return {
@@ -288,11 +288,11 @@ def _fault(fault: Fault) -> dict[str, JsonValue]:
         "name": fault.name,
         "title": visible(fault.title),
         "nodes": visible(fault.on_nodes),
-        "asked": at(fault.asked),
-        "confirmed": at(fault.confirmed),
-        "healed": at(fault.healed),
-        "recovered": at(fault.recovered),
-        "failed": at(fault.failed if fault.failed is not None else fault.missed),
+        "asked": seconds_of(fault.asked),
+        "confirmed": seconds_of(fault.confirmed),
+        "healed": seconds_of(fault.healed),
+        "recovered": seconds_of(fault.recovered),
+        "failed": seconds_of(fault.failed if fault.failed is not None else fault.missed),
         "missed": fault.failed is None and fault.missed is not None,
         "reason": visible(fault.reason[:300]),
     }

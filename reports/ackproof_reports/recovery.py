@@ -53,7 +53,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class After:
+class TimesAfterFault:
     """Times after one fault."""
 
     fault: Fault
@@ -64,7 +64,7 @@ class After:
 class Recovery:
     """Times after the faults of one run."""
 
-    after: tuple[After, ...]
+    after: tuple[TimesAfterFault, ...]
     lanes: Lanes | None
     left_out: int
     """So many further faults are not told."""
@@ -89,7 +89,7 @@ def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
     begins = [*(one.asked or 0 for one in struck[1:]), math.inf]
     return Recovery(
         tuple(
-            After(one, tuple(_phases(evidence, one.number, (begin - (one.asked or 0)) / 1e9)))
+            TimesAfterFault(one, tuple(_phases(evidence, one.number, (begin - (one.asked or 0)) / 1e9)))
             for one, begin in zip(told, begins, strict=False)
         ),
         draw_request_lanes(fact, struck),

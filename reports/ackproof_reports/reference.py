@@ -97,7 +97,7 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
     if case.prediction is None and case.simulation is None and case.conformance is None:
         return None
     times = _times(case.events)
-    rows = [*(_counted(case, name, label) for name, label in _COUNTED), *_timed(case, times, gap_ms)]
+    rows = [*(_count_row(case, name, label) for name, label in _COUNTED), *_timed(case, times, gap_ms)]
     rows.append(_elected(case, times))
     simulation = case.simulation
     notes = []
@@ -113,7 +113,7 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
     return Reference(tuple(rows), tuple(notes))
 
 
-def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
+def _count_row(case: CaseView, name: str, label: str) -> ReferenceRow:
     predicted = case.prediction.find_class(name) if case.prediction else None
     chance = predicted.chance if predicted else None
     spread = case.simulation.spread(name) if case.simulation else None

@@ -88,7 +88,7 @@ class ExperimentView:
     cells: dict[int, CellFacts]
     expectations: tuple[Expectation, ...]
 
-    def at(self, cell: Cell | None) -> CellFacts | None:
+    def facts_of(self, cell: Cell | None) -> CellFacts | None:
         """The facts of a cell of a grid."""
         return None if cell is None else self.cells[id(cell)]
 
@@ -187,9 +187,9 @@ def _case_page(
         causes=causes_of(fact.case),
         mechanics=mechanics_of(fact.case, fact.lost_groups),
         spark=sparkline(fact.course, fact.series, peak),
-        picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
+        picture=Block.pack(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),
-        told=Block.of(fact.stories) if fact.stories else None,
+        told=Block.pack(fact.stories) if fact.stories else None,
         first_lines=first_lines(fact.findings.rows, FIRST_ROWS)
         if fact.findings and fact.findings.rows is not None
         else (),
@@ -237,7 +237,7 @@ def _findings_block(fact: CaseFacts) -> Block | None:
         }
     for name in ("partition", "producer", "offset", "seq", "other"):
         data[name] = table.column(name).to_pylist()
-    return Block.of(data)
+    return Block.pack(data)
 
 
 def _maps(fact: CaseFacts) -> Iterator[LogMap]:

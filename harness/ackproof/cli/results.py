@@ -204,7 +204,7 @@ def explain(
     from ackproof.rundir.anomalies import LIVENESS
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.outcome import Verdict
-    from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
+    from ackproof_reports.one_record import RecordId, Spot, find_records, first_found, story_of
     from ackproof_reports.recovery import tell_unrecovered
 
     if sum(map(bool, (records, spot, anomaly))) > 1:
@@ -221,7 +221,7 @@ def explain(
         wanted = [RecordId.parse(text) for text in records]
     else:
         found = Spot.parse(spot) if spot else first_found(run, anomaly)
-        wanted = [found] if isinstance(found, RecordId) else at(run, found)
+        wanted = [found] if isinstance(found, RecordId) else find_records(run, found)
     console.line(f"{run.path}")
     if judged is not None and judged.verdict is not Verdict.PASS:
         console.lines(f"{judged.verdict}: {reason}" for reason in judged.reasons)

@@ -138,7 +138,7 @@ class PastLife:
     log_end: int
 
     @property
-    def held(self) -> Bools:
+    def held_rows(self) -> Bools:
         """Those that were there when it was deleted, or had been truncated before, as far as its log was seen."""
         if self.told is None:
             return self.can

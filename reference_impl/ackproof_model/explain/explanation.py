@@ -89,7 +89,7 @@ class _Place:
         account, rows = self.account, self.every.take(self.every.offset >= 0)
         account.replayed += len(rows)
         past = past_lives(self._observed, self.era.place, self.lives, rows)
-        went = union([one.held for one in past], len(rows))
+        went = union([one.held_rows for one in past], len(rows))
         before = EarlierLives(union([one.can for one in past], len(rows)), went)
         ended = not self.era.leader_epochs
         told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
@@ -178,8 +178,8 @@ class _Place:
     ) -> None:
         """Account for the rows that each earlier incarnation took with it."""
         for one in past:
-            others = union([another.held for another in past if another is not one], len(rows))
-            mine = one.held & gone
+            others = union([another.held_rows for another in past if another is not one], len(rows))
+            mine = one.held_rows & gone
             either = mine & (kept | others | (told.old_epoch >= 0))
             with_it = mine & ~either & ~one.truncated
             self.account.deletions.append(one.deletion(rows, with_it, either))
@@ -187,7 +187,7 @@ class _Place:
             if one.told is None:
                 continue
             self._truncations(one.era, rows, one.told, mine & ~either & one.truncated)
-            nowhere = one.can & ~one.held & ~others & ~told.timely & ~kept
+            nowhere = one.can & ~one.held_rows & ~others & ~told.timely & ~kept
             if nowhere.any() and not self._observed.cuts:
                 self.account.forbidden.append(one.above(rows, nowhere))
 

@@ -135,7 +135,7 @@ class Image:
         else:
             self._settings[key] = record.value
 
-    def of(self, place: TopicPartition, extra: Iterable[int] = ()) -> Metadata:
+    def partition_view(self, place: TopicPartition, extra: Iterable[int] = ()) -> Metadata:
         """One partition with the registrations of everybody who matters to it; who never registered is fenced."""
         partition = self.partitions[place]
         known = dict(self.brokers)

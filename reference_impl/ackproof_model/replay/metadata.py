@@ -176,7 +176,7 @@ class _Replay:
                 lives.append(Life(image.topic_ids.get(record.topic, "")))
             lives[-1].history.append(moment("created", clean=True))
             return
-        rules, before = image.rules(record.topic), image.of(place, seen.isr)
+        rules, before = image.rules(record.topic), image.partition_view(place, seen.isr)
         asked = self.observed.unclean_asked(place, self.observed.t_ns(record.timestamp_ms))
         if image.zookeeper and seen.epoch > old.epoch + 1:
             self.account.replayed += 1
@@ -257,7 +257,9 @@ class _Replay:
                 image.take(record)
             rule = "creation of what is there" if known else "creation"
             self._forbid(
-                BrokenRule(rule, f"ReplicationControlManager.{source}", wrong), image.of(place), record
+                BrokenRule(rule, f"ReplicationControlManager.{source}", wrong),
+                image.partition_view(place),
+                record,
             )
 
     def _removed(self, record: TopicRemoved) -> None:

@@ -324,19 +324,19 @@ def columns(ends: list[int], before: int) -> None:
 @NUMBERS.derived(
     "met",
     unknown_as_met=(
-        expectations.Expectation, "met",
-        lambda _: property(lambda one: sum(each.holds is not False for each in one.held)),
+        expectations.Expectation, "count_met",
+        lambda _: property(lambda one: sum(each.holds is not False for each in one.results)),
     ),
     one_case_too_few=(
-        expectations.Expectation, "met",
-        lambda _: property(lambda one: sum(each.holds is True for each in one.held[1:])),
+        expectations.Expectation, "count_met",
+        lambda _: property(lambda one: sum(each.holds is True for each in one.results[1:])),
     ),
 )  # fmt: skip
 @QUICK
 @given(st.lists(st.sampled_from([True, False, None]), max_size=9))
 def met(told: list[bool | None]) -> None:
     held: Any = tuple(SimpleNamespace(holds=one) for one in told)
-    assert expectations.Expectation((), "lost", "0", held).met == told.count(True)
+    assert expectations.Expectation((), "lost", "0", held).count_met == told.count(True)
 
 
 @pytest.mark.parametrize("name", list(NUMBERS.checks))

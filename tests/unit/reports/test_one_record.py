@@ -33,7 +33,7 @@ from ackproof.rundir.timeline import (
     NodeStarted,
     Timeline,
 )
-from ackproof_reports.one_record import MOST_EVENTS, RecordId, Spot, at, first_found, story_of
+from ackproof_reports.one_record import MOST_EVENTS, RecordId, Spot, find_records, first_found, story_of
 
 PLACES = (("orders", 0), ("orders", 1))
 S = 1_000_000_000
@@ -277,10 +277,10 @@ def test_the_gravest_finding_is_told_first(run: CaseDir) -> None:
 
 
 def test_who_was_at_an_offset(run: CaseDir) -> None:
-    assert at(run, Spot.parse("orders/0@7")) == [RecordId(0, 5), RecordId(1, 2)]
-    assert at(run, Spot.parse("orders/0@6")) == [RecordId(0, 4)]
+    assert find_records(run, Spot.parse("orders/0@7")) == [RecordId(0, 5), RecordId(1, 2)]
+    assert find_records(run, Spot.parse("orders/0@6")) == [RecordId(0, 4)]
     with pytest.raises(BadInput, match="no ledger names a record at orders/1@7"):
-        at(run, Spot("orders", 1, 7))
+        find_records(run, Spot("orders", 1, 7))
 
 
 def test_many_events_are_bounded_and_said(run: CaseDir) -> None:

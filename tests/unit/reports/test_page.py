@@ -331,8 +331,8 @@ def test_embedding_escapes() -> None:
     text = "</script><!-- \u2028 & \ud800"
     assert json.loads(safe_json(text)) == text
     assert not set(safe_json(text)) & set("<>&\u2028")
-    assert Block.of(["x" * 20_000]).kind == "application/gzip"
-    assert Block.of(["x" * 20_000], plain=True).kind == "application/json"
+    assert Block.pack(["x" * 20_000]).kind == "application/gzip"
+    assert Block.pack(["x" * 20_000], plain=True).kind == "application/json"
     with pytest.raises(ValueError, match="not JSON compliant"):
         safe_json(float("nan"))
 
