@@ -81,7 +81,7 @@ def doctor() -> int:
     """Check what ackproof needs on this machine, and say how to get what is missing. Starts a one-node cluster."""
     from ackproof.cluster import doctor as room
     from ackproof.cluster.containers.images import look
-    from ackproof.cluster.disks.file_systems import found as disks
+    from ackproof.cluster.disks.file_systems import describe_disks as disks
     from ackproof.console import Console
     from ackproof.provision.progress import in_words
 

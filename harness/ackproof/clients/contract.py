@@ -1,7 +1,7 @@
 """The contract between the harness and a client process (README.md), and what an adapter of a client library offers.
 
-A client is told one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library
-is a folder beside this file with a module `adapter`, a line in `client_adapter` and its tables in `rundir.guarantees`.
+A client gets one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library is
+a folder of this room with a module `adapter`, a line in `client_adapter` and its tables in `rundir.guarantees`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WHOLE: Final = Rotation()
 
 
 class ClientAdapter(Protocol):
-    """What the harness asks of a client library's adapter. The module `librdkafka.adapter` is one.
+    """Functions of a client library's adapter. The module `librdkafka.adapter` is one.
 
     Durations are seconds, and a configuration is in the library's own words.
     """

@@ -1,13 +1,12 @@
-"""The final read (docs/audit.md): every partition, from its log start to its log end, once the cluster is at rest.
+"""The final read (docs/audit.md): every partition from log start to log end, once the cluster is at rest.
 
-After every producer is closed: wait until each partition has an ISR of the declared size and its high watermark,
-last stable offset and leader's log end are one and the same, at two looks a second apart in one leader epoch. Write
-down start, end and epoch; let processes of its own read from start until their *position* reaches the end, and where
-there are transactions others at read_committed; ask again. It is complete if every partition settled, was read
-to its end by each, and stands as it stood.
+After every producer is closed, wait until each partition has an ISR of the declared size, and its high watermark, last
+stable offset and leader's log end are equal at two looks a second apart in one leader epoch. Then reader processes read
+from start until their *position* reaches the end, with transactions also at read_committed, and the leaders are asked
+again. The read is complete if every partition settled, was read to its end, and has not changed.
 
-What did not settle is read all the same, as far as it can be: what is present there is evidence even so. Nobody waits
-for what will not come (`run.recovery`): an ISR that stays short, a leader, the end of a transaction that hangs.
+A partition that did not settle is read as far as possible: what is present is evidence. What will not come is not
+awaited (`run.recovery`): an ISR that stays short, a leader, the end of a hanging transaction.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 
 REST_S: Final = 1.0
-"""Two looks that agree are at least so far apart."""
+"""Least time between two looks that agree."""
 _LOOK_EVERY_S: Final = 0.1
 _AFTER_S: Final = 15.0
-"""So long leaders are asked how the logs stand after the read: one that is busy is no reason for doubt."""
+"""Time for leaders to answer after the read: a busy leader is no reason for doubt."""
 
 
 @dataclass(frozen=True)
 class End:
-    """What the leader of one partition says. Offsets; `log_end` asked as a debugging replica, -1 unknown."""
+    """Offsets of a partition in its leader's answer; `log_end` as for a debugging replica; -1 unknown."""
 
     leader: int
     epoch: int
@@ -48,18 +47,17 @@ class End:
     last_stable: int
     log_end: int
     replicas: tuple[int, ...] = ()
-    """Who holds it now, as far as that is known: a reassignment may have made them fewer."""
+    """Its replicas now, if known: a reassignment may have removed some."""
 
     @property
-    def known(self) -> bool:
-        """Whether there is a leader and it answered every question."""
+    def is_known(self) -> bool:
+        """True if there is a leader and it answered every question."""
         numbers = (self.leader, self.epoch, self.start, self.high_watermark, self.last_stable, self.log_end)
         return min(numbers) >= 0
 
     def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
-        """Why this is not the state that the final read waits for; '' if it is. `hanging`: the last stable offset
-        stays where it is."""
-        if not self.known:
+        """Return why the partition is not at rest, '' if it is. `hanging`: its last stable offset stays behind."""
+        if not self.is_known:
             return "no answer from a leader"
         awaited = min(isr_size, len(self.replicas) or isr_size)
         if len(self.isr) < awaited:
@@ -74,11 +72,11 @@ class End:
 
 
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
-"""Asks about partitions now, in seconds at most; one about which nothing is to be had is missing. Raises nothing."""
+"""Returns the state of partitions within seconds; partitions without an answer are missing. Raises nothing."""
 
 
 def ends_of(cluster: Cluster) -> Ends:
-    """Log ends from the leaders, ISRs from the newest metadata. A partition is missing while the two disagree."""
+    """Return a look with offsets from leaders and ISRs from metadata; while they disagree a partition is missing."""
 
     def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
         topics = tuple(dict.fromkeys(topic for topic, _ in places))
@@ -105,7 +103,7 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """The looks at one partition."""
+    """The looks at one partition so far."""
 
     end: End | None = None
     since_s: float = 0.0
@@ -113,12 +111,12 @@ class _Watch:
     unrest: str = "not looked at yet"
 
     def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
-        """Take a look into account. `settled` once the same rest was seen twice, `REST_S` apart."""
+        """Add a look. `settled` once two looks `REST_S` apart show the same state at rest."""
         self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
         before, self.end = self.end, end if end is not None else self.end
         if self.unrest or end is None:
             self.since_s, self.settled = 0.0, False
-        elif before is None or self.since_s == 0.0 or _moved(before, end):
+        elif before is None or self.since_s == 0.0 or _changed(before, end):
             self.since_s, self.settled = now_s, False
             self.unrest = "at rest for less than a second"
         else:
@@ -126,12 +124,12 @@ class _Watch:
             self.unrest = "" if self.settled else "at rest for less than a second"
 
 
-def _moved(before: End, after: End) -> bool:
+def _changed(before: End, after: End) -> bool:
     return (before.epoch, before.start, before.log_end) != (after.epoch, after.start, after.log_end)
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
-"""Reads each place from its start to its end, in the order of the places, at read_uncommitted."""
+"""Reads each place from its start to its end, in order of the places, at read_uncommitted."""
 
 
 def final_read(
@@ -145,10 +143,8 @@ def final_read(
 ) -> FinalReadFile:
     """Do the final read, write `observed/final-read.json`, and return it.
 
-    `read` reads instead of a process of our own: from offsets up to offsets, one of each per place.
-
-    Never raises for what the cluster does: an incomplete read says its reasons. Raises `Interrupted` when `stop` is
-    set; the reader is ended in every case.
+    `read` replaces the reader processes: from offsets up to offsets, one of each per place. An incomplete read has its
+    reasons in the result, not in an exception. Raises `Interrupted` if `stop` is set; readers are ended in any case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)
@@ -160,7 +156,7 @@ def final_read(
         for number in range(len(order.isolations))
     ]
     outcomes = [read(starts, goals[0])] if read else read_by_processes(order, starts, goals, clock, tag, stop)
-    after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
+    after = _look_again(ends, [place for place, watch in watches.items() if watch.settled], stop)
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome, ends_at in zip(("", "at read_committed "), outcomes, goals, strict=False):
         reasons += [who + reason for reason in outcome.reasons]
@@ -209,7 +205,7 @@ def _partition(
 def _settle(
     order: FinalReadOrder, ends: Ends, watches: dict[TopicPartition, _Watch], stop: Event | None
 ) -> list[str]:
-    """Look until all partitions are at rest. What is wrong with the whole, if they do not come to it."""
+    """Look until all partitions are at rest. Return the reason if they do not settle in time."""
 
     def look() -> bool:
         now = time.monotonic()
@@ -231,12 +227,12 @@ def _settle(
     return []
 
 
-def _after(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict[TopicPartition, End]:
-    """How the logs of these places stand now. One that no leader tells of in time is missing."""
+def _look_again(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict[TopicPartition, End]:
+    """Return the state of these places now; missing without a leader's answer in time."""
     seen: dict[TopicPartition, End] = {}
 
     def look() -> bool:
-        seen.update({place: end for place, end in ends(places).items() if end.known})
+        seen.update({place: end for place, end in ends(places).items() if end.is_known})
         return len(seen) == len(places)
 
     with suppress(WaitTimeout):  # each place that is missing is a reason of its own
@@ -255,8 +251,10 @@ def _start(watch: _Watch) -> int:
 
 
 def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
-    """The offset to read up to: the log end at rest, else the last stable offset that was seen. Past that one goes who
-    reads at read_uncommitted where it stays behind."""
+    """Return the offset to read up to: the log end at rest, else the last stable offset.
+
+    `past_stable`: up to the high watermark, for read_uncommitted where the last stable offset stays behind.
+    """
     if watch.end is None:
         return 0
     if past_stable:
@@ -265,7 +263,7 @@ def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
 
 
 def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: str) -> str:
-    """Why the read of a partition is not complete; '' if it is."""
+    """Return why the read of a partition is not complete, '' if it is."""
     if not watch.settled or watch.end is None:
         return watch.unrest
     if position < goal:
@@ -276,7 +274,7 @@ def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: s
         return f"no answer from a leader in {_AFTER_S:g} s after the read"
     if after.epoch != watch.end.epoch:
         return f"the leader epoch was {watch.end.epoch} before the read and {after.epoch} after it"
-    if _moved(watch.end, after):
+    if _changed(watch.end, after):
         return (
             f"the log was {watch.end.start}–{watch.end.log_end} before the read and "
             f"{after.start}–{after.log_end} after it"

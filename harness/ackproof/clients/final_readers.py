@@ -1,10 +1,9 @@
-"""The processes of the final read: one for each reader of the order, or several that share its partitions.
+"""The processes of the final read: one for each reader, or several that share its partitions.
 
-A process reads about a million records a second and no more, however many processors there are: it is one Python.
-Where there is much to read, the partitions of a reader are dealt out to a process for each processor. They are one
-reader all the same: its number, its ledger's folder, each partition in one process from start to end. Each has an
-assignment of its own and numbers its reads in a range of its own; the ledger's END is written when the last of them has
-ended well.
+A Python process reads about a million records a second, however many processors there are. If there is much to read,
+the partitions of a reader are dealt to a process for each processor. They are one reader: one number, one ledger
+folder, each partition in one process from start to end. Each has its own assignment number and range of
+read_seq. `_END` is written when the last of them has ended cleanly.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from ackproof.rundir.partition import TopicPartition
 T = TypeVar("T")
 _FLUSH_S: Final = 5.0
 _WORTH_A_PROCESS: Final = 500_000
-"""Records: below that a process takes longer to start than it would read."""
+"""Records for which a further process reads longer than it takes to start."""
 
 
 @dataclass(frozen=True)
 class FinalReadOrder:
-    """What to read and how long to try.
+    """Partitions to read, and time limits.
 
-    `isr_sizes` maps a topic to the ISR size that is awaited. `settle_s` bounds the wait for rest, `idle_s` how
-    long the reader goes on without getting any further, `read_s` the read as a whole.
+    `isr_sizes`: the awaited ISR size by topic. `settle_s` limits the wait for rest, `idle_s` a read without progress,
+    `read_s` the whole read.
     """
 
     places: tuple[TopicPartition, ...]
@@ -46,26 +45,26 @@ class FinalReadOrder:
     reader: int
     bootstrap: str
     transactions: bool = False
-    """A second reader, with the next number, reads the same at read_committed."""
+    """A second reader, with the next number, reads at read_committed."""
     settle_s: float = 60.0
     idle_s: float = 20.0
     read_s: float = 1800.0
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of librdkafka that let the reader in, and are written nowhere."""
+    """Library settings with secrets, which no file may hold."""
     short: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions whose ISR will not grow any more, with its size now."""
+    """Partitions whose ISR will not grow any more, with its size."""
     leaderless: frozenset[TopicPartition] = frozenset()
-    """Partitions that get no leader: nobody waits for one."""
+    """Partitions that get no leader: none is awaited."""
     hanging: frozenset[TopicPartition] = frozenset()
     """Partitions whose last stable offset stays behind the high watermark."""
 
     def isr_size(self, place: TopicPartition) -> int:
-        """The ISR size that is awaited."""
+        """Return the awaited ISR size."""
         return min(self.isr_sizes[place.topic], self.short.get(place, self.isr_sizes[place.topic]))
 
     @property
     def isolations(self) -> tuple[Isolation, ...]:
-        """How each reader reads."""
+        """Isolation level of each reader."""
         return ("read_uncommitted", "read_committed") if self.transactions else ("read_uncommitted",)
 
     @property
@@ -82,9 +81,9 @@ class FinalReadOrder:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole.
+    """Result of a reader: `positions` by place, `problems` by name of the place, `reasons` of the whole read.
 
-    `records` that it was handed, by place; empty where that is not known.
+    `records`: records read, by place; empty if unknown.
     """
 
     positions: tuple[int, ...]
@@ -93,10 +92,10 @@ class ReadOutcome:
     records: tuple[int, ...] = ()
 
 
-def dealt(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
-    """Indices of `sizes` in so many groups of about the same sum, each in order; no group is empty.
+def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
+    """Deal indices of `sizes` to `processes` groups of about equal sums; no group is empty.
 
-    The largest first, each to the group that has least so far (Graham's LPT rule: within a third of the best).
+    The largest comes first, each goes to the smallest group so far (Graham's LPT rule: within a third of the best).
     """
     groups: list[list[int]] = [[] for _ in range(max(1, min(processes, len(sizes))))]
     sums = [0] * len(groups)
@@ -109,7 +108,7 @@ def dealt(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _processes(sizes: Sequence[int], readers: int) -> int:
-    """How many processes are worth starting for each of so many readers that read side by side."""
+    """Return how many processes are worth starting for each of `readers` concurrent readers."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))
 
@@ -122,10 +121,10 @@ def read_by_processes(
     tag: RunTag,
     stop: Event | None,
 ) -> list[ReadOutcome]:
-    """Let the readers of the order read, side by side; what each came to. `goals`: the ends of each reader."""
+    """Run the readers of the order concurrently and return their results. `goals`: the ends of each reader."""
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
-    groups = dealt(sizes, _processes(sizes, len(clients)))
+    groups = deal(sizes, _processes(sizes, len(clients)))
     launcher, adapter = Launcher(tag, order.hidden), client_adapter(LIBRDKAFKA)
     handles: list[Handle] = []
     outcomes = []
@@ -139,7 +138,7 @@ def read_by_processes(
                     isolation=order.isolations[number],
                     run_id=tag.run_id,
                     case_dir=str(tag.case_dir.absolute()),
-                    places=_of(group, order.places),
+                    places=_pick(group, order.places),
                     origin_ns=clock.origin_ns,
                     flush_s=_FLUSH_S,
                     config=adapter.reader_config(
@@ -148,8 +147,8 @@ def read_by_processes(
                     library=LIBRDKAFKA,
                     library_version=adapter.installed_library().version,
                     committed=number > 0,
-                    starts=_of(group, starts),
-                    ends=_of(group, goals[number]),
+                    starts=_pick(group, starts),
+                    ends=_pick(group, goals[number]),
                     idle_s=order.idle_s,
                     share=share,
                     shares=len(groups),
@@ -159,7 +158,7 @@ def read_by_processes(
         for number, client in enumerate(clients):
             own = handles[number * len(groups) :][: len(groups)]
             parts = [_outcome(handle, order.read_s, stop) for handle in own]
-            outcomes.append(_together(parts, groups, len(order.places)))
+            outcomes.append(_combine(parts, groups, len(order.places)))
             if len(groups) > 1 and not outcomes[-1].reasons:
                 from ackproof.rundir.parts import mark_end  # Arrow, which few runs need here
 
@@ -171,12 +170,12 @@ def read_by_processes(
             handle.release()
 
 
-def _of(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
+def _pick(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(values[index] for index in group)
 
 
-def _together(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
-    """What processes that shared the places came to, as one."""
+def _combine(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
+    """Combine the results of processes that share a reader's places."""
     positions, records = [0] * places, [0] * places
     for part, group in zip(parts, groups, strict=True):
         for index, position in zip(group, part.positions, strict=True):

@@ -183,7 +183,7 @@ class RecoveryWatch:
         if state is not None and state.leader < 0:
             seen = f"{place} has no leader; its ISR is {list(state.isr)}, its replicas {list(state.replicas)}"
             yield _unrecovered(Anomaly.LEADERLESS, place, seen, isr=state.isr, replicas=state.replicas), 0
-        elif state is None or end is None or not end.known:
+        elif state is None or end is None or not end.is_known:
             why = f"{place}: " + (
                 "no broker describes it" if state is None else f"leader {state.leader} does not answer"
             )
@@ -334,7 +334,7 @@ class RecoveryWatch:
 
 
 def _at_rest(end: End | None) -> bool:
-    return end is not None and end.known and not end.unrest(len(set(end.replicas)))
+    return end is not None and end.is_known and not end.unrest(len(set(end.replicas)))
 
 
 def _check_offsets(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered, int]]:

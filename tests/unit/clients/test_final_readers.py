@@ -26,7 +26,7 @@ from ackproof.clients.final_readers import ReadOutcome
 def test_partitions_are_dealt_out_by_size(
     sizes: list[int], processes: int, groups: tuple[tuple[int, ...], ...]
 ) -> None:
-    assert readers.dealt(sizes, processes) == groups
+    assert readers.deal(sizes, processes) == groups
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def _part(positions: tuple[int, ...], records: tuple[int, ...], where: str = "")
 
 def test_each_share_has_its_own_places() -> None:
     first, second = _part((10, 30), (1, 3), "t/2"), _part((20,), (2,), "t/1")
-    assert readers._together([first, second], GROUPS, 3) == ReadOutcome(
+    assert readers._combine([first, second], GROUPS, 3) == ReadOutcome(
         (10, 20, 30), {"t/2": "stuck", "t/1": "stuck"}, ["reason t/2", "reason t/1"], (1, 2, 3)
     )
 
 
 def test_where_one_share_did_not_count_nobody_knows_the_sum() -> None:
-    assert readers._together([_part((10, 30), (1, 3)), _part((20,), ())], GROUPS, 3).records == ()
+    assert readers._combine([_part((10, 30), (1, 3)), _part((20,), ())], GROUPS, 3).records == ()
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,11 @@ def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
     assert [type(one).__name__ for one in records] == [
         "BrokerRegistered",
         "BrokerRegistered",
-        "ConfigDecided",
+        "ConfigChanged",
         "TopicCreated",
-        "PartitionDecided",
+        "PartitionChanged",
         "BrokerChanged",
-        "PartitionDecided",
+        "PartitionChanged",
     ]
     first, second, setting, topic, created, gone, last = records
     assert isinstance(topic, TopicCreated)

@@ -84,7 +84,7 @@ def producer_config(
     if spec.retries is not None:
         config["retries"] = spec.retries
     if spec.retries == 0 and not spec.idempotence:
-        # Sends that librdkafka repeats all the same are told apart by their age (resend_after_s) or, where that does
+        # Records that librdkafka sends again all the same are recognised by their age (resend_after_s) or, if that does
         # not decide, by the leader epochs of their partition (reports.LeaderEpochs).
         config["retry.backoff.ms"] = _SINGLE_SEND_BACKOFF_MS
         config["statistics.interval.ms"] = _STATISTICS_MS

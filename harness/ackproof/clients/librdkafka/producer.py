@@ -266,7 +266,7 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """With acks=0, close only once the brokers have read what was sent (`unread_bytes`), or stand still."""
+        """Wait until the brokers have read what was sent with acks=0 (`unread_bytes`), or stand still."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()

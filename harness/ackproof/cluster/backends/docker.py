@@ -89,8 +89,8 @@ class DockerCluster(OwnCluster):
         network = f"ackproof-{self._tag.run_id}"
         self._lease = self._make_network(self._engine, network, node_ids)
         block = self._lease.addresses.block
-        told = self.spec.kafka_ids if Need.METRICS in self._needs else ()
-        addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids, told)
+        with_metrics = self.spec.kafka_ids if Need.METRICS in self._needs else ()
+        addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids, with_metrics)
         self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
         return addresses
 

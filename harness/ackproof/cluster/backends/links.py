@@ -106,7 +106,7 @@ def wire(
             way._replace(upstream=layout.addresses.behind(way.listen)) if link in behind else way
             for way in _ways(layout, link)
         )
-        for link in _wanted(layout, needs)
+        for link in _named_links(layout, needs)
     }
     return MeshWiring(server, ways, NodesSight(layout, nodes_dir, pid), table_name(tag.run_id))
 
@@ -116,7 +116,7 @@ def wire_requests(
 ) -> RequestWiring:
     """Return the wiring of links whose requests can be changed; faults of the link itself come before this proxy."""
     proxy = RequestProxy(layout.addresses.requests, folder=folder_of(nodes_dir), tag=tag)
-    broken = frozenset(_wanted(layout, needs))
+    broken = frozenset(_named_links(layout, needs))
     ways = {
         link: tuple(
             RequestRoute(
@@ -137,7 +137,7 @@ def folder_of(nodes_dir: Path) -> Path:
 
 def requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
     """Yield the links whose requests the needs name."""
-    return _wanted(layout, {REQUESTS[need] for need in REQUESTS.keys() & needs})
+    return _named_links(layout, {REQUESTS[need] for need in REQUESTS.keys() & needs})
 
 
 def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
@@ -172,7 +172,7 @@ def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
     return () if link.source == link.target else metadata_of(layout.spec).ports(layout, link)
 
 
-def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
+def _named_links(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
     """Yield the links that the needs name: all of a class, as any node may hold a role."""
     wanted = {Need.BROKER_LINKS}
     if layout.spec.metadata.broker_controls:

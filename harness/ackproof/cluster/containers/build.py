@@ -78,7 +78,7 @@ def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = i
     if build_.is_release:
         return image_for(engine, build_.version, progress)
     jars = prepare_jars(build_, progress)
-    return _made(engine, jars, f"{OWN}:{jars.version}-{jars.digest}", progress)
+    return _make_image(engine, jars, f"{OWN}:{jars.version}-{jars.digest}", progress)
 
 
 def build(
@@ -88,10 +88,10 @@ def build(
 
     Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
     """
-    return _made(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
+    return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 
 
-def _made(
+def _make_image(
     engine: Engine, jars: KafkaJars, reference: str, progress: ProgressSink, *, again: bool = False
 ) -> KafkaImage:
     version, recipe = jars.version, recipe_of(jars.digest)

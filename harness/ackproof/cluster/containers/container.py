@@ -219,13 +219,13 @@ class ContainerProcess:
     def _ask(self) -> int:
         found: list[int] = []
 
-        def told() -> bool:
+        def has_status() -> bool:
             status = self.container.status()
             found.extend([] if status is None else [status])
             return bool(found)
 
         try:
-            wait_until(told, what=f"the engine to see the end of {self.role}", timeout_s=_TOLD_WITHIN_S)
+            wait_until(has_status, what=f"the engine to see the end of {self.role}", timeout_s=_TOLD_WITHIN_S)
         except (EngineFailed, WaitTimeout):
             return UNKNOWN_STATUS
         return found[-1]

@@ -70,7 +70,7 @@ class Engine:
 
     @property
     def user(self) -> str:
-        """Who nodes run as, so that their files belong to whoever runs the harness: `uid:gid`."""
+        """Return the user of nodes, `uid:gid`: that of the harness, so that their files belong to it."""
         return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
 
     def close(self) -> None:

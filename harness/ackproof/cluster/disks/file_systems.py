@@ -95,7 +95,7 @@ class FileSystem:
         thaw(self.at)
         said = ""
 
-        def gone() -> bool:
+        def unmounted() -> bool:
             nonlocal said
             if not self.mounted:
                 return True
@@ -104,7 +104,9 @@ class FileSystem:
             return result.returncode == 0
 
         try:
-            wait_until(gone, what=f"{self.at} to be unmounted", timeout_s=_UNMOUNT_WITHIN_S, interval_s=0.02)
+            wait_until(
+                unmounted, what=f"{self.at} to be unmounted", timeout_s=_UNMOUNT_WITHIN_S, interval_s=0.02
+            )
         except WaitTimeout as error:
             raise DiskError(f"{error}: {said}") from error
 
@@ -258,7 +260,7 @@ def refusal() -> str | None:
     return None
 
 
-def found() -> str:
+def describe_disks() -> str:
     """Describe for the doctor whether a file system can be made in a file, mounted and removed."""
     why = refusal()
     return (

@@ -55,9 +55,9 @@ class Transaction:
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes of a transaction. Raises struct.error and ValueError for an invalid one."""
-        yield from self._of(self.type, _Body(self.body))
+        yield from self._changes_of(self.type, _Body(self.body))
 
-    def _of(self, type_: int, body: _Body) -> Iterator[Change]:
+    def _changes_of(self, type_: int, body: _Body) -> Iterator[Change]:
         where = (self.zxid, self.time_ms, self.session)
         if type_ in _CREATES:
             path, data = body.text(), body.buffer()
@@ -71,7 +71,7 @@ class Transaction:
         elif type_ == _MULTI:
             for _ in range(body.int()):
                 inner = body.int()
-                yield from self._of(inner, _Body(body.buffer()))
+                yield from self._changes_of(inner, _Body(body.buffer()))
         elif type_ == _CLOSE_SESSION:
             yield Change(*where, "")
 
@@ -187,7 +187,7 @@ class Znodes:
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
                 if session == change.session:
-                    yield self._gone(change, node)
+                    yield self._fence(change, node)
         elif match := _STATE.fullmatch(change.path):
             if change.data is not None:
                 yield self._state(change, match[1], int(match[2]))
@@ -201,7 +201,7 @@ class Znodes:
     def _broker(self, change: Change, node: int) -> Iterator[MetadataRecord]:
         if change.data is None:
             if node in self._brokers:
-                yield self._gone(change, node)
+                yield self._fence(change, node)
             return
         epoch = self._brokers[node][1] if node in self._brokers and change.version else change.zxid
         self._brokers[node] = change.session, epoch
@@ -214,7 +214,7 @@ class Znodes:
             rack=_parsed(change.data).get("rack") or "",
         )
 
-    def _gone(self, change: Change, node: int) -> BrokerChanged:
+    def _fence(self, change: Change, node: int) -> BrokerChanged:
         _, epoch = self._brokers.pop(node)
         return BrokerChanged(**_when(change), node=node, broker_epoch=epoch, fenced=True)
 
@@ -223,28 +223,30 @@ class Znodes:
             known = self._topics.pop(topic, {})
             yield TopicRemoved(**_when(change), topic=topic, topic_id=parse_uuid(known.get("topic_id") or ""))
             return
-        told = _parsed(change.data)
+        assignment = _parsed(change.data)
         new = topic not in self._topics
-        self._topics[topic] = told
+        self._topics[topic] = assignment
         if new:
-            yield TopicCreated(**_when(change), topic=topic, topic_id=parse_uuid(told.get("topic_id") or ""))
+            yield TopicCreated(
+                **_when(change), topic=topic, topic_id=parse_uuid(assignment.get("topic_id") or "")
+            )
 
     def _state(self, change: Change, topic: str, partition: int) -> PartitionChanged:
-        told, assigned, key = _parsed(change.data or b""), self._topics.get(topic, {}), str(partition)
+        state, assigned, key = _parsed(change.data or b""), self._topics.get(topic, {}), str(partition)
         return PartitionChanged(
             offset=change.zxid,
-            epoch=int(told.get("controller_epoch", 0)),
+            epoch=int(state.get("controller_epoch", 0)),
             timestamp_ms=change.time_ms,
             topic=topic,
             partition=partition,
-            leader=told["leader"],
-            leader_epoch=told["leader_epoch"],
+            leader=state["leader"],
+            leader_epoch=state["leader_epoch"],
             partition_epoch=change.version,
             replicas=assigned.get("partitions", {}).get(key, ()),
-            isr=told["isr"],
+            isr=state["isr"],
             adding=assigned.get("adding_replicas", {}).get(key, ()),
             removing=assigned.get("removing_replicas", {}).get(key, ()),
-            recovering=told.get("leader_recovery_state", 0) == 1,
+            recovering=state.get("leader_recovery_state", 0) == 1,
             changed=("state",) if change.version else ("created",),
         )
 
@@ -265,5 +267,5 @@ def _when(change: Change) -> dict[str, Any]:
 
 
 def _parsed(data: bytes) -> _Json:
-    told = json.loads(data or b"{}")
-    return told if isinstance(told, dict) else {}
+    parsed = json.loads(data or b"{}")
+    return parsed if isinstance(parsed, dict) else {}

@@ -158,27 +158,27 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         """Delete the topics that were made here, and no others. Raises `WaitTimeout` with those that remain."""
         if not self._made:
             return
-        left = list(self._made)
-        said: list[str] = []
+        remaining = list(self._made)
+        errors: list[str] = []
 
-        def gone() -> bool:
+        def deleted() -> bool:
             link = self.admin_link()
             try:
                 if link is not None:
-                    queries.delete_topics(link, left, ASK_S)
+                    queries.delete_topics(link, remaining, ASK_S)
             except WireError as error:
-                said[:] = [str(error)]
-            still = {place.topic for place in self.topic_state(left)}
-            left[:] = [name for name in left if name in still]
-            return not left
+                errors[:] = [str(error)]
+            still = {place.topic for place in self.topic_state(remaining)}
+            remaining[:] = [name for name in remaining if name in still]
+            return not remaining
 
         try:
             wait_until(
-                gone,
+                deleted,
                 what=f"topics {', '.join(self._made)} to be deleted at {self._attachment.bootstrap}",
                 timeout_s=DELETED_WITHIN_S,
                 interval_s=0.2,
-                state=lambda: "; ".join(said) or f"{', '.join(left)} still there",
+                state=lambda: "; ".join(errors) or f"{', '.join(remaining)} still there",
             )
         finally:
             self.stop()
