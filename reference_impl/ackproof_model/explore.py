@@ -47,14 +47,14 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def known(option: str, what: str, name: str, there: Collection[str]) -> str:
+def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
     """The name, if it is one of those. Raises `BadInput` with the nearest."""
     if name not in there:
         raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
     return name
 
 
-def whole(name: str, value: str, least: int, most: int) -> int:
+def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
     """A whole number within bounds. Raises `BadInput`."""
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
@@ -65,8 +65,8 @@ def counts_in_words(text: str, counts: Mapping[str, tuple[int, int, int]]) -> di
     """Read the number of each thing; `counts`: by name the least, the most and the usual number. Raises `BadInput`."""
     given = {name: usual for name, (_, _, usual) in counts.items()}
     for name, value in pairs(text):
-        least, most, _ = counts[known("--scope", "name", name, counts)]
-        given[name] = whole(name, value, least, most)
+        least, most, _ = counts[check_name("--scope", "name", name, counts)]
+        given[name] = parse_whole_number(name, value, least, most)
     return given
 
 
@@ -92,7 +92,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundClass:
     """A class that the search reached, with the shortest way."""
 
     anomaly: str
@@ -107,7 +107,7 @@ class Found:
 class Explored:
     """Result of a search. `exhausted`: there are no other states, so what was not found is impossible here."""
 
-    found: tuple[Found, ...]
+    found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
     exhausted: bool
     states: int
@@ -123,7 +123,7 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
         raise BadInput(f"--rules: {error}") from error
     _released(version)
     for name in taken_away:
-        known("--without", "protection", name, PROTECTIONS)
+        check_name("--without", "protection", name, PROTECTIONS)
     return without(rules, *taken_away)
 
 
@@ -157,13 +157,13 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
         elif name == "unclean_election":
             rules = replace(rules, unclean_election=_switch(name, value))
         elif name == "min_insync":
-            rules = replace(rules, min_insync=whole(name, value, 1, 5))
+            rules = replace(rules, min_insync=parse_whole_number(name, value, 1, 5))
         elif name in LARGEST:
-            sizes[name] = whole(name, value, 1, LARGEST[name])
+            sizes[name] = parse_whole_number(name, value, 1, LARGEST[name])
         elif name in _INCIDENTS:
-            budget[name] = whole(name, value, 0, 9)
+            budget[name] = parse_whole_number(name, value, 0, 9)
         else:
-            known("--scope", "name", name, _NAMES)
+            check_name("--scope", "name", name, _NAMES)
     return Scope(
         rules,
         brokers=sizes.get("brokers", 3),
@@ -208,7 +208,7 @@ def explore(
     the file holds another search, or for a class that nobody looks for.
     """
     for name in wanted:
-        known("--find", "class", name, asked.classes)
+        check_name("--find", "class", name, asked.classes)
     reductions = asked.scope and asked.scope.reductions.names
     whose = f"{asked.rules} {asked.words} {sorted(wanted)} {reductions} {sources()}"
     search = Search(asked.model, frozenset(wanted))
@@ -221,7 +221,7 @@ def explore(
     if saved is not None and not search.exhausted and not search.satisfied:
         save(search, saved, whose)
     return Explored(
-        tuple(_found(search, wanted)),
+        tuple(_found_classes(search, wanted)),
         tuple(kind for kind in wanted if kind not in search.findings),
         search.exhausted,
         progress.states,
@@ -230,12 +230,12 @@ def explore(
     )
 
 
-def _found(search: Search, wanted: Sequence[str]) -> Iterator[Found]:
+def _found_classes(search: Search, wanted: Sequence[str]) -> Iterator[FoundClass]:
     for kind in wanted:
         if (finding := search.findings.get(kind)) is not None:
             way = search.way_to(finding.state)
             lines = tuple(line.strip() for line in tell(finding, way))
-            yield Found(kind, finding.text, lines, tuple(steps_of(way)), tuple(way))
+            yield FoundClass(kind, finding.text, lines, tuple(steps_of(way)), tuple(way))
 
 
 def _switch(name: str, value: str) -> bool:
@@ -258,7 +258,7 @@ class Protocol:
     def world(self, words: str, taken_away: Sequence[str]) -> World:
         """Raises `BadInput` for words that it does not know."""
         off = {
-            self.protections[known("--without", "protection", name, self.protections)]: False
+            self.protections[check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away
         }
         counts = counts_in_words(words, self.counts)

@@ -89,11 +89,11 @@ def place(
                 rack.free.shuffle(random)
                 rack.fenced.shuffle(random)
         turn = (first + partition) % len(racks)
-        placed.append(_one(racks[turn:] + racks[:turn], partition, replication_factor))
+        placed.append(_place_partition(racks[turn:] + racks[:turn], partition, replication_factor))
     return placed
 
 
-def _one(racks: Sequence[_Rack], partition: int, replication_factor: int) -> tuple[int, ...]:
+def _place_partition(racks: Sequence[_Rack], partition: int, replication_factor: int) -> tuple[int, ...]:
     """One partition: the leader from the first rack with an unfenced broker, then round the others and again."""
     led = next(
         (number, leader)

@@ -147,11 +147,11 @@ def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
         return transaction, Error.INVALID_TXN_STATE
     epoch = transaction.epoch + 1
     if transaction.state is State.ONGOING:
-        return _decided(transaction, epoch, commit=False), Error.INVALID_TXN_STATE
+        return _decide(transaction, epoch, commit=False), Error.INVALID_TXN_STATE
     return transaction._replace(epoch=epoch, state=State.EMPTY), Error.NONE
 
 
-def _decided(transaction: Transaction, epoch: int, *, commit: bool) -> Transaction:
+def _decide(transaction: Transaction, epoch: int, *, commit: bool) -> Transaction:
     return transaction._replace(
         epoch=epoch, state=_PREPARED[commit], marker_epoch=epoch, decided=transaction.partitions
     )
@@ -190,7 +190,7 @@ def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tu
         return transaction, Error.PRODUCER_FENCED
     if transaction.state is not State.ONGOING:
         return transaction, Error.INVALID_TXN_STATE
-    return _decided(transaction, epoch + bumps, commit=commit), Error.NONE
+    return _decide(transaction, epoch + bumps, commit=commit), Error.NONE
 
 
 def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
@@ -217,7 +217,8 @@ def marker_written(transaction: Transaction, partition: int) -> Transaction:
 def taken_over(transaction: Transaction) -> Transaction:
     """Return a transaction as the next coordinator reads it from the transaction log.
 
-    The log does not say which markers are written, so all are written again (TransactionMetadata).
+    The log does not say which markers are written, so all are written again
+    (TransactionStateManager.loadTransactionMetadata).
     """
     partitions = transaction.decided if transaction.state in DECIDED else transaction.partitions
     return transaction._replace(partitions=partitions, coordinator_epoch=transaction.coordinator_epoch + 1)

@@ -72,7 +72,7 @@ class Recorder:
     def look(self) -> None:
         """Sample every partition, and tell what has changed since the last look."""
         self.samples += [sample.line() for sample in samples_now(self.simulation)]
-        self.simulation.world.clock.after(LOOK_NS, self.look)
+        self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
         """Leaders and ISRs as the controller decided them, and processes that started and ended.
@@ -125,7 +125,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     simulation = Simulation(setting_of(case), case, recorder.add, reading=True, wall_ns=wall_ns)
     recorder.simulation = simulation
     began = [partition.image.partition for partition in simulation.world.partitions]
-    simulation.world.clock.after(0, recorder.look)
+    simulation.world.clock.call_after(0, recorder.look)
     simulation.run()
     recorder.tell_changes(began)
     recorder.events.sort(key=lambda event: event.t_ns)

@@ -32,12 +32,12 @@ class Clock:
         self._queue: list[tuple[int, int, Act, tuple[object, ...]]] = []
         self._count = 0
 
-    def at(self, when: int, act: Act, *args: object) -> None:
+    def call_at(self, when: int, act: Act, *args: object) -> None:
         """Call `act` at a time; what is asked for in the past happens now."""
         self._count += 1
         heappush(self._queue, (when if when > self.now else self.now, self._count, act, args))
 
-    def after(self, delay: int, act: Act, *args: object) -> None:
+    def call_after(self, delay: int, act: Act, *args: object) -> None:
         """Call `act` after so many nanoseconds."""
         self._count += 1
         heappush(self._queue, (self.now + delay, self._count, act, args))

@@ -111,7 +111,7 @@ class Control:
                 del self._lost[broker]
                 self._episode[broker] += 1
                 wait = 0 if self.timing.heartbeat < MS else int(self.random.random() * self.timing.heartbeat)
-                self.clock.after(min(wait, 200 * MS), self._back, broker, self._episode[broker])
+                self.clock.call_after(min(wait, 200 * MS), self._back, broker, self._episode[broker])
             elif not reached and broker not in self._lost:
                 self._lost[broker] = self.clock.now - int(self.random.random() * self.timing.heartbeat)
                 self._await_end_of(broker)
@@ -121,18 +121,18 @@ class Control:
         # The controller looks eight times a session (QuorumController, maybeFenceStaleBroker).
         look = int(self.random.random() * (self.timing.session >> 3))
         ends = self._lost[broker] + self.timing.session + look
-        self.clock.at(ends, self._expire, broker, self._episode[broker])
+        self.clock.call_at(ends, self._expire, broker, self._episode[broker])
 
     def _expire(self, broker: int, episode: int) -> None:
         if self._episode[broker] != episode or broker in self.fenced:
             return
         if self.active == NOBODY:
             if self.quorum.standing_still != NOBODY:  # when it goes on it sees whose session is over
-                self.clock.after(10 * MS, self._expire, broker, episode)
+                self.clock.call_after(10 * MS, self._expire, broker, episode)
             return
         if self.holder not in (NOBODY, broker) and not self._host(self.holder).running:
             # The broker that would have to act is itself gone, and nobody has taken its place yet.
-            self.clock.after(RETRY, self._expire, broker, episode)
+            self.clock.call_after(RETRY, self._expire, broker, episode)
             return
         self.fence(broker)
 
@@ -176,7 +176,7 @@ class Control:
             # In the order of the metadata log: an older image must not come after a newer one.
             at = max(self.clock.now + delay, self._told.get((broker, id(partition)), 0) + 1)
             self._told[broker, id(partition)] = at
-            self.clock.at(at, self._hand, broker, self.born[broker], partition, partition.image)
+            self.clock.call_at(at, self._hand, broker, self.born[broker], partition, partition.image)
 
     def _hand(self, broker: int, born: int, partition: PartitionRun, image: Metadata) -> None:
         if born != self.born[broker]:
@@ -213,7 +213,7 @@ class Control:
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
         """A leader's proposal on its way; it is sent until it is answered."""
         if self.active == NOBODY or not self._host(leader).running:
-            self.clock.after(RETRY, self._alter_again, partition, leader, request)
+            self.clock.call_after(RETRY, self._alter_again, partition, leader, request)
             return
         if leader == self.active:
             self._altered(partition, request, None)
@@ -223,7 +223,7 @@ class Control:
             connection, TO_ACCEPTOR, REQUEST_BYTES, self._altered, partition, request, connection
         )
         if not sent or not connection.usable:
-            self.clock.after(RETRY, self._alter_again, partition, leader, request)
+            self.clock.call_after(RETRY, self._alter_again, partition, leader, request)
 
     def _alter_again(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
         if partition.proposed.get(leader) is request and self._host(leader).up:
@@ -266,7 +266,7 @@ class Control:
             for partition in self.partitions:
                 broker = partition.brokers[node]
                 left = kill(broker) if power is None else power_off(broker, power(partition))
-                partition.gone(node, left)
+                partition.stop_replica(node, left)
         self.look()
 
     def terminate(self, node: int, ended: Callable[[], None]) -> None:
@@ -277,7 +277,7 @@ class Control:
             for partition in self.partitions:
                 self.apply(partition, begin_shutdown(partition.image, node, self.rules(partition)))
         wait = self.timing.shutdown + int(self.random.random() * self.timing.shutdown_jitter)
-        self.clock.after(wait, self._end, node, born, ended)
+        self.clock.call_after(wait, self._end, node, born, ended)
 
     def _end(self, node: int, born: int, ended: Callable[[], None]) -> None:
         if self.born[node] != born or self.disks.holds(node, 0, self._end, node, born, ended):
@@ -288,7 +288,7 @@ class Control:
             if self.reaches(node):
                 self.fence(node)
             for partition in self.partitions:
-                partition.gone(node, stop_cleanly(partition.brokers[node]))
+                partition.stop_replica(node, stop_cleanly(partition.brokers[node]))
         self.joined.discard(node)
         self._down(node)
         self.look()
@@ -307,9 +307,9 @@ class Control:
         wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
         if node not in self.brokers:
             wait //= 2  # a controller is there sooner: it asks nobody
-            self.clock.after(wait, self._controller_up, node, self.born[node])
+            self.clock.call_after(wait, self._controller_up, node, self.born[node])
             return
-        self.clock.after(wait, self._register, node, self.born[node], RETRY)
+        self.clock.call_after(wait, self._register, node, self.born[node], RETRY)
 
     def _controller_up(self, node: int, born: int) -> None:
         if self.born[node] == born and not self.disks.holds(node, 0, self._controller_up, node, born):
@@ -335,7 +335,7 @@ class Control:
                 # It does not heartbeat under its old incarnation: that session goes on running out.
                 self._forget(node)
             host.up = False
-            self.clock.after(backoff, self._register, node, born, min(backoff * 2, SECOND))
+            self.clock.call_after(backoff, self._register, node, born, min(backoff * 2, SECOND))
             return
         self.journal.registered(node, self.partitions[0].image.registration(node).epoch + 1)
         for partition in self.partitions:
@@ -352,7 +352,7 @@ class Control:
         for partition in self.partitions:
             self._publish_to(node, partition)
         wait = self.timing.join + int(self.random.random() * self.timing.join_jitter)
-        self.clock.after(wait, self._caught_up, node, born)
+        self.clock.call_after(wait, self._caught_up, node, born)
 
     def _forget(self, node: int) -> None:
         if node not in self._lost:

@@ -102,7 +102,7 @@ class Coordinator:
     def _ask(self, client: Host, slot: int, step: Step, answer: Answer) -> None:
         node = self._found_by(client)
         if node is None:
-            self._clock.after(AGAIN_NS, client.do, answer, NOT_COORDINATOR, -1)
+            self._clock.call_after(AGAIN_NS, client.do, answer, NOT_COORDINATOR, -1)
             return
         connection = self._network.between(client.id, node)
         generation = connection.generation
@@ -118,13 +118,13 @@ class Coordinator:
             if not told[0] and (connection.generation != generation or not connection.usable):
                 client.do(tell, NOT_COORDINATOR, -1)
             elif not told[0]:
-                self._clock.after(5 * AGAIN_NS, lost)
+                self._clock.call_after(5 * AGAIN_NS, lost)
 
         def reply(error: Error, epoch: int) -> None:
             self._network.send(connection, TO_OPENER, REQUEST_BYTES, tell, error, epoch)
 
         self._network.send(connection, TO_ACCEPTOR, REQUEST_BYTES, self._handle, node, slot, step, reply)
-        self._clock.after(5 * AGAIN_NS, lost)
+        self._clock.call_after(5 * AGAIN_NS, lost)
 
     def _found_by(self, client: Host) -> int | None:
         """Return the coordinator as a client knows it: the leader that an answering broker names."""
@@ -134,7 +134,7 @@ class Coordinator:
 
     def _handle(self, node: int, slot: int, step: Step, reply: Answer) -> None:
         if not self._coordinates(node):
-            self._clock.after(WRITE_NS, self._if_up, node, reply, NOT_COORDINATOR, -1)
+            self._clock.call_after(WRITE_NS, self._if_up, node, reply, NOT_COORDINATOR, -1)
             return
         known = self._known.setdefault(slot, _Known(Transaction(slot)))
         before = known.transaction.state
@@ -143,9 +143,9 @@ class Coordinator:
             known.since += 1
             # It looks for transactions that are open too long every so often.
             wait = self._timeout + int(self._random.random() * self._sweep)
-            self._clock.after(wait, self._expire, slot, known.since)
+            self._clock.call_after(wait, self._expire, slot, known.since)
         self._drive(slot)
-        self._clock.after(WRITE_NS, self._if_up, node, reply, error, known.transaction.epoch)
+        self._clock.call_after(WRITE_NS, self._if_up, node, reply, error, known.transaction.epoch)
 
     def _if_up(self, node: int, reply: Answer, error: Error, epoch: int) -> None:
         self.log.host(node).do(reply, error, epoch)
@@ -167,7 +167,7 @@ class Coordinator:
         if known.since != since or known.transaction.state is not State.ONGOING:
             return
         if not self._somebody_coordinates():
-            self._clock.after(5 * AGAIN_NS, self._expire, slot, since)
+            self._clock.call_after(5 * AGAIN_NS, self._expire, slot, since)
             return
         known.transaction, _ = init_producer(known.transaction)
         self._drive(slot)
@@ -182,7 +182,7 @@ class Coordinator:
         known = self._known[slot]
         if not known.driving and known.transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
             known.driving = True
-            self._clock.after(WRITE_NS, self._go_on, slot)
+            self._clock.call_after(WRITE_NS, self._go_on, slot)
 
     def _go_on(self, slot: int) -> None:
         """See which markers are in their logs for good, and send those that are not."""
@@ -193,7 +193,7 @@ class Coordinator:
                 self._look_at_marker(known, place)
         if known.transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
             known.driving = True
-            self._clock.after(MS if known.sent else AGAIN_NS, self._go_on, slot)
+            self._clock.call_after(MS if known.sent else AGAIN_NS, self._go_on, slot)
 
     def _look_at_marker(self, known: _Known, place: int) -> None:
         partition = self._partitions[place]

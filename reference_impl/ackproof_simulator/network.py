@@ -145,7 +145,7 @@ class Network:
         if arrival <= last[way]:
             arrival = last[way] + 1
         last[way] = arrival
-        self._clock.at(arrival, self._arrive, connection, connection.generation, to, act, args)
+        self._clock.call_at(arrival, self._arrive, connection, connection.generation, to, act, args)
         return True
 
     @staticmethod
@@ -160,7 +160,7 @@ class Network:
                 while tried < self._clock.now:
                     tried += wait
                     wait *= 2
-                self._clock.at(tried, self._try_again, connection, connection.generation, way)
+                self._clock.call_at(tried, self._try_again, connection, connection.generation, way)
 
     def _try_again(self, connection: Connection, generation: int, way: int) -> None:
         if connection.generation != generation:
@@ -219,7 +219,7 @@ class Network:
             if opener.paused and not late:
                 opener.inbox.append((opener.life, opener.broken, (connection,)))
             else:
-                self._clock.after(self._hop + late, self._tell, opener, opener.life, connection)
+                self._clock.call_after(self._hop + late, self._tell, opener, opener.life, connection)
 
     def _tell(self, opener: Host, life: int, connection: Connection) -> None:
         connection.lingers = False
@@ -277,7 +277,7 @@ class Scene:
     """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
 
 
-class Asked(NamedTuple):
+class PendingProduce(NamedTuple):
     """A produce request at its leader: who sent it, over which connection, for which of its attempts."""
 
     client: Producer
@@ -288,7 +288,7 @@ class Asked(NamedTuple):
     request_timeout: int
 
 
-class Parked(NamedTuple):
+class PendingFetch(NamedTuple):
     """A fetch that waits at its leader."""
 
     request: Fetch

@@ -31,7 +31,16 @@ from ackproof_reference.node import Event, step
 from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import needs_verification
 from ackproof_simulator.clock import SECOND
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Asked, Caught, Connection, Host, Parked, Scene
+from ackproof_simulator.network import (
+    TO_ACCEPTOR,
+    TO_OPENER,
+    Caught,
+    Connection,
+    Host,
+    PendingFetch,
+    PendingProduce,
+    Scene,
+)
 
 if TYPE_CHECKING:
     from ackproof_simulator.producers import ClientBatch
@@ -53,9 +62,9 @@ class PartitionRun:
     flush_every: int
     """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
     tokens: dict[int, int] = field(default_factory=dict)
-    parked: dict[int, Parked] = field(default_factory=dict)
+    parked: dict[int, PendingFetch] = field(default_factory=dict)
     caught: dict[int, Caught] = field(default_factory=dict)
-    asked: dict[tuple[int, int, int], Asked] = field(default_factory=dict)
+    asked: dict[tuple[int, int, int], PendingProduce] = field(default_factory=dict)
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
@@ -95,10 +104,10 @@ class PartitionRun:
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker
-        self._after(at, before, broker, messages)
+        self._apply_step(at, before, broker, messages)
         return messages
 
-    def _after(self, at: int, before: Broker, broker: Broker, messages: tuple[Message, ...]) -> None:
+    def _apply_step(self, at: int, before: Broker, broker: Broker, messages: tuple[Message, ...]) -> None:
         for message in messages:
             if type(message) is Produced:
                 self._answer(at, message)
@@ -172,11 +181,13 @@ class PartitionRun:
             before = self.brokers[at]
             broker, messages = propose_shrink(before, slow)
             self.brokers[at] = broker
-            self._after(at, before, broker, messages)
+            self._apply_step(at, before, broker, messages)
         self._look_for_slow(at, epoch)
 
     def _look_for_slow(self, at: int, epoch: int) -> None:
-        self.around.clock.after(self.around.timing.lag_max // 2, self.host(at).do, self._drop_slow, at, epoch)
+        self.around.clock.call_after(
+            self.around.timing.lag_max // 2, self.host(at).do, self._drop_slow, at, epoch
+        )
 
     # -- following ----------------------------------------------------------------------------------------------
 
@@ -195,7 +206,7 @@ class PartitionRun:
         if not around.network.send(
             connection, TO_ACCEPTOR, REQUEST_BYTES, serve, request.leader, request, connection, token
         ):
-            around.clock.after(around.timing.fetch_backoff, self._again, at, token)
+            around.clock.call_after(around.timing.fetch_backoff, self._again, at, token)
 
     def _again(self, at: int, token: int) -> None:
         if self.tokens.get(at) == token:
@@ -203,7 +214,9 @@ class PartitionRun:
 
     def fetch_broken(self, at: int) -> None:
         """The connection to its leader is lost."""
-        self.around.clock.after(self.around.timing.fetch_backoff, self._again, at, self.tokens.get(at, 0))
+        self.around.clock.call_after(
+            self.around.timing.fetch_backoff, self._again, at, self.tokens.get(at, 0)
+        )
 
     def _serve_end(self, leader: int, request: AskEpochEnd, connection: Connection, token: int) -> None:
         disks, again = self.around.disks, (leader, request, connection, token)
@@ -222,12 +235,12 @@ class PartitionRun:
         if reply.error is Error.NONE and reply.diverging is None:
             self._note_fetch(request, end)
             if not reply.batches:
-                self.parked[request.follower] = Parked(request, connection, token)
+                self.parked[request.follower] = PendingFetch(request, connection, token)
                 if (
                     self.brokers[leader].log.high_watermark > reply.high_watermark
                     or reply.high_watermark > end
                 ):
-                    self.around.clock.after(
+                    self.around.clock.call_after(
                         self.around.timing.fetch_wait, self._expire, leader, request.follower, token
                     )
                 return
@@ -253,7 +266,7 @@ class PartitionRun:
         isr = self.brokers[leader].process.partition.isr
         for follower, parked in self.parked.items():
             if follower not in isr:
-                self.around.clock.after(
+                self.around.clock.call_after(
                     self.around.timing.fetch_wait, self._expire, leader, follower, parked.token
                 )
 
@@ -279,7 +292,7 @@ class PartitionRun:
         if self.throttle and records and follower not in self.image.partition.isr:
             # Its share of the rate has yet to come (ReplicationQuotaManager).
             wait = size * SECOND // self.throttle
-            self.around.clock.after(wait, self.host(reply.leader).do, self.around.network.send, *send)
+            self.around.clock.call_after(wait, self.host(reply.leader).do, self.around.network.send, *send)
         else:
             self.around.network.send(*send)
 
@@ -293,11 +306,11 @@ class PartitionRun:
         if reply.error in (Error.NONE, Error.OFFSET_OUT_OF_RANGE):
             self.fetch(follower)
         else:
-            self.around.clock.after(self.around.timing.fetch_backoff, self._again, follower, token)
+            self.around.clock.call_after(self.around.timing.fetch_backoff, self._again, follower, token)
 
     # -- producing ----------------------------------------------------------------------------------------------
 
-    def produce(self, leader: int, request: Produce, asked: Asked) -> None:
+    def produce(self, leader: int, request: Produce, asked: PendingProduce) -> None:
         """A produce request arrives at a broker."""
         disks, lane = self.around.disks, asked.connection
         if disks.frozen and disks.holds_step(
@@ -320,7 +333,7 @@ class PartitionRun:
         if isinstance(role, Leader) and role.waiting and leader not in self.timed:
             self.timed.add(leader)
             timeout = asked.request_timeout
-            self.around.clock.after(timeout, self.host(leader).do, self._end_waiting, leader, timeout)
+            self.around.clock.call_after(timeout, self.host(leader).do, self._end_waiting, leader, timeout)
         if broker.log.end > end and self.parked:
             self._wake(leader)
 
@@ -347,14 +360,14 @@ class PartitionRun:
             before = self.brokers[leader]
             broker, messages = time_out(before, one)
             self.brokers[leader] = broker
-            self._after(leader, before, broker, messages)
+            self._apply_step(leader, before, broker, messages)
         if later:
             self.timed.add(leader)
-            clock.at(later, self.host(leader).do, self._end_waiting, leader, timeout)
+            clock.call_at(later, self.host(leader).do, self._end_waiting, leader, timeout)
 
     # -- life of a broker ---------------------------------------------------------------------------------------
 
-    def gone(self, at: int, left: Broker) -> None:
+    def stop_replica(self, at: int, left: Broker) -> None:
         """A broker's process has ended; this is what it left."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
@@ -372,7 +385,7 @@ class PartitionRun:
         self.brokers[at] = with_role(before, None)
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)
-        self._after(at, before, self.brokers[at], resign(before))
+        self._apply_step(at, before, self.brokers[at], resign(before))
         self._wake(at)
 
     def leads(self, at: int) -> bool:

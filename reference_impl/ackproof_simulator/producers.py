@@ -19,7 +19,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.metadata import NO_LEADER
 from ackproof_simulator.clock import MS, SECOND, seconds
-from ackproof_simulator.network import TO_ACCEPTOR, Asked, Connection, Host, Network, Scene
+from ackproof_simulator.network import TO_ACCEPTOR, Connection, Host, Network, PendingProduce, Scene
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 
 FULL_RATE = 50_000.0
@@ -140,8 +140,8 @@ class Producer:
     def start(self) -> None:
         """Begin; the first batch closes somewhere within the first linger."""
         self.began = self.clock.now
-        self.clock.after(int(self.random.random() * self._least) + 1, self.host.do, self._make)
-        self.clock.after(SECOND, self._watch)
+        self.clock.call_after(int(self.random.random() * self._least) + 1, self.host.do, self._make)
+        self.clock.call_after(SECOND, self._watch)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """When each record was handed to the library."""
@@ -159,7 +159,7 @@ class Producer:
         while self.made < due:
             self._deal(due)
         self._drain_all()
-        self.clock.after(self._least, self.host.do, self._make)
+        self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
         """Records up to the one that is due, as many as fit, in turn to the partitions: a batch for each."""
@@ -214,7 +214,7 @@ class Producer:
     def _arm(self, line: Line) -> None:
         if not line.armed:
             line.armed = True
-            self.clock.at(line.waits_until, self._armed, line)
+            self.clock.call_at(line.waits_until, self._armed, line)
 
     def _armed(self, line: Line) -> None:
         line.armed = False
@@ -227,7 +227,9 @@ class Producer:
             line.next_sequence += batch.count
         sequence = batch.sequence if self.spec.idempotence else batch.number
         request = self._request(batch, sequence)
-        asked = Asked(self, connection, connection.generation, batch, self.clock.now, self.request_timeout)
+        asked = PendingProduce(
+            self, connection, connection.generation, batch, self.clock.now, self.request_timeout
+        )
         size = REQUEST_BYTES + batch.count * self.record_bytes
         if not self.network.send(
             connection, TO_ACCEPTOR, size, line.partition.produce, line.leader, request, asked
@@ -315,17 +317,17 @@ class Producer:
         """Ask who leads, within one refresh."""
         if not line.asking:
             line.asking = True
-            self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, line)
+            self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)
 
     def ask_in_turn(self, line: Line) -> None:
         """The next regular refresh of metadata: there is nothing wrong that this client knows of."""
-        self.clock.after(int(self.random.random() * self.refresh), self._ask, line)
+        self.clock.call_after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:
         line.asking = False
-        self.host.do(self._asked, line)
+        self.host.do(self._find_leader, line)
 
-    def _asked(self, line: Line) -> None:
+    def _find_leader(self, line: Line) -> None:
         """Hear from any broker that answers who leads, as it knows it."""
         newest = newest_known(self.network, self.host, line.partition)
         if newest is None:
@@ -348,7 +350,7 @@ class Producer:
             for batch in [*line.flying.values(), *line.queue]:
                 if batch.made < limit:
                     self._give_up(line, batch, TIMED_OUT)
-        self.clock.after(SECOND, self._watch)
+        self.clock.call_after(SECOND, self._watch)
 
     def _give_up(self, line: Line, batch: ClientBatch, code: int) -> None:
         if line.flying.pop(batch.number, None) is None:

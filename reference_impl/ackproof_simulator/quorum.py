@@ -45,7 +45,7 @@ class Quorum:
         self._electing = 0
 
     @property
-    def known(self) -> int:
+    def presumed(self) -> int:
         """Return the node taken for the active controller: one that stands still is, until another is elected."""
         return self.active if self.active != NOBODY else self.standing_still
 
@@ -130,7 +130,7 @@ class Quorum:
     def _call_election(self, delay: int) -> None:
         self._electing += 1
         delay += int(self._random.random() * self._timing.quorum_jitter)
-        self._clock.after(delay, self._elect, self._electing)
+        self._clock.call_after(delay, self._elect, self._electing)
 
     def _elect(self, number: int) -> None:
         if number != self._electing or self.active != NOBODY:

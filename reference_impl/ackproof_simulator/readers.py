@@ -22,7 +22,7 @@ POLL = 5 * MS
 """From a new high watermark until the records are handed over, at most (fetch and poll)."""
 
 
-class Handed(NamedTuple):
+class ReadBatch(NamedTuple):
     """A batch that a reader was handed."""
 
     place: int
@@ -63,7 +63,7 @@ class Reader:
     random: Random
     reset: Callable[[Reader, Reset], None]
     positions: list[_Position] = field(default_factory=list)
-    handed: list[Handed] = field(default_factory=list)
+    handed: list[ReadBatch] = field(default_factory=list)
     assignment: int = 1
     stopped: bool = False
     committed: bool = False
@@ -102,9 +102,9 @@ class Reader:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))
 
     def _ask(self, position: _Position, wait: int) -> None:
-        self.scene.clock.after(wait, self.host.do, self._asked, position)
+        self.scene.clock.call_after(wait, self.host.do, self._find_leader, position)
 
-    def _asked(self, position: _Position) -> None:
+    def _find_leader(self, position: _Position) -> None:
         leader = newest_known(self.scene.network, self.host, position.partition)
         if leader is None:
             self._ask(position, self.scene.timing.refresh)
@@ -115,7 +115,7 @@ class Reader:
     def _arm(self, position: _Position, delay: int) -> None:
         if not position.armed and not self.stopped:
             position.armed = True
-            self.scene.clock.after(delay, self._due, position)
+            self.scene.clock.call_after(delay, self._due, position)
 
     def _due(self, position: _Position) -> None:
         position.armed = False
@@ -152,5 +152,5 @@ class Reader:
             if batch.next > limit:
                 break
             if batch.kind == DATA and not (self.committed and aborted(log, batch)):
-                self.handed.append(Handed(position.place, self.assignment, batch, self.scene.clock.now))
+                self.handed.append(ReadBatch(position.place, self.assignment, batch, self.scene.clock.now))
             position.offset, position.epoch = batch.next, batch.epoch

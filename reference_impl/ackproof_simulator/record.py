@@ -32,7 +32,7 @@ from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof_reference.log import DATA
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.producers import PURGED, ClientBatch, Producer
-from ackproof_simulator.readers import Handed
+from ackproof_simulator.readers import ReadBatch
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.transactional import TransactionalProducer
 
@@ -98,7 +98,7 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
             mark_end(run.consumed / client_folder(f"r{reader.number}"))
     now = world.clock.now
     final = [
-        Handed(at, 1, batch, now)
+        ReadBatch(at, 1, batch, now)
         for at, place in enumerate(simulation.final)
         for batch in place.batches
         if batch.kind == DATA
@@ -152,7 +152,7 @@ def _write_reads(
     client: str,
     reader: int,
     phase: ReadPhase,
-    reads: Sequence[Handed],
+    reads: Sequence[ReadBatch],
 ) -> None:
     folder = run.consumed / client_folder(client)
     folder.mkdir(parents=True, exist_ok=True)

@@ -91,7 +91,7 @@ class Simulation:
             world.add_producer().start()
         self._written = sorted({line.place for p in world.producers for line in p.lines})
         self._wait(self._first_acks, seconds(FIRST_ACKS_BOUND_S), self._go)
-        world.clock.at(LIMIT_NS, self._stop)
+        world.clock.call_at(LIMIT_NS, self._stop)
         world.clock.run()
 
     def _stop(self) -> None:
@@ -110,7 +110,7 @@ class Simulation:
         if done() or self.world.clock.now >= until:
             then()
         else:
-            self.world.clock.after(LOOK_NS, self._look, done, until, then)
+            self.world.clock.call_after(LOOK_NS, self._look, done, until, then)
 
     # -- load ---------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Simulation:
     def _go(self) -> None:
         self.load_began = self.world.clock.now
         self.schedule.start()
-        self.world.clock.after(seconds(self.case.experiment.workload.duration), self._duration_over)
+        self.world.clock.call_after(seconds(self.case.experiment.workload.duration), self._duration_over)
 
     def _duration_over(self) -> None:
         self._wait(lambda: not self.schedule.awaits_a_count, seconds(COUNT_WITHIN_S), self._patience_over)
@@ -139,12 +139,12 @@ class Simulation:
         began = self.world.clock.now
         need = self.case.experiment.evidence.ack_after_healing
 
-        def seen() -> bool:
+        def acks_continue() -> bool:
             return self.world.clock.now - began >= seconds(AFTER_HEALING_S) and (
                 not need or all(self.world.acked_at.get(at, 0) > count for at, count in before.items())
             )
 
-        self._wait(seen, seconds(AFTER_HEALING_BOUND_S) if self.case.faults else 0, self._drain)
+        self._wait(acks_continue, seconds(AFTER_HEALING_BOUND_S) if self.case.faults else 0, self._drain)
 
     def _drain(self) -> None:
         self._phase("drain")
@@ -176,7 +176,7 @@ class Simulation:
             self.complete = True
         elif self.world.clock.now < until:
             self._rest = [] if unrest else now
-            self.world.clock.after(100 * MS if unrest else REST_NS, self._settle, until)
+            self.world.clock.call_after(100 * MS if unrest else REST_NS, self._settle, until)
             return
         else:
             self.reasons += unrest or ["the cluster did not come to rest"]

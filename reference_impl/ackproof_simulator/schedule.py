@@ -61,7 +61,7 @@ class Schedule:
         for life in self.lives.values():
             trigger = life.fault.trigger
             if isinstance(trigger, TimeTrigger):
-                self._clock.at(self._began + seconds(trigger.at), self._fire, life.number, str(trigger))
+                self._clock.call_at(self._began + seconds(trigger.at), self._fire, life.number, str(trigger))
             elif isinstance(trigger, StateTrigger):
                 self._look(life.number, trigger)
 
@@ -128,13 +128,13 @@ class Schedule:
         gauge = self._number(trigger.condition)
         text = state_came(trigger, gauge, self._moment)
         if text is None:
-            self._clock.after(LOOK_NS, self._look, number, trigger)
+            self._clock.call_after(LOOK_NS, self._look, number, trigger)
         elif gauge is None or not trigger.condition.holds(gauge):
             self._fire(number, text)
         else:
             timing = self._world.timing
             lag = timing.counters if trigger.condition.gauge in COUNTS else timing.sampling
-            self._clock.after(int(self._world.random.random() * lag), self._fire, number, text)
+            self._clock.call_after(int(self._world.random.random() * lag), self._fire, number, text)
 
     def _number(self, condition: Condition) -> float | None:
         world, topic, number = self._world, condition.topic, condition.partition
@@ -159,7 +159,7 @@ class Schedule:
         for life in followers(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
-                self._clock.after(later, self._fire, life.number, trigger_text(life.fault))
+                self._clock.call_after(later, self._fire, life.number, trigger_text(life.fault))
 
     # -- the fault itself ---------------------------------------------------------------------------------------
 
@@ -182,7 +182,9 @@ class Schedule:
         virtual = self._done[number] = virtual_of(fault, aim, self._world)
         self._bounds[number] = self._clock.now + seconds(virtual.WITHIN_S)
         self._attempt(
-            number, virtual.inject, partial(self._clock.after, CONFIRM_NS, self._confirm, number, virtual)
+            number,
+            virtual.inject,
+            partial(self._clock.call_after, CONFIRM_NS, self._confirm, number, virtual),
         )
 
     def _attempt(
@@ -193,7 +195,7 @@ class Schedule:
             did = act()
         except AckproofError as error:
             if isinstance(error, NotYet) and self._clock.now <= self._bounds[number]:
-                self._clock.after(LOOK_NS, self._attempt, number, act, then, failed)
+                self._clock.call_after(LOOK_NS, self._attempt, number, act, then, failed)
             else:
                 self._fail(number, f"{failed}{error}")
             return
@@ -223,14 +225,14 @@ class Schedule:
             if self._clock.now > self._bounds[number]:
                 self._fail(number, "it had no effect")
             else:
-                self._clock.after(CONFIRM_NS, self._confirm, number, virtual, did)
+                self._clock.call_after(CONFIRM_NS, self._confirm, number, virtual, did)
             return
         life = self._go(self.lives[number].confirm(self._clock.now, did, virtual.witness))
         self._let_follow(life)
         if life.to_heal(self._moment):
             self._heal(number)
         elif life.fault.hold is not None:
-            self._clock.after(seconds(life.fault.hold), self._heal, number)
+            self._clock.call_after(seconds(life.fault.hold), self._heal, number)
 
     def _heal(self, number: int) -> None:
         if self.lives[number].stage is Stage.CONFIRMED and number not in self._healing:
@@ -249,11 +251,11 @@ class Schedule:
         elif self._clock.now > self._bounds[number]:
             self._fail(number, "healing: it did not recover in time")
         else:
-            self._clock.after(LOOK_NS, self._recover, number, virtual)
+            self._clock.call_after(LOOK_NS, self._recover, number, virtual)
 
     def _watch_storm(self, storm: Storm) -> None:
         own = [self.lives[fault.number] for fault in self._case.drawn[storm.number].faults]
         if not self._go(storm_goes_on(self.lives[storm.number], storm, own, self._clock.now)).over:
-            self._clock.after(5 * LOOK_NS, self._watch_storm, storm)
+            self._clock.call_after(5 * LOOK_NS, self._watch_storm, storm)
         elif self.lives[storm.number].stage is Stage.FAILED:
             self._drop_the_hopeless()

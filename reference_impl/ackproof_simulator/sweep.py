@@ -252,7 +252,7 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     def run(chosen: Sequence[FaultSpec]) -> Counts | None:
         nonlocal tries
         tries += 1
-        simulation = Simulation(setting, _with(case, chosen, begun, start))
+        simulation = Simulation(setting, _with_faults(case, chosen, begun, start))
         try:
             simulation.run()
         except AckproofError:
@@ -267,7 +267,7 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
 
     kept = fewest(faults, shows) if shows(faults) else faults
     last = run(kept)
-    pinned = _with(case, kept, begun, start).faults
+    pinned = _with_faults(case, kept, begun, start).faults
     return ShrunkSchedule(
         seed=seed,
         what=what,
@@ -278,7 +278,7 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     )
 
 
-def _with(case: Case, chosen: Sequence[FaultSpec], begun: dict[int, int], start: int) -> Case:
+def _with_faults(case: Case, chosen: Sequence[FaultSpec], begun: dict[int, int], start: int) -> Case:
     numbers = {fault.number for fault in chosen}
     faults = tuple(
         fault.model_copy(update={"trigger": TimeTrigger(round((begun[fault.number] - start) / SECOND, 3))})

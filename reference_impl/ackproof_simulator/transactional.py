@@ -93,7 +93,7 @@ class TransactionalProducer(Producer):
         if self.closed or self.phase is Phase.OVER:
             return
         if error is not Error.NONE:
-            self.clock.after(_AGAIN_NS, self.host.do, self._init)
+            self.clock.call_after(_AGAIN_NS, self.host.do, self._init)
             return
         first = self.epoch == _NONE
         self.epoch, self.must_abort = epoch, False
@@ -147,7 +147,7 @@ class TransactionalProducer(Producer):
     def _wake_later(self, now: int) -> None:
         if self._next <= now:
             self._next = now + self._least
-            self.clock.at(self._next, self.host.do, self._make)
+            self.clock.call_at(self._next, self.host.do, self._make)
 
     def _fill(self, stop: int) -> None:
         if stop > self.made:
@@ -189,7 +189,7 @@ class TransactionalProducer(Producer):
         elif error in _FENCED:
             self._is_fenced()
         else:  # no coordinator, or markers of the transaction before are under way
-            self.clock.after(_AGAIN_NS, self.host.do, self._drain, line)
+            self.clock.call_after(_AGAIN_NS, self.host.do, self._drain, line)
 
     def _request(self, batch: ClientBatch, sequence: int) -> Produce:
         return super()._request(batch, sequence)._replace(transactional=True)
@@ -250,7 +250,7 @@ class TransactionalProducer(Producer):
         elif error in _FENCED:
             self._is_fenced()
         elif error is NOT_COORDINATOR and self.clock.now < self.until:
-            self.clock.after(_AGAIN_NS, self.host.do, self._ask_end, commit)
+            self.clock.call_after(_AGAIN_NS, self.host.do, self._ask_end, commit)
         else:
             self._over("the coordinator did not end its transaction")
 

@@ -149,7 +149,7 @@ class World:
         kind = Producer if self.coordinator is None else TransactionalProducer
         producer = kind(
             number, self.client_host(), spec, lines, (self.case.seed + number) % len(lines),
-            self.scene, self._told,
+            self.scene, self._count_ack,
         )  # fmt: skip
         if isinstance(producer, TransactionalProducer) and self.coordinator is not None:
             seed = f"{self.case.seed}/transactions/{number}"
@@ -164,7 +164,7 @@ class World:
             if not producer.closed and not producer.stopping:
                 self.add_producer(producer.slot).start()
 
-        self.clock.after(ANOTHER_NS, another)
+        self.clock.call_after(ANOTHER_NS, another)
 
     def slot_of(self, number: int) -> int | None:
         """Return the transactional id of a producer; None: it has none."""
@@ -192,7 +192,7 @@ class World:
             for reader in self.readers:
                 reader.nudge(partition, leader)
 
-    def _told(self, batch: ClientBatch, partition: PartitionRun) -> None:
+    def _count_ack(self, batch: ClientBatch, partition: PartitionRun) -> None:
         if batch.outcome == 0:
             now = self.clock.now
             at = self.place_of(batch)

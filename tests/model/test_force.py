@@ -89,7 +89,7 @@ def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
     assert any(proposes)
     assert len(forced) == proposes.count(False)
     file = tmp_path / "e.yaml"
-    file.write_text(file_text(found, forced, Ground.of("4.3"), repeat=2))
+    file.write_text(file_text(found, forced, Ground.from_rules("4.3"), repeat=2))
     case, _ = cases(load(file))
     assert case.experiment.cluster.config == {"replica.lag.time.max.ms": "3000"}
     assert isinstance(case.faults[0], Script) and len(case.faults[0].steps) == len(forced)
@@ -100,7 +100,7 @@ def test_it_is_forced_where_it_is_asked_for(tmp_path: Path, asked: str | None, b
     """The file that is kept says so, too."""
     found = story(TAIL)
     file = tmp_path / "e.yaml"
-    file.write_text(file_text(found, translated(found), Ground.of("4.3", backend=asked)))
+    file.write_text(file_text(found, translated(found), Ground.from_rules("4.3", backend=asked)))
     assert load(file).spec.backend == backend
 
 
@@ -159,7 +159,7 @@ def test_a_producer_sends_again_what_it_has_not_heard_of(tmp_path: Path) -> None
     forced = translated(found)
     assert acts(forced) == [{"send": 0, "until": "appended"}, {"resend": 0}]
     file = tmp_path / "e.yaml"
-    file.write_text(file_text(found, forced, Ground.of("4.3")))
+    file.write_text(file_text(found, forced, Ground.from_rules("4.3")))
     case, *_ = cases(load(file))
     assert case.experiment.workload.producers.config == {"socket.timeout.ms": "3000"}
 
@@ -215,8 +215,8 @@ def test_a_story_is_read_back_and_taken_anew(tmp_path: Path) -> None:
 )
 def test_where_no_release_is(rules: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        Ground.of(rules)
-    assert Ground.of("4.1").release == "4.1.2"
+        Ground.from_rules(rules)
+    assert Ground.from_rules("4.1").release == "4.1.2"
 
 
 @pytest.mark.parametrize(

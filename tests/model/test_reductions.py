@@ -1,7 +1,7 @@
 """Reductions of the search change none of its answers: each subset finds what the plain search finds, in as few steps.
 
-A finding's story is walked through the steps of stories (`Scope.told`), so no finding is made up. Planted mistakes show
-that the comparison notices a reduction that takes too much together.
+A finding's story is walked through the steps of stories, so no finding is made up. Planted mistakes show that the
+comparison notices a reduction that takes too much together.
 """
 
 from __future__ import annotations
@@ -180,20 +180,20 @@ def always(scope: Scope, own: int, metadata: Metadata) -> bool:
     return scope.reductions.fusing
 
 
-whole = ending._whole
+whole = ending._are_equal
 
 DUDS = {
     "incarnations": (ranking._Renaming, "_broker", knows_no_incarnation, WITHOUT["broker epochs"]),
     "budgets": (ranking.Spare, "__missing__", any_other, replace(KILL, budget=Budget(kills=1, cuts=1))),
     "power": (
         ending,
-        "_whole",
+        "_are_equal",
         fears_no_power_loss,
         Scope(VERSIONS["4.0"], brokers=2, settled=True, budget=Budget(power_losses=2)),
     ),
     "logs": (
         ending,
-        "_whole",
+        "_are_equal",
         are_as_long,
         Scope(VERSIONS["3.5"], brokers=2, records=2, settled=True, budget=Budget(shrinks=1, preferred=1)),
     ),
@@ -219,7 +219,7 @@ DUDS = {
         drops_what_changes_nothing_now,
         off(PAIRS["matched responses"][0], "matched responses"),
     ),
-    "requests": (fetching, "_left", is_never_late, KILL),
+    "requests": (fetching, "_requests_after", is_never_late, KILL),
 }
 
 
@@ -227,7 +227,7 @@ def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.Mon
     """So it is not forgotten, seldom as anything comes of it."""
     scope = off(Scope(Rules(), brokers=2, settled=True, budget=Budget(power_losses=1)), "broker epochs")
     assert difference(scope, 60_000, IN_STORIES) == ""
-    monkeypatch.setattr(fetching, "_left", is_never_late)
+    monkeypatch.setattr(fetching, "_requests_after", is_never_late)
     assert "invalid ISR" in (difference(scope, 60_000, IN_STORIES) or "")
 
 
@@ -275,7 +275,7 @@ def test_each_reduction_can_be_switched_off() -> None:
 def test_a_contradiction_to_the_plain_search_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     lossy = replace(KILL, acks=1, rules=Rules(min_insync=1))
     assert contradiction(lossy, 60_000) == contradiction(KILL, 60_000) == ""
-    monkeypatch.setattr(ending, "_whole", lambda *cells: True)
+    monkeypatch.setattr(ending, "_are_equal", lambda *cells: True)
     assert contradiction(lossy, 60_000)
 
 

@@ -162,7 +162,7 @@ def test_who_is_elected_while_its_disk_stands_still_learns_of_it_when_it_goes_on
     partition = simulation.world.partitions[0]
     seen: list[tuple[int, bool]] = []
     for second in (3, 6):
-        simulation.world.clock.at(
+        simulation.world.clock.call_at(
             second * SECOND, lambda: seen.append((partition.image.partition.leader, partition.leads(2)))
         )
     simulation.run()

@@ -56,7 +56,7 @@ def test_without_its_checkpoint_a_broker_begins_with_a_high_watermark_of_0(
     simulation = Simulation(setting_of(case), case)
     marks: list[int] = []
     partition = simulation.world.partitions[0]
-    simulation.world.clock.at(2100 * 10**6, lambda: marks.append(partition.log(3).high_watermark))
+    simulation.world.clock.call_at(2100 * 10**6, lambda: marks.append(partition.log(3).high_watermark))
     simulation.run()
     assert [mark == 0 for mark in marks] == [begins_at_0]
     assert simulation.complete and set(partition.image.partition.isr) == {1, 2, 3}
@@ -108,6 +108,6 @@ def test_an_active_controller_whose_clock_leaps_forwards_resigns(
     (case,) = cases(load(path, backend="model"))
     simulation = Simulation(setting_of(case), case)
     gone: list[bool] = []
-    simulation.world.clock.at(1100 * 10**6, lambda: gone.append(simulation.world.control.active < 0))
+    simulation.world.clock.call_at(1100 * 10**6, lambda: gone.append(simulation.world.control.active < 0))
     simulation.run()
     assert gone == [moves]

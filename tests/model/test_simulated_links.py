@@ -61,7 +61,7 @@ def test_what_waits_behind_a_large_packet_comes_when_tcp_tries_it_again() -> Non
         connection.limits.clear()
         network.widen(connection)
 
-    clock.after(SECOND, mend)
+    clock.call_after(SECOND, mend)
     clock.run()
     assert RETRANSMIT_NS == 200 * MS
     assert came == [("small", 0), ("large", 1400), ("behind", 1400)]

@@ -210,9 +210,9 @@ def test_counters_lie_side_by_side() -> None:
     cells = Cells(world(Scope(TWO, budget=Budget(kills=2, cuts=1, retries=4))))
     assert cells.widths[BUDGET] == 2 + 1 + 3
     for left in (Budget(), Budget(2, 0, 0, 1, 0, 0, 0, 0, 0, 4), Budget(kills=1, retries=3)):
-        assert cells.of(cells.number(BUDGET, left), BUDGET) == left
+        assert cells.value_at(cells.number(BUDGET, left), BUDGET) == left
     seen = cells.number(BUDGET, Budget(kills=2, cuts=1, retries=4)) & cells.mask((BUDGET,), ("cuts", "kills"))
-    assert cells.of(seen, BUDGET) == Budget(kills=2, cuts=1)
+    assert cells.value_at(seen, BUDGET) == Budget(kills=2, cuts=1)
     assert cells.mask((BUDGET, CLIENT)) == cells.mask((BUDGET,)) | cells.mask((CLIENT,), ("kills",))
 
 

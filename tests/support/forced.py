@@ -53,7 +53,7 @@ class Row:
             **self.beside,  # type: ignore[arg-type]
         )
         scope = replace(self.scope, rules=changed, settled=True)
-        model = _forceable(world(scope.told), skips=not self.without_skips)
+        model = _forceable(world(scope.in_stories), skips=not self.without_skips)
         search = Search(model, frozenset({self.kind}))
         search.run(max_states=MOST)
         if (found := search.findings.get(self.kind)) is None:

@@ -43,7 +43,7 @@ def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
     from ackproof_model.force.experiment import Ground
 
     if force and rules is not None:
-        Ground.of(rules, kafka)
+        Ground.from_rules(rules, kafka)
     source = click.get_current_context().get_parameter_source
     for name in () if force else ("kafka", "backend", "repeat", "out"):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -91,7 +91,7 @@ def forced(
     from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
     from ackproof_model.force.translate import NotForceable, translated
 
-    ground = Ground.of(rules, kafka, backend)
+    ground = Ground.from_rules(rules, kafka, backend)
     try:
         steps = translated(story)
     except NotForceable as error:

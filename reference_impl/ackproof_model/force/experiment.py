@@ -48,7 +48,7 @@ class Ground:
     backend: str = "process"
 
     @classmethod
-    def of(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
+    def from_rules(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
         """The newest release of the line that the rules name, or this one; processes, or this backend. Raises
         `BadInput`."""
         if rules.endswith("-zk"):

@@ -43,7 +43,7 @@ class Story:
 
     def states(self) -> list[State]:
         """The state before the first step, and after each."""
-        model = world(self.scope.told)
+        model = world(self.scope.in_stories)
         state: State = dict(zip(model.names, model.initial, strict=True))
         found = [state]
         for told in self.way:
@@ -98,7 +98,7 @@ def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
     """The way that these steps are in a scope. Raises `BadInput` where the model cannot take one."""
     way = [(step.actor, step.text, step.target) for step in steps]
     try:
-        return tuple(Search(world(scope.told)).follow(way))
+        return tuple(Search(world(scope.in_stories)).follow(way))
     except ValueError as error:
         raise BadInput(f"the story is none of this model: {error}") from error
 

@@ -27,7 +27,7 @@ from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search
-from ackproof_reference.explore.story import shown, tell
+from ackproof_reference.explore.story import format_value, tell
 from ackproof_reference.explore.world import world
 
 EXPLORED: Final = (LOST, VANISHED)
@@ -80,7 +80,7 @@ def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
     """The answer, if it was worked out before."""
     for bound in (None, max_states):
         key = _key(scope, bound)
-        if key not in _known and (read := _read(_kept(key))) is not None:
+        if key not in _known and (read := _read(_cache_path(key))) is not None:
             _known[key] = read
         if key in _known and _known[key].bound <= max_states:
             return _known[key]
@@ -90,7 +90,7 @@ def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
 def _keep(scope: Scope, found: Answers) -> Answers:
     key = _key(scope, None if found.settled else found.bound)
     _known[key] = found
-    kept = _kept(key)
+    kept = _cache_path(key)
     with contextlib.suppress(OSError):
         if kept is not None:
             found.save(kept)
@@ -117,7 +117,7 @@ def _key(scope: Scope, bound: int | None) -> str:
     return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}|{worlds!r}".encode()).hexdigest()[:32]
 
 
-def _kept(key: str) -> Path | None:
+def _cache_path(key: str) -> Path | None:
     """Return the path of a kept answer; None without a writable cache folder, which costs time and nothing else."""
     try:
         return cache_root() / "predictions" / f"{key}.json"
@@ -139,7 +139,7 @@ def described(scope: Scope) -> str:
 def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
     """A way as plain steps, for a sequence diagram."""
     for told in way:
-        changed = tuple((name, shown(after)) for name, _, after in told.changed if name != "budget")
+        changed = tuple((name, format_value(after)) for name, _, after in told.changed if name != "budget")
         action = told.action
         yield StoryStep(actor=action.actor, target=action.target, text=action.text, changed=changed)
 
@@ -191,7 +191,9 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
         search = Search(world(one), wanted)
         limit = max_states // _SMALLER_SHARE if before else max(1, max_states - spent)
         spent += search.run(max_states=limit, watch=watch).states
-        found.update({kind: _told(search, kind, one, before) for kind in search.findings if kind in wanted})
+        found.update(
+            {kind: _possible_answer(search, kind, one, before) for kind in search.findings if kind in wanted}
+        )
         exhausted = search.exhausted or search.satisfied
     otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
     return Answers(
@@ -202,7 +204,7 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
     )
 
 
-def _told(search: Search, kind: str, scope: Scope, before: str) -> Answer:
+def _possible_answer(search: Search, kind: str, scope: Scope, before: str) -> Answer:
     finding = search.findings[kind]
     way = search.way_to(finding.state)
     lines = [line.strip() for line in tell(finding, way)]

@@ -81,10 +81,10 @@ def _all_alike(scope: Scope) -> Iterator[End]:
     replicas = scope.assigned or scope.ids
     logs = (BUDGET, CLIENT, *map(log_cell, replicas))
     nothing = (Condition((fetch_cell(one),), brings_nothing) for one in replicas)
-    yield End((Condition(logs, partial(_whole, scope, replicas), ("power_losses",)), *nothing))
+    yield End((Condition(logs, partial(_are_equal, scope, replicas), ("power_losses",)), *nothing))
 
 
-def _whole(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
+def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
     """Return True if all logs are equal, hold everything that was sent or nothing, and keep every promise."""
     first = logs[0]
     held = records(first.batches)

@@ -48,7 +48,14 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.story import answered, asked, effects, refuses, replied, taken
+from ackproof_reference.explore.story import (
+    answered,
+    describe_arrival,
+    describe_request,
+    effects,
+    refuses,
+    replied,
+)
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, EpochEnd, Error, Fetch, Fetched
@@ -94,14 +101,14 @@ def _fetching(
         request = next_request(broker)
         if request is not None:
             yield (
-                Action(name, asked(request), f"broker {request.leader}", ActionKind.FETCH, own),
+                Action(name, describe_request(request), f"broker {request.leader}", ActionKind.FETCH, own),
                 (log, process, request),
             )
         return
     if isinstance(under_way, Reply):
         if process.up:
             after = step(broker, under_way, scope.rules)[0]
-            action = Action(name, taken(under_way), "", ActionKind.TAKE_ANSWER, own)
+            action = Action(name, describe_arrival(under_way), "", ActionKind.TAKE_ANSWER, own)
             yield action, (after.log, after.process, None)
         return
     role = process.role
@@ -229,7 +236,7 @@ def asking(group: Group, own: int, rules: Rules) -> Group:
         if before is not None and not _counts(rules, before):
             before = None
         for action, new in steps(*cells):
-            for left in _left(before, _request(own, new[at], new[of]), under_way):
+            for left in _requests_after(before, _request(own, new[at], new[of]), under_way):
                 yield action, (*new, left)
 
     return group._replace(cells=(*group.cells, fetch), moves=moves)
@@ -245,7 +252,7 @@ def _counts(rules: Rules, request: Request) -> bool:
     return isinstance(request, Fetch) or not rules.match_responses
 
 
-def _left(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
+def _requests_after(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
     """Return what may be under way of a broker's fetching after a step of its own."""
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
@@ -256,7 +263,7 @@ def _left(before: Request | None, after: Request | None, under_way: object) -> t
     return after, Late(before)
 
 
-def left(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
+def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
     """Yield a broker and what it has under way in the steps of stories: as it is, and with an answer taken."""
     now = next_request(broker)
     if isinstance(fetch, Request):
@@ -272,7 +279,10 @@ def _taking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
     """A follower takes an answer, and asks again."""
     if isinstance(under_way, Reply) and process.up:
         after = step(Broker(own, log, process), under_way, scope.rules)[0]
-        yield Action(f"broker {own}", taken(under_way)), (after.log, after.process, next_request(after))
+        yield (
+            Action(f"broker {own}", describe_arrival(under_way)),
+            (after.log, after.process, next_request(after)),
+        )
 
 
 def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
@@ -306,13 +316,13 @@ def _noting(
         return
     before = Broker(own, log, process)
     action, new = serve(scope, client, before, step(before, request, scope.rules), proposal)
-    after = _kept(scope, Broker(own, new[1], new[2]))  # type: ignore[arg-type]
+    after = _reduce_memory(scope, Broker(own, new[1], new[2]))  # type: ignore[arg-type]
     changed = (new[0], after, new[3]) != (client, before, proposal)
     if new[4] is not None and (changed or not scope.rules.match_responses):
         yield action, new
 
 
-def _kept(scope: Scope, broker: Broker) -> Broker:
+def _reduce_memory(scope: Scope, broker: Broker) -> Broker:
     """A leader as far as it tells two states apart."""
     return remembered(broker, scope) if scope.reductions.memory else broker
 
@@ -334,7 +344,7 @@ def _feeding(
     after, (reply, *messages) = step(before, under_way, scope.rules)
     assert isinstance(reply, Reply)
     if (
-        _kept(scope, after) != before
+        _reduce_memory(scope, after) != before
         or messages
         or reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE)
     ):

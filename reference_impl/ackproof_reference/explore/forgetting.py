@@ -79,11 +79,11 @@ def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Le
     counted = {*partition.isr, *(leader.pending or ())}
     whole = log.end if scope.budget.shrinks else UNKNOWN
 
-    def known(entry: Progress) -> Progress:
+    def reduce(entry: Progress) -> Progress:
         counts = entry.replica in counted and (entry.end > log.high_watermark or entry.end == whole)
         return Progress(entry.replica, entry.end if counts else UNKNOWN)
 
-    return leader._replace(progress=tuple(map(known, leader.progress)))
+    return leader._replace(progress=tuple(map(reduce, leader.progress)))
 
 
 def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
@@ -102,7 +102,7 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}
 
-    def known(entry: Registration) -> Registration:
+    def reduce(entry: Registration) -> Registration:
         if entry.broker == own:
             return Registration(own, entry.epoch)
         if not rules.fencing:
@@ -111,7 +111,7 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
         return Registration(entry.broker, UNKNOWN, fenced=True) if out else entry
 
     kept = partition._replace(elr=(), last_known_leader=NO_LEADER, recovering=False, adding=(), removing=())
-    return Metadata(kept, tuple(map(known, image.brokers)))
+    return Metadata(kept, tuple(map(reduce, image.brokers)))
 
 
 def remembering(group: Group, scope: Scope) -> Group:

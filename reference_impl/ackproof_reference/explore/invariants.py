@@ -123,24 +123,24 @@ def witness(
         shown = records(after.log.below(after.log.high_watermark))
         same = min(len(shown), len(read))
         if shown[:same] != read[:same]:
-            wrong = _with(wrong, CONFLICT, f"readers saw {read}, broker {after.id} now shows {shown}")
+            wrong = _add_class(wrong, CONFLICT, f"readers saw {read}, broker {after.id} now shows {shown}")
         else:
             read = max(read, shown, key=len)
         old = before.process.role
         same_epoch = isinstance(old, Leader) and old.epoch == role.epoch
         if same_epoch and after.log.high_watermark < before.log.high_watermark:
-            wrong = _with(wrong, WENT_BACK, f"on broker {after.id}, while it leads")
+            wrong = _add_class(wrong, WENT_BACK, f"on broker {after.id}, while it leads")
     for message in messages:
         if isinstance(message, Produced) and message.error is Error.NONE and message.sequence not in acked:
             acked = tuple(sorted((*acked, message.sequence)))
             if scope.acks == -1 and message.sequence not in records(
                 after.log.below(after.log.high_watermark)
             ):
-                wrong = _with(wrong, ACKED_EARLY, f"record {message.sequence} by broker {after.id}")
+                wrong = _add_class(wrong, ACKED_EARLY, f"record {message.sequence} by broker {after.id}")
     if (acked, read, wrong) == (client.acked, client.read, client.wrong):
         return client
     return Client(client.sent, acked, read, wrong)
 
 
-def _with(wrong: tuple[tuple[str, str], ...], kind: str, text: str) -> tuple[tuple[str, str], ...]:
+def _add_class(wrong: tuple[tuple[str, str], ...], kind: str, text: str) -> tuple[tuple[str, str], ...]:
     return wrong if any(known == kind for known, _ in wrong) else (*wrong, (kind, text))

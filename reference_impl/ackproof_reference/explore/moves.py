@@ -32,7 +32,7 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.story import answered, decided, effects, listed, refuses
+from ackproof_reference.explore.story import answered, describe_decision, effects, listed, refuses
 from ackproof_reference.leader import may_shrink, propose_shrink, time_out
 from ackproof_reference.log import Log
 from ackproof_reference.messages import (
@@ -92,7 +92,7 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
         changed = controller.hand_over(metadata, broker, rules)
         if changed != metadata:
             spent = budget._replace(hand_overs=budget.hand_overs - 1)
-            text = f"moves the leadership: {decided(changed)}"
+            text = f"moves the leadership: {describe_decision(changed)}"
             yield Action("controller", text, kind=ActionKind.MOVE_LEADER), (spent, changed)
     for election, left, name, kind in (
         (Election.PREFERRED, budget.preferred, "a preferred", ActionKind.ELECT_PREFERRED),
@@ -102,13 +102,13 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
             changed = controller.elect(metadata, election, rules)
             if changed != metadata:
                 spent = budget._replace(**{election.name.lower(): left - 1})
-                text = f"is asked for {name} election: {decided(changed)}"
+                text = f"is asked for {name} election: {describe_decision(changed)}"
                 yield Action("controller", text, kind=kind), (spent, changed)
     for target in scope.targets if budget.reassignments else ():
         changed = controller.reassign(metadata, target, rules)
         if changed != metadata:
             spent = budget._replace(reassignments=budget.reassignments - 1)
-            text = f"is asked to move the partition to {listed(target)}: {decided(changed)}"
+            text = f"is asked to move the partition to {listed(target)}: {describe_decision(changed)}"
             yield Action("controller", text, kind=ActionKind.REASSIGN), (spent, changed)
 
 
@@ -147,12 +147,12 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
         return
     if budget.cuts and scope.strikes(own):
         fenced = controller.fence(metadata, own, rules)
-        text = f"fences {name}, which lives but cannot reach it: {decided(fenced)}"
+        text = f"fences {name}, which lives but cannot reach it: {describe_decision(fenced)}"
         less = budget._replace(cuts=budget.cuts - 1)
         yield Action("controller", text, name, ActionKind.FENCE, own), (less, fenced, process)
     if not registered.stopping and budget.clean_stops:
         leaving = controller.begin_shutdown(metadata, own, rules)
-        text = f"asks to stop: {decided(leaving)}"
+        text = f"asks to stop: {describe_decision(leaving)}"
         less = budget._replace(clean_stops=budget.clean_stops - 1)
         yield Action(name, text, "controller", ActionKind.ASK_TO_STOP, own), (less, leaving, process)
 
@@ -167,7 +167,7 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
             yield (
                 Action(
                     "controller",
-                    f"fences {name}, whose session ended: {decided(fenced)}",
+                    f"fences {name}, whose session ended: {describe_decision(fenced)}",
                     name,
                     ActionKind.FENCE,
                     own,
@@ -180,7 +180,7 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
         clean = process.epoch if process.clean else -1
         changed, new = controller.register(metadata, own, clean, rules)
         started = start(Broker(own, log, process), new)
-        text = f"starts and registers as incarnation {new.epoch}: {decided(changed)}"
+        text = f"starts and registers as incarnation {new.epoch}: {describe_decision(changed)}"
         action = Action(name, text, "controller", ActionKind.REGISTER, own)
         yield action, (changed, started.log, started.process)
         return
@@ -188,7 +188,7 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
     caught_up = known is not None and known.registration(own).epoch == process.epoch
     if registered.fenced and caught_up and registered.epoch == process.epoch:
         free = controller.unfence(metadata, own, rules)
-        text = f"has caught up and is unfenced: {decided(free)}"
+        text = f"has caught up and is unfenced: {describe_decision(free)}"
         yield Action(name, text, "controller", ActionKind.UNFENCE, own), (free, log, process)
     if registered.stopping and metadata.partition.leader != own:
         stopped = stop_cleanly(Broker(own, log, process))
@@ -248,12 +248,12 @@ def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: P
     if not registered.fenced and (cut or not process.up):
         half = controller.half_fenced(metadata, own, scope.rules)
         if half != metadata:
-            text = f"fails while it fences {name}: {decided(half)}, and it is not fenced"
+            text = f"fails while it fences {name}: {describe_decision(half)}, and it is not fenced"
             left = less._replace(cuts=less.cuts - 1) if cut else less
             yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (left, half, process)
     if process.up and not registered.fenced and budget.clean_stops and not registered.stopping:
         half = controller.half_stopping(metadata, own)
-        text = f"fails while {name} stops: {decided(half)}"
+        text = f"fails while {name} stops: {describe_decision(half)}"
         stopping = less._replace(clean_stops=less.clean_stops - 1)
         yield Action("controller", text, name, ActionKind.FAIL_OVER, own), (stopping, half, process)
 
@@ -265,7 +265,7 @@ def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iter
         return
     leaving = controller.begin_shutdown(metadata, own, scope.rules)
     if leaving != metadata:
-        text = f"asks to stop again: {decided(leaving)}"
+        text = f"asks to stop again: {describe_decision(leaving)}"
         action = Action(f"broker {own}", text, "controller", ActionKind.ASK_TO_STOP, own)
         yield action, (leaving, process)
 
@@ -283,7 +283,7 @@ def _learn(
     before = Broker(own, log, process)
     after, messages = step(before, metadata, scope.rules)
     if after != before:
-        text = f"learns that {decided(metadata)}{answered(messages)}{effects(before, after)}"
+        text = f"learns that {describe_decision(metadata)}{answered(messages)}{effects(before, after)}"
         yield (
             Action(f"broker {own}", text, "", ActionKind.LEARN, own, refuses(messages)),
             (witness(client, before, after, messages, scope), metadata, after.log, after.process),
@@ -347,7 +347,7 @@ def _proposals(scope: Scope, own: int, metadata: Metadata, proposal: Proposal) -
         changed, answer = controller.alter_partition(metadata, proposal, scope.rules)
         isr = listed(proposal.isr)
         if answer.error is Error.NONE:
-            text = f"takes {isr} as the ISR: {decided(changed)}"
+            text = f"takes {isr} as the ISR: {describe_decision(changed)}"
         else:
             text = f"refuses {isr} as the ISR: {answer.error.name}"
         yield Action("controller", text, name, ActionKind.DECIDE_PROPOSAL, own), (changed, answer)

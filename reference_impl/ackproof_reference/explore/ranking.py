@@ -215,16 +215,16 @@ class Admission:
 
     def alike(self, state: int) -> int:
         """The one state that stands for all that are alike."""
-        return state if self._ranks is None else self._ranks.of(state)
+        return state if self._ranks is None else self._ranks.rank(state)
 
-    def wanted(self, state: int, seen: dict[int, int]) -> bool:
+    def admits(self, state: int, seen: dict[int, int]) -> bool:
         """Return True if the search has to continue from a state that it has not seen."""
         for conditions in self._ends:
             for mask, memo, cells, holds in conditions:
                 key = state & mask
                 held = memo.get(key)
                 if held is None:
-                    held = memo[key] = holds(*(self._cells.of(key, cell) for cell in cells))
+                    held = memo[key] = holds(*(self._cells.value_at(key, cell) for cell in cells))
                 if not held:
                     break
             else:
@@ -303,7 +303,7 @@ class _Ranks:
         ]
         self._moved: dict[int, list[tuple[int, int, _Differences]] | None] = {}
 
-    def of(self, state: int) -> int:
+    def rank(self, state: int) -> int:
         """The state with ranks."""
         bits = 0
         for shift, mask, occurring in self._occurring:

@@ -111,7 +111,7 @@ class Scope:
         return tuple(range(1, self.brokers + 1))
 
     @property
-    def told(self) -> Scope:
+    def in_stories(self) -> Scope:
         """The same world in the steps in which stories are told."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 

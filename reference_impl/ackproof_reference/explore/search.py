@@ -165,7 +165,7 @@ class Search:
         self.level, self.next_level, self.place = self.next_level, [], 0
         self.progress.depth += 1
         for state, parent in self.ahead.pop(0) if self.ahead else ():
-            if state not in self.seen and self._admission.wanted(state, self.seen):
+            if state not in self.seen and self._admission.admits(state, self.seen):
                 self.seen[state] = parent
                 self.level.append(state)
 
@@ -212,7 +212,7 @@ class Search:
         seen, admission = self.seen, self._admission
         if not admission.free:
             state = admission.alike(state)
-            if state in seen or not admission.wanted(state, seen):
+            if state in seen or not admission.admits(state, seen):
                 return
         seen[state] = parent
         self.next_level.append(state)

@@ -24,11 +24,11 @@ def tell(finding: Finding, way: Sequence[StoryLine], *, details: bool = False) -
         if details:
             for name, _, after in line.changed:
                 if not isinstance(after, Budget):
-                    yield f"       {name}: {shown(after)}"
+                    yield f"       {name}: {format_value(after)}"
     yield f"  ✗  {finding.kind}: {finding.text}"
 
 
-def shown(value: Hashable) -> str:
+def format_value(value: Hashable) -> str:
     """A cell's value in short."""
     if isinstance(value, Log):
         batches = " ".join(f"{batch.base}:e{batch.epoch}#{batch.sequence}" for batch in value.batches)
@@ -65,7 +65,7 @@ def listed(replicas: tuple[int, ...]) -> str:
     return "{" + ", ".join(map(str, replicas)) + "}"
 
 
-def decided(metadata: Metadata) -> str:
+def describe_decision(metadata: Metadata) -> str:
     """Describe the controller's decision."""
     partition = metadata.partition
     leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
@@ -88,7 +88,7 @@ def effects(before: Broker, after: Broker) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def asked(request: Fetch | AskEpochEnd) -> str:
+def describe_request(request: Fetch | AskEpochEnd) -> str:
     """A follower's request."""
     if isinstance(request, Fetch):
         where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"
@@ -108,7 +108,7 @@ def replied(reply: Fetched | EpochEnd) -> str:
     return f" with {held} and high watermark {reply.high_watermark}"
 
 
-def taken(reply: Fetched | EpochEnd) -> str:
+def describe_arrival(reply: Fetched | EpochEnd) -> str:
     """A reply that has arrived."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 

@@ -109,14 +109,14 @@ class Cells:
         """A state as an integer."""
         return sum(self.number(cell, value) << self.shifts[cell] for cell, value in enumerate(row))
 
-    def of(self, state: int, cell: int) -> Hashable:
+    def value_at(self, state: int, cell: int) -> Hashable:
         """One cell's value in a packed state."""
         number = state >> self.shifts[cell] & self.masks[cell]
         return self.counters[cell].value(number) if cell in self.counters else self.values[cell][number]
 
     def row(self, state: int) -> tuple[Hashable, ...]:
         """All values of a packed state."""
-        return tuple(self.of(state, cell) for cell in range(len(self.widths)))
+        return tuple(self.value_at(state, cell) for cell in range(len(self.widths)))
 
 
 class TooNarrowError(Exception):
@@ -244,26 +244,26 @@ class Tables:
                     for difference in differences:
                         settled = self.settled(key + difference, here) - key if here else difference
                         sorted_.unsettled[settled] = (*sorted_.unsettled.get(settled, ()), *others)
-        row.memo[key] = made = self._made(steps)
+        row.memo[key] = made = self._freeze(steps)
         return made
 
     def _steps(self, entry: _Entry, own: int, state: int) -> Steps:
         """Evaluate an entry's groups for one combination of their cells, and report broken invariants."""
         steps: dict[int, _Sorted] = {}
         for group in entry.groups:
-            values = [self.cells.of(own, cell) for cell in group.cells]
+            values = [self.cells.value_at(own, cell) for cell in group.cells]
             if group.check is not None:
                 for kind, text in group.check(*values):
                     self._broken(kind, text, state)
             for _, new in group.moves(*values) if group.moves is not None else ():
                 sorted_ = steps.setdefault(group.steps, _Sorted({}, {}))
                 sorted_.unsettled[self.difference(group, values, new)] = self.concerned(group, values, new)
-        found = self._made(steps)
+        found = self._freeze(steps)
         if entry.memo is not None:
             entry.memo[own] = found
         return found
 
-    def _made(self, steps: Mapping[int, _Sorted]) -> Steps:
+    def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
         """Steps to be kept; equal ones without anything to be done at once are one object."""
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
@@ -285,10 +285,10 @@ class Tables:
                 by.setdefault(which, []).append(difference)
             elif difference:
                 plain[difference] = None
-        unsettled = tuple((self._lists[which], self._one(differences)) for which, differences in by.items())
-        return self._one(plain), unsettled
+        unsettled = tuple((self._lists[which], self._share(differences)) for which, differences in by.items())
+        return self._share(plain), unsettled
 
-    def _one(self, differences: Iterable[int]) -> tuple[int, ...]:
+    def _share(self, differences: Iterable[int]) -> tuple[int, ...]:
         """A tuple of differences, the same object each time: few of them are different."""
         ints = self._ints
         made = tuple([ints.setdefault(difference, difference) for difference in differences])
@@ -300,7 +300,7 @@ class Tables:
             key = state & mask
             difference = memo.get(key)
             if difference is None:
-                values = [self.cells.of(key, cell) for cell in group.cells]
+                values = [self.cells.value_at(key, cell) for cell in group.cells]
                 moves = () if group.moves is None else group.moves(*values)
                 difference = memo[key] = sum(self.difference(group, values, new) for _, new in moves)
             state += difference

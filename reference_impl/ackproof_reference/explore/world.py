@@ -1,10 +1,9 @@
 """A scope as a model for the search: its cells, their first values, and all that can happen and must hold in it.
 
-A way through a reduced search, told in the steps of the model that takes less together, each for itself.
-
-Its way is walked once more, state by state, in the told model (`Scope.told`): between two of its states lies one step,
-or several, all of which but the last leave the reduced state as it is; or none, where an answer under way may as well
-have been taken. So no finding is believed that the told model does not reach: what is possible is possible there.
+`Retelling` turns a way through a reduced search into a story: single steps of the plain model (`Scope.in_stories`). It
+walks that model along the reduced states. Between two of these lies one step; or several, all but the last of which
+leave the reduced state as it is; or none, where an answer under way may as well have been taken. So no finding is
+reported that the plain model does not reach.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import pairwise, product
 
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.ending import ends
-from ackproof_reference.explore.fetching import Late, left
+from ackproof_reference.explore.fetching import Late, choices_in_stories
 from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
 from ackproof_reference.explore.model import Epochs, Group, Model, Row, StoryLine
@@ -65,7 +64,7 @@ def world(scope: Scope) -> Model:
     if scope.reductions.memory:
         steps = tuple(remembering(group, scope) for group in steps)
     groups = (*steps, *leftovers(scope), *checks(scope))
-    retold = Retelling(scope, partial(world, scope), partial(world, scope.told))
+    retold = Retelling(scope, partial(world, scope), partial(world, scope.in_stories))
     return Model(
         names,
         tuple(first),
@@ -164,7 +163,7 @@ class Retelling:
         assert isinstance(log, Log) and isinstance(process, Process)
         broker, reductions = Broker(one, log, process), self._scope.reductions
         for was, under_way in (
-            left(self._scope.rules, broker, fetch) if reductions.fusing else ((broker, fetch),)
+            choices_in_stories(self._scope.rules, broker, fetch) if reductions.fusing else ((broker, fetch),)
         ):
             kept = remembered(was, self._scope) if reductions.memory else was
             yield kept.log, kept.process, under_way

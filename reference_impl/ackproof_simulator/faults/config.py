@@ -68,7 +68,7 @@ class SetRun(Virtual[SetConfig]):
             partition.own.setdefault(broker, old)
             self.left += 1
             delay = timing.metadata + int(self.world.random.random() * timing.metadata_jitter)
-            self.world.clock.after(delay, self._heard, partition, broker)
+            self.world.clock.call_after(delay, self._heard, partition, broker)
         if isinstance(self.owner, int):
             return
         partition.rules = self.world.settled(old, partition.topic, None)
@@ -90,7 +90,7 @@ class SetRun(Virtual[SetConfig]):
         every = 0
         if not cluster.metadata.broker_controls:
             every = int(configured(cluster, cluster.broker_ids[0]).get(_INTERVAL, "300000")) * MS
-        self.world.clock.after(int(self.world.random.random() * every), self._elect, partition, every)
+        self.world.clock.call_after(int(self.world.random.random() * every), self._elect, partition, every)
 
     def _elect(self, partition: PartitionRun, every: int) -> None:
         if not partition.rules.unclean_election:
@@ -101,7 +101,7 @@ class SetRun(Virtual[SetConfig]):
                 partition, elect(image, Election.UNCLEAN, self.world.control.rules(partition))
             )
         if every:
-            self.world.clock.after(every, self._elect, partition, every)
+            self.world.clock.call_after(every, self._elect, partition, every)
 
     def bites(self) -> bool:
         """Every broker has heard of it."""
@@ -209,11 +209,11 @@ class VotersRun(Virtual[RemoveController]):
         quorum.voters = [voter for voter in quorum.voters if voter != self.node]
         self.world.control.look()
 
-    def _may_come(self) -> bool:
+    def _may_join(self) -> bool:
         quorum = self.world.control.quorum
         return quorum.may_join(self.node) and quorum.may_become([*quorum.voters, self.node])
 
-    def _come(self) -> None:
+    def _join(self) -> None:
         quorum = self.world.control.quorum
         if self.node not in quorum.voters:
             quorum.voters = [*quorum.voters, self.node]
@@ -235,7 +235,7 @@ class VotersRun(Virtual[RemoveController]):
 
     def heal(self) -> str:
         """Ask for it to be taken in again."""
-        self._ask(self._may_come, self._come)
+        self._ask(self._may_join, self._join)
         return f"asked for controller {self.node} to be taken in again"
 
     def healed(self) -> bool:

@@ -47,25 +47,25 @@ class LogDirRun(DownRun[LogDirFault]):
             lost = self._lying_there(node)
             for partition in lost:
                 partition.lose_log(node)
-            self._tell_later(node, lost)
+            self._report_later(node, lost)
         numbers = sorted({folder + 1 for folder in self.folders.values()})
         return f"log dir {', '.join(map(str, numbers))} of {self.names()} failed"
 
     def _lying_there(self, node: int) -> list[PartitionRun]:
         return [one for one in self.world.control.partitions if one.folder_at(node) == self.folders[node]]
 
-    def _tell_later(self, node: int, lost: list[PartitionRun]) -> None:
+    def _report_later(self, node: int, lost: list[PartitionRun]) -> None:
         """Its next heartbeat says that a log dir has failed."""
         wait = int(self.world.random.random() * self.world.timing.heartbeat) + MS
-        self.world.clock.after(wait, self._told, node, lost)
+        self.world.clock.call_after(wait, self._report_failed_dir, node, lost)
 
-    def _told(self, node: int, lost: list[PartitionRun]) -> None:
+    def _report_failed_dir(self, node: int, lost: list[PartitionRun]) -> None:
         """ReplicationControlManager.handleDirectoriesOffline (KIP-858)."""
         control = self.world.control
         if self.host(node).life != self.lives[node]:
             return
         if not control.reaches(node):
-            self._tell_later(node, lost)
+            self._report_later(node, lost)
             return
         for partition in lost:
             # Out of the ISR and not elected, as one that is fenced; but it is not.
@@ -178,18 +178,20 @@ class MoveDirRun(Virtual[MoveLogDir]):
         self.to = {node: (self.partition.folder_at(node) + 1) % dirs for node in self.nodes}
         for node, folder in self.to.items():
             copied = self.partition.log(node).end * self.partition.around.record_bytes
-            self.later(0.1 + copied / COPIED, self._moved, self.partition, node, folder, self.host(node).life)
+            self.later(
+                0.1 + copied / COPIED, self._finish_move, self.partition, node, folder, self.host(node).life
+            )
         return f"asked for the move of {place} at {self.names()}"
 
-    def _moved(self, partition: PartitionRun, node: int, folder: int, life: int) -> None:
+    def _finish_move(self, partition: PartitionRun, node: int, folder: int, life: int) -> None:
         control, disks = self.world.control, self.world.control.disks
         if self.host(node).life != life:
             return  # the copy is made anew at its start, which nobody waits for here
         for at in (partition.folder_at(node), folder):
-            if disks.holds(node, at, self._moved, partition, node, folder, life):
+            if disks.holds(node, at, self._finish_move, partition, node, folder, life):
                 return
         if not self.host(node).running or not control.reaches(node):
-            self.later(0.1, self._moved, partition, node, folder, life)
+            self.later(0.1, self._finish_move, partition, node, folder, life)
             return
         partition.moved[node] = folder
         if self.world.case.experiment.cluster.metadata.broker_controls:
@@ -246,7 +248,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.is_still = True
         quorum = self.world.control.quorum
         for node, folder in self.folders.items():
-            disks.freeze(node, folder, quorum.known)
+            disks.freeze(node, folder, quorum.presumed)
         self.world.control.look()
         self.later(self.fault.stall, self._let_through)
 

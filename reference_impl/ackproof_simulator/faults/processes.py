@@ -63,7 +63,7 @@ class PowerRun(DownRun[PowerLoss]):
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
 
-        def left(partition: PartitionRun) -> int:
+        def remaining_end(partition: PartitionRun) -> int:
             log = partition.log(node)
             if keep is not None:
                 return keep
@@ -73,7 +73,7 @@ class PowerRun(DownRun[PowerLoss]):
             safe = max(log.flushed, min(log.end, partition.synced.get(node, 0)))
             return safe + int(self.world.random.random() ** 4 * (log.end - safe))
 
-        self.world.control.kill(node, power=left)
+        self.world.control.kill(node, power=remaining_end)
 
 
 @does(EmptyDisk)

@@ -98,7 +98,7 @@ class Virtual(Generic[SpecT]):
 
     def later(self, after_s: float, act: Callable[..., None], *args: object) -> None:
         """Go on with it after a time."""
-        self.world.clock.after(seconds(after_s), act, *args)
+        self.world.clock.call_after(seconds(after_s), act, *args)
 
 
 Maker: TypeAlias = Callable[[SpecT, Aim, World], Virtual[Any]]
