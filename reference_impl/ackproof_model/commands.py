@@ -247,7 +247,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
     help="How large a world, and what goes wrong in it: brokers, records, acks, min_insync, unclean_election, "
     "kills, power_losses, clean_stops, cuts, shrinks, lost, preferred, hand_overs, unclean, retries, …; of a quorum "
     "servers, elections, crashes, entries; of PacificA replicas, suspicions, entries; of ZooKeeper brokers, expiries, "
-    "decisions.  [default: brokers=3,records=1,kills=1; of others as many of each as is told]",
+    "decisions.  [default: brokers=3,records=1,kills=1; of others as their page says]",
 )
 @click.option(
     "--find", multiple=True, help="A class to look for.  [default: lost; of ZooKeeper: overwritten]"

@@ -64,7 +64,7 @@ class Follower(NamedTuple):
 class Process(NamedTuple):
     """A broker's memory, and its files other than the log.
 
-    `epoch` is the incarnation, also of the last one while it is down; `clean`: it was stopped in good order and
+    `epoch` is the incarnation, also of the last one while it is down; `clean`: it was stopped cleanly and
     left `.kafka_cleanshutdown` with that epoch. `metadata` is the newest image that it applied.
     """
 

@@ -160,7 +160,7 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
 def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
     """End a move half way: the replicas of before, and of the ISR who is one (cancelPartitionReassignment, KIP-455).
 
-    The replicas that go raise the leader epoch, whoever leads. Where only replicas that were being added are in sync,
+    The replicas that go raise the leader epoch under any leader. Where only replicas that were being added are in sync,
     the first of before becomes it, if unclean elections are allowed; else the move goes on
     (PartitionReassignmentRevert).
     """

@@ -11,7 +11,7 @@ from ackproof_reference.rules import Rules
 class Election(Enum):
     """Why a leader is looked for."""
 
-    ANY = "whoever leads may go on leading"
+    ANY = "any present leader may go on leading"
     PREFERRED = "the first of the assignment, if it may"
     UNCLEAN = "if need be someone out of the ISR"
 

@@ -109,7 +109,7 @@ def _divergence(log: Log, epoch: int, end: int) -> int:
 
 
 def _reset(log: Log, answer: Fetched) -> Log:
-    """Out of the leader's range: cut to its end, or begin anew at its start (fetchOffsetAndTruncate).
+    """Out of the leader's range: cut to its end, or begin again at its start (fetchOffsetAndTruncate).
 
     In between the log is kept, though it may not match after an unclean election: "we are not solving it here".
     """

@@ -116,7 +116,7 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
     """Answer a follower's fetch, and take it as the proof of what the follower holds (Partition.fetchRecords).
 
     The high watermark sent is that of before this fetch, so a follower's lags by one more fetch. A fetch whose last
-    epoch does not fit this log is told where the logs part (KIP-595) and proves nothing.
+    epoch does not fit this log learns where the logs diverge (KIP-595) and proves nothing.
     """
     log = broker.log
     leader = broker.process.role
@@ -312,7 +312,7 @@ def _raised(log: Log, offset: int) -> Log:
 
 
 def time_out(broker: Broker, waiting: Waiting) -> Step:
-    """A waiting producer is told REQUEST_TIMED_OUT; its record stays in the log and may commit later."""
+    """Answer a waiting producer with REQUEST_TIMED_OUT; its record stays in the log and may commit later."""
     leader = broker.process.role
     assert isinstance(leader, Leader)
     left = tuple(other for other in leader.waiting if other != waiting)

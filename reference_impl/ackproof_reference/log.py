@@ -62,7 +62,7 @@ class Log(NamedTuple):
     """One replica's copy of one partition, as on its disk.
 
     `end` is the log end offset (LEO). `high_watermark` is taken as checkpointed at once, `flushed` is the recovery
-    point: what lies behind it is only in the page cache.
+    point: later records are only in the page cache.
     """
 
     batches: tuple[Batch, ...] = ()

@@ -1,8 +1,8 @@
 """PacificA: primary and backups on the same logs, with a configuration manager apart and leases between them.
 
-Kafka's controller and ISR are this with one change: there the leader proposes, here whoever suspects a peer does, and
-a lease sees to it that the old primary has stopped before a backup asks for its place. Source: Lin, Yang, Zhang and
-Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
+Kafka's controller and ISR are this with one change: there the leader proposes, here any replica that suspects a peer
+does, and a lease sees to it that the old primary has stopped before a backup asks for its place. Source: Lin, Yang,
+Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Configuration(NamedTuple):
 class Replica(NamedTuple):
     """One replica: what it believes, its log, and as a primary whether its leases hold and where backups are.
 
-    The log's high watermark is the commit point; what lies behind it is prepared.
+    The log's high watermark is the commit point; later entries are prepared.
     """
 
     config: Configuration
@@ -103,7 +103,7 @@ def in_its_place(replica: Replica, own: int) -> Configuration:
 
 
 def learn(replica: Replica, config: Configuration, own: int) -> Replica:
-    """A new configuration; who is its primary begins an epoch, and holds leases from all members anew."""
+    """Apply a new configuration. Its primary begins an epoch, with new leases from all members."""
     log = replica.log
     if config.primary == own and replica.config.primary != own:
         log = begin_epoch(log, config.version)

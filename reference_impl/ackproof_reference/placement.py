@@ -60,7 +60,7 @@ def place(
 ) -> list[tuple[int, ...]]:
     """The replicas of each partition in assignment order, the preferred leader first.
 
-    Racks and brokers are drawn anew after as many partitions as there are unfenced brokers, so that assignments do
+    Racks and brokers are drawn again after as many partitions as there are unfenced brokers, so that assignments do
     not repeat. Raises ValueError for a replication factor below 1 or above the number of brokers
     (INVALID_REPLICATION_FACTOR), or when no broker is unfenced.
     """

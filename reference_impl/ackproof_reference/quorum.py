@@ -1,8 +1,8 @@
 """Majority quorum replication on the same logs: Raft as KRaft runs it, with followers that fetch (KIP-595).
 
-What the source texts set beside Kafka's ISR: an entry counts when a majority holds it, so the slowest member delays
-nobody and 2f + 1 servers bear f losses. It is also the metadata log's own protocol: terms are leader epochs, votes and
-entries are on disk before anybody is told.
+The alternative to Kafka's ISR in the source texts: an entry counts when a majority holds it, so the slowest member
+delays nobody and 2f + 1 servers bear f losses. It is also the metadata log's own protocol: terms are leader epochs,
+votes and entries are on disk before any answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def stand(server: Server, own: int) -> Server:
 
 
 def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tuple[Server, bool]:
-    """The answer to a candidate, once for each epoch; a newer epoch makes a follower of whoever hears of it."""
+    """The answer to a candidate, once for each epoch; a newer epoch makes a follower of every server that hears of
+    it.
+    """
     if candidate.epoch < voter.epoch:
         return voter, False
     if candidate.epoch > voter.epoch:

@@ -179,8 +179,8 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
     """Decide (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late records.
 
-    Asked again it says what it said, to who comes with the epoch that was decided on; without that part, to whoever has
-    the same epoch, as the next transaction has.
+    Asked again it says what it said, to who comes with the epoch that was decided on; without that part, to any
+    producer that has the same epoch, as the next transaction has.
     """
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps

@@ -51,7 +51,7 @@ class Member(NamedTuple):
 def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
     """Create `/controller` and raise the epoch in one step, if nobody has; else learn who has (KafkaController.elect).
 
-    A race, not a queue: whoever comes first.
+    A race, not a queue: the first one wins.
     """
     if ensemble.controller != NOBODY:
         return ensemble, Member(ensemble.controller, 0, fired=False)
@@ -65,9 +65,9 @@ def watch(ensemble: Ensemble, own: int) -> Ensemble:
 
 
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
-    """A session runs out: its ephemeral nodes and watches go, and who watched what went is told, once.
+    """A session runs out: its ephemeral nodes and watches go, and their watchers are notified, once.
 
-    Returns who is told. The broker itself learns of it only when it reaches ZooKeeper again.
+    Returns the notified brokers. The broker itself learns of it only when it reaches ZooKeeper again.
     """
     gone = ensemble._replace(
         sessions=tuple(s for s in ensemble.sessions if s != broker),
@@ -80,7 +80,9 @@ def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
 
 
 def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
-    """A new session after the old one ended: the node under `/brokers/ids` is made anew, and nothing is believed."""
+    """A new session after the old one ended: the node under `/brokers/ids` is created again, and nothing is
+    believed.
+    """
     sessions = tuple(sorted({*ensemble.sessions, own}))
     return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()
 

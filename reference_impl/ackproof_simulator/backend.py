@@ -77,7 +77,7 @@ class Recorder:
     def tell_changes(self, began: Sequence[Partition]) -> None:
         """Leaders and ISRs as the controller decided them, and processes that started and ended.
 
-        What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
+        The first state is an event, too, as with an observer of brokers: later changes are compared with it.
         """
         world = self.simulation.world
         partitions = world.partitions

@@ -137,7 +137,7 @@ class Control:
         self.fence(broker)
 
     def _back(self, broker: int, episode: int) -> None:
-        """A broker reaches the controller again: it is told the news, and may lead again if it was fenced."""
+        """A broker reaches the controller again: it gets the newest images, and may lead again if it was fenced."""
         if self._episode[broker] != episode or not self._host(broker).running or not self.reaches(broker):
             return
         for partition in self.partitions:
@@ -325,7 +325,7 @@ class Control:
         host.up = True
         if node in self.controllers and node not in self.quorum.votes_already:
             self.quorum.votes_already.add(node)
-            self.look()  # not again and again: each look without an active controller begins the time-out anew
+            self.look()  # not again and again: each look without an active controller restarts the time-out
         if (
             host.paused
             or not self.reaches(node)

@@ -1,7 +1,7 @@
 """The transaction coordinator in virtual time: the reference's steps, where the transaction log's partition is led.
 
 What it has decided is safe (`ackproof_reference.transactions`): a decision stands although its coordinator dies, and
-whoever leads the transaction log next goes on with it. What can be missing is the coordinator itself: nobody leads, too
+the next leader of the transaction log goes on with it. What can be missing is the coordinator itself: nobody leads, too
 few are in sync for it to write, or a client cannot reach it.
 """
 

@@ -1,4 +1,4 @@
-"""Disks in virtual time that stand still: whoever writes waits, and so does whoever waits for that one.
+"""Disks in virtual time that stand still: each writer waits, and so does everything that waits for it.
 
 A broker appends under the lock of its log (UnifiedLog, Partition.leaderIsrUpdateLock), in a request handler or a
 fetcher thread. So behind an append that waits there wait: all that changes that replica's state (other appends, fetches
@@ -155,7 +155,7 @@ class Disks:
     ) -> bool:
         """Return True if a step of a replica must wait (None: one that takes its lock and writes nothing); then later.
 
-        `lane`: what else comes the same way waits behind it.
+        `lane`: later arrivals on the same lane wait for it.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))

@@ -118,8 +118,8 @@ class Quorum:
         self._call_election(self._until_another())
 
     def _until_another(self) -> int:
-        # Who is told that it resigned asks for votes at once and gets none from those that fetched from it just now
-        # (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
+        # A controller that learns that it resigned asks for votes at once and gets none from those that fetched from
+        # it just now (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
         timeout = self._timing.quorum_election
         return 2 * timeout + int(self._random.random() * timeout)
 

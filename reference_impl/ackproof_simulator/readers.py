@@ -74,7 +74,7 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """The topic was made anew: its position is that of another log."""
+        """The topic was created again: its position is that of another log."""
         for position in self.positions:
             if position.partition is before:
                 told = Reset(position.place, self.scene.clock.now, position.offset, 0, 0, 0, self.assignment)

@@ -43,7 +43,7 @@ WORST: Final = 3
 SHRINK_BY: Final = ("lost", "duplicate")
 RUNS: Final = 60
 WITHIN_S: Final = 1.5
-"""At most so many runs beside one that was made elsewhere, and for at most so long."""
+"""Limits of the simulation that accompanies a run made elsewhere: runs, and seconds."""
 FEW: Final = 50
 """Up to so many runs are made in this process: starting others takes longer."""
 

@@ -36,7 +36,7 @@ class Phase(Enum):
     OPEN = auto()
     ENDING = auto()
     OVER = auto()
-    """Fenced, given up, or stopped in good order."""
+    """Fenced, given up, or stopped cleanly."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class TransactionalProducer(Producer):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register with the coordinator, which fences whoever had the id before; then begin."""
+        """Register with the coordinator, which fences the id's previous producer; then begin."""
         self.host.do(self._init)
 
     def _init(self) -> None:
@@ -258,7 +258,7 @@ class TransactionalProducer(Producer):
         txn = self.txns[-1]
         txn.outcome, txn.ended = outcome, self.clock.now
         if self.must_abort:
-            # KIP-360: after an error a new producer epoch, whose sequence numbers begin anew.
+            # KIP-360: after an error a new producer epoch, whose sequence numbers begin again.
             self.phase = Phase.JOINING
             self._init()
             return

@@ -234,7 +234,7 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
+        """A new topic: the ISR is all active brokers, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
         places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]

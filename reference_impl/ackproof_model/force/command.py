@@ -33,7 +33,7 @@ _BACKEND: Final = click.option(
 
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of commands that find a story: `--force`, and how."""
-    flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is told.")
+    flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is found.")
     return flag(_KAFKA(_BACKEND(_REPEAT(out_option(command)))))
 
 
@@ -64,8 +64,8 @@ def force(
 ) -> int:
     """Walk real brokers through a story that `ackproof explore --json` found, and compare each step.
 
-    Exit code 0: it HAPPENED each time. 1: it DIVERGED, and what Kafka did instead is told. 2: no script can do one of
-    its steps, or a run was INCONCLUSIVE.
+    Exit code 0: it HAPPENED each time. 1: it DIVERGED, and the output shows what Kafka did instead. 2: no script can
+    do one of its steps, or a run was INCONCLUSIVE.
     """
     from ackproof.console import Console
     from ackproof_model.force.story import read_story

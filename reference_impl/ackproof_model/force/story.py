@@ -73,7 +73,7 @@ _FILE: Final = TypeAdapter(_File)
 def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
     """A story as `ackproof explore --json` wrote it, and the release of its rules. `wanted`: which class of several.
 
-    The model is asked to take each step anew. Raises `BadInput` for what is no such file, or no way of this model.
+    The model takes each step again. Raises `BadInput` for what is no such file, or no way of this model.
     """
     try:
         file = _FILE.validate_json(path.read_bytes())

@@ -2,8 +2,8 @@
 
 Some steps of the model are none for a script. A follower of Kafka asks as soon as it has taken an answer: its request
 waits at the gate. A leader proposes by itself. A broker that starts registers, catches up and is unfenced in one go:
-its start comes where the model unfences it. Who asks where an epoch ends (before KIP-595) is told so by the answer to a
-fetch; where nothing has to be cut that answer brings records at once, and the asking is no step.
+its start comes where the model unfences it. A follower that asks where an epoch ends (before KIP-595) learns it from
+the answer to a fetch; where nothing has to be cut that answer brings records at once, and the asking is no step.
 
 Where a story begins with a smaller ISR, those that are not in it are shut down and started first; their fetches wait.
 """
@@ -154,7 +154,7 @@ class _Translation:
                 raise NotForceable(number, line, "a producer sends again all that it has not heard of")
             return {"resend": 0}
         known = first.partition.leader
-        # It asks anew where to send to when its connection is gone, and is told by whoever is up.
+        # It asks for metadata again when its connection is gone, and any broker that is up answers.
         moved = any(
             step.action.broker == known and step.action.kind in _DEATHS
             for step in self._story.way[: number - 1]
@@ -186,7 +186,7 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """A leader answers. A refusal is taken at once, and the follower asks anew."""
+        """A leader answers. A refusal is taken at once, and the follower asks again."""
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
             self._agree.add(follower)

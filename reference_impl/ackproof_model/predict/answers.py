@@ -164,7 +164,7 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
         for name in ("shrinks", "cuts", "clean_stops", "kills", "power_losses")
         if (left := getattr(scope.budget, name))
     ]
-    # In a run with many incidents the short ways to a loss drown among all that may happen beside them.
+    # In a run with many incidents the short ways to a loss drown among everything else that may happen.
     few = [(replace(large, budget=budget), name) for large, name in two for budget in _two_ends(large.budget)]
     away: dict[Scope, str] = {}
     for one, name in (*few, *two):
@@ -222,4 +222,4 @@ def _read(kept: Path | None) -> Answers | None:
     try:
         return Answers.load(kept)
     except BadInput:
-        return None  # torn or of another version: it is worked out anew
+        return None  # torn or of another version: it is worked out again

@@ -36,7 +36,7 @@ from ackproof_model.predict.incidents import unpredictable
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
 FOLLOWS: Final = {
-    # Whoever leads without the record gives its offset to the next one.
+    # A leader without the record gives its offset to the next one.
     "lost": "overwritten",
     # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
     "vanished": "conflict",

@@ -1,4 +1,4 @@
-"""Processes beside this one, for what takes long and needs no order; they never outlive whoever asked."""
+"""Worker processes for long tasks without an order; they never outlive their caller."""
 
 from __future__ import annotations
 

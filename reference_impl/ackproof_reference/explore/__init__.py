@@ -1,1 +1,3 @@
-"""Every interleaving of a small scope, breadth first (`search.py`), of the world in `world.py` and those beside it."""
+"""Every interleaving of a small scope, breadth first (`search.py`), of the world in `world.py` and of other
+protocols.
+"""

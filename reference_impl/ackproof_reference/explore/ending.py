@@ -8,7 +8,7 @@ the end of all, or it has not come so far, and nothing is cut). Whatever else ha
 nothing that was acknowledged or read gets lost, and two logs never differ; that there is one leader to an epoch, and
 that a high watermark never falls, rests on no log.
 
-That holds where followers are told to cut by the answer to a fetch (KIP-595): before, they cut to their high
+That holds where the answer to a fetch makes followers truncate (KIP-595): before, they cut to their high
 watermarks. Nor may a leader die and lead on in its epoch, which would begin again (`last_known_leader_unfenced`), a
 record be sent again, or the partition be moved. While power may be lost it must be on all disks. Answers under way
 must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
@@ -16,7 +16,7 @@ must bring nothing, and cut nothing; a request from before must bring none that 
 
 Searches for lost and vanished records alone end at more states: here below, and in `seated.py`.
 
-Where a search for lost and vanished records need not go on: whoever may lead holds all that was ever sent.
+Where a search for lost and vanished records ends: every broker that may lead holds all that was sent.
 
 Unlike the ends of `seated.py` these do not ask how many leaders may still die, be fenced, stop or be asked to go.
 Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader that
@@ -106,7 +106,7 @@ def _same(one: Log, other: Log) -> bool:
 
 
 def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
-    """The epochs up to that of the last batch, and those behind it."""
+    """Split the epochs into those up to the last batch's, and later ones."""
     last = log.batches[-1].epoch if log.batches else UNKNOWN
     return (
         [entry for entry in log.epochs if entry.epoch <= last],

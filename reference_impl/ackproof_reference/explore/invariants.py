@@ -113,7 +113,7 @@ def witness(
 ) -> Client:
     """The client after a broker's step.
 
-    Readers see all that lies below a leader's high watermark, whoever believes to lead. Judged here is what only a
+    Readers see all below the high watermark of any broker that believes to lead. Judged here is what only a
     step shows: a reader is shown something else at the same offset, a high watermark that goes back on a leader
     within its epoch, an acknowledgement (acks=all) of what is not below it.
     """

@@ -49,7 +49,7 @@ class Action(NamedTuple):
     broker: int = 0
     """The broker that fetches, proposes, lives or dies in this step, or that is sent a record; 0: none."""
     refuses: bool = False
-    """A producer is told an error."""
+    """A producer gets an error."""
 
 
 Row = tuple[Hashable, ...]
@@ -139,7 +139,7 @@ class Model:
     widths: Sequence[int] = ()
     """Bits to number the values of each cell with at first (a cell of counters has its own)."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
-    """How a way through its states is told, where its steps are not those that a reader is to be told."""
+    """Turns a way through its states into a story, where its steps are not those that a reader is to see."""
     epochs: Epochs | None = None
     """States that are alike with ranks in the place of epochs are one."""
     frugal: bool = False

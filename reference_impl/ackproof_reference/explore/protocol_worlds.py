@@ -280,10 +280,10 @@ def _broker(
     name = f"broker {own}"
     connected = own in ensemble.sessions
     if member.expired:
-        fresh, anew = reconnect(ensemble, own)
+        fresh, reconnected = reconnect(ensemble, own)
         yield (
             Action(name, "reaches it again, with a new session", "ensemble"),
-            (left, fresh, wrong, anew),
+            (left, fresh, wrong, reconnected),
         )
     elif member.fired and connected:
         watched = watch(ensemble, own) if rules.watch_before_reading else ensemble

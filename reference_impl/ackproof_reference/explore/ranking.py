@@ -31,7 +31,7 @@ from ackproof_reference.metadata import Metadata, Partition
 
 LEADER, LEADING, PARTITION, BROKER = range(4)
 """Kinds of epochs, each a field of bits: leader epochs, those of them that a broker leads in, and so on. The
-incarnations of broker 1 are at `BROKER`, those of broker 2 behind them."""
+incarnations of broker 1 are at `BROKER`, those of broker 2 after them."""
 FIELD = 64
 _BITS = (1 << FIELD) - 1
 

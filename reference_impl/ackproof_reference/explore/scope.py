@@ -33,7 +33,7 @@ class Budget(NamedTuple):
     reassignments: int = 0
     """Moves of the partition to one of the scope's `targets`."""
     time_outs: int = 0
-    """Producers who are told REQUEST_TIMED_OUT."""
+    """Producers that get REQUEST_TIMED_OUT."""
     failovers: int = 0
     """Controllers that fail when only the first records of a decision are written; the next one goes on from these."""
 
@@ -112,7 +112,7 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """The same world in the steps in which stories are told."""
+        """The same world in the steps of stories."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:

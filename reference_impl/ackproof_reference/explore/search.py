@@ -70,7 +70,7 @@ class Search:
     """A search that can be run in parts, saved (`save`) and gone on with.
 
     `wanted` names the classes of findings after which it stops; empty: the first of any class. Findings of other
-    classes are kept, the shortest of each, and the search goes on behind them.
+    classes are kept, the shortest of each, and the search goes on.
     """
 
     model: Model
@@ -161,7 +161,7 @@ class Search:
         return self.progress
 
     def _go_deeper(self) -> None:
-        """Take up the next level, behind it what steps that count as several have led to."""
+        """Take up the next level, and after it the states that longer steps have led to."""
         self.level, self.next_level, self.place = self.next_level, [], 0
         self.progress.depth += 1
         for state, parent in self.ahead.pop(0) if self.ahead else ():
@@ -178,7 +178,7 @@ class Search:
                 cell = narrow.cell
             else:
                 return
-            # Only here: the error keeps the loop's frame, and with it what is packed anew.
+            # Only here: the error keeps the loop's frame, and with it the repacked states.
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
@@ -246,26 +246,26 @@ class Search:
                 yield successor
 
     def _widen(self, cell: int) -> None:
-        """Give a cell more bits, and pack everything anew; through bytes, so as not to hold all states twice."""
+        """Give a cell more bits, and repack everything; through bytes, so as not to hold all states twice."""
         above = self.cells.shifts[cell] + self.cells.widths[cell]
         low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
         self.cells.place()
         self.renew()
 
-        def anew(state: int) -> int:
+        def repack(state: int) -> int:
             return state >> above << above + _MORE_WIDTH | state & low
 
         size = (sum(self.cells.widths) + 7) // 8
         places = places_of_parents(self.seen)
         packed = bytearray()
         for state in self.seen:
-            packed += anew(state).to_bytes(size, "little")
+            packed += repack(state).to_bytes(size, "little")
         this, following = len(self.level), len(self.next_level)
-        ahead = [[(anew(state), anew(parent)) for state, parent in pairs] for pairs in self.ahead]
+        ahead = [[(repack(state), repack(parent)) for state, parent in pairs] for pairs in self.ahead]
         self.seen, self.level, self.next_level, self.ahead = {}, [], [], []
         self.findings = {
-            kind: finding._replace(state=anew(finding.state)) for kind, finding in self.findings.items()
+            kind: finding._replace(state=repack(finding.state)) for kind, finding in self.findings.items()
         }
         states = [int.from_bytes(packed[at : at + size], "little") for at in range(0, len(packed), size)]
         self.restore(states, places, this, following, ahead)

@@ -1,4 +1,4 @@
-"""Where a search for lost and vanished records need not go on: whoever leads, or comes to lead, leads for good.
+"""Where a search for lost and vanished records ends: the broker that leads, or comes to lead, leads for good.
 
 No budget is left by which a leader could die, be fenced or be asked to go, and the partition is not being moved. Of
 other classes that says nothing (what another broker's log becomes, who may be elected), and with acks=0 not even of
@@ -24,7 +24,7 @@ and show only while they believe to lead:
 **Nobody leads**, or one who does not run or has not learned it, and was not asked to stop. Nobody believes to lead in
 the newest epoch, no answer to a fetch is under way, nor a proposal that is not refused for its epoch, and all who may
 come to lead hold all that was promised: ISR, ELR, the last leader known, and with unclean elections everybody. What
-others do who believe to lead, of older epochs, takes nothing from any of these, as above. Whoever of them leads then
+others do who believe to lead, of older epochs, takes nothing from any of these, as above. The one that leads then
 leads for good, and the others follow it. That rests on nobody's cutting its log for learning of a leader alone
 (KIP-101).
 

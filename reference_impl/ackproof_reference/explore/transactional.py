@@ -4,7 +4,7 @@ Logs are taken as replicated (`world.py` is about that): what is appended is bel
 one record to each partition in a transaction and commits when all were acknowledged, or aborts at any time. Its produce
 requests may arrive late, even when it has long ended the transaction or is fenced.
 
-What may go wrong beside is counted (`Bounds`). The coordinator moves: another one reads its state from the transaction
+Further incidents are counted (`Bounds`). The coordinator moves: another one reads its state from the transaction
 log, and the old one, whom nobody has told, answers from memory what needs no write, and sends the markers that it
 knows of. A marker comes twice: who sent it heard nothing and sent it again, and the first one waits somewhere, for as
 long as it likes.
@@ -177,7 +177,7 @@ def _sends(app: App, partition: int, coordinator: Transaction) -> App:
 
 
 def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
-    """Its next transaction has the epoch that it is told; one of its own where a record's fate is unknown (KIP-360)."""
+    """Its next transaction has the epoch of the answer; one of its own where a record's fate is unknown (KIP-360)."""
     ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
     if decided is None:
         return ended

@@ -95,7 +95,7 @@ class Retelling:
 
     @cached_property
     def full(self) -> Model:
-        """The model in which it is told."""
+        """The model of the story's steps."""
         return self._full()
 
     def __call__(self, way: Sequence[Row]) -> list[StoryLine]:
@@ -114,7 +114,7 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Go on to the nearest state that is `after` (and breaks what it breaks); the steps are told."""
+        """Go on to the nearest state that is `after` (and breaks what it breaks), and collect the steps."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}

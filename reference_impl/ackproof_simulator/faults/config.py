@@ -119,7 +119,7 @@ class SetRun(Virtual[SetConfig]):
 
 @does(Recreate)
 class RecreateRun(Virtual[Recreate]):
-    """A topic is deleted, and made anew at its healing: other logs under the same name."""
+    """A topic is deleted, and created again at its healing: other logs under the same name."""
 
     @property
     def places(self) -> list[int]:
@@ -230,7 +230,7 @@ class VotersRun(Virtual[RemoveController]):
         return True
 
     def bites(self) -> bool:
-        """A broker is told of the voters without it."""
+        """A broker lists the voters without it."""
         return self._listed() and self.node not in self.world.control.quorum.voters
 
     def heal(self) -> str:
@@ -239,5 +239,5 @@ class VotersRun(Virtual[RemoveController]):
         return f"asked for controller {self.node} to be taken in again"
 
     def healed(self) -> bool:
-        """A broker is told of the voters with it."""
+        """A broker lists the voters with it."""
         return self._listed() and self.node in self.world.control.quorum.voters

@@ -186,7 +186,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
     def _finish_move(self, partition: PartitionRun, node: int, folder: int, life: int) -> None:
         control, disks = self.world.control, self.world.control.disks
         if self.host(node).life != life:
-            return  # the copy is made anew at its start, which nobody waits for here
+            return  # the copy begins again at its start, which nobody waits for here
         for at in (partition.folder_at(node), folder):
             if disks.holds(node, at, self._finish_move, partition, node, folder, life):
                 return

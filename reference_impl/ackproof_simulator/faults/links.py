@@ -20,7 +20,7 @@ class LinksRun(Virtual[LinksT]):
 
     Where nothing passes they are closed and refused, or all is held back in silence and comes through at the mending.
     A reset as soon as something is carried, which is at once, is to who uses it the same as a cut. Else all arrives
-    later; packets are lost, and sent again; the line is thin; a large packet never arrives, and all behind it waits
+    later; packets are lost, and sent again; the line is thin; a large packet never arrives, and all after it waits
     for it; or who has lost a connection learns of it late, from the next end on, and sends into it meanwhile.
     """
 

@@ -262,7 +262,7 @@ class UpgradeRun(_Rollout[Upgrade]):
     raised = False
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Everybody, whoever it is aimed at."""
+        """Return all nodes; the aim does not matter."""
         control = self.world.control
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 

@@ -159,7 +159,7 @@ class PauseRun(Virtual[SpecT]):
 
 @does(ExpireSession)
 class ExpireRun(Virtual[ExpireSession]):
-    """A broker's ZooKeeper session ends; it registers anew by itself."""
+    """A broker's ZooKeeper session ends; it registers again by itself."""
 
     def inject(self) -> str:
         self.must_run()
@@ -270,8 +270,8 @@ class QuorumRun(Virtual[LoseQuorum]):
 class ClockRun(Virtual[ClockJump]):
     """Shift a node's notion of now: how long a follower has lagged, and how old a request of its own is.
 
-    Forwards, who has asked for something takes the answer for overdue and connects anew (NetworkClient), and the active
-    controller takes the others' silence for too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
+    Forwards, who has asked for something takes the answer for overdue and connects again (NetworkClient), and the
+    active controller takes the others' silence for too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
     """
 
     REQUESTS_S: ClassVar[float] = 30.0
