@@ -11,8 +11,9 @@ from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
+from ackproof.judge.checks.left_replicas import check_left_replicas
 from ackproof.judge.checks.load import check_acks, check_audit
-from ackproof.judge.checks.logs import check_left_replicas, check_logs, check_presence
+from ackproof.judge.checks.logs import check_logs, check_presence
 from ackproof.judge.checks.replay import check_replay
 from ackproof.judge.checks.run import check_deaths, check_end, check_faults, check_resets, check_unread_bytes
 from ackproof.judge.checks.windows import check_windows

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
+from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import ALWAYS, FaultLife, Lifelines, Spans
 from ackproof.rundir.metadata import (
     BrokerRegistered,
-    EligibleCleared,
-    LogEnded,
     MetadataRecord,
-    PartitionChanged,
     TopicRemoved,
     read_metadata,
 )
@@ -303,110 +300,3 @@ def _united(spans: Sequence[tuple[float, float]]) -> Spans:
         else:
             found.append((begin, end))
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class MetadataLog:
-    """Records of the metadata log, and the states of each partition.
-
-    `states`: the decisions on each partition, in order, each incarnation beginning with its creation, without eligible
-    replicas that were forgotten before the next record. `hole`: what is missing, in words; empty if nothing.
-    """
-
-    records: Sequence[MetadataRecord]
-    states: Mapping[TopicPartition, Sequence[Sequence[PartitionChanged]]]
-    hole: str
-
-    @classmethod
-    def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Index the records of `observed/metadata.jsonl`."""
-        lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
-        gone: set[TopicPartition] = set()
-        for record in records:
-            if isinstance(record, TopicRemoved):
-                gone |= {place for place in lives if place.topic == record.topic}
-            elif isinstance(record, EligibleCleared):
-                for place, each in lives.items():
-                    if record.topic in ("", place.topic):
-                        each[-1][-1] = each[-1][-1].model_copy(update={"elr": ()})
-            elif isinstance(record, PartitionChanged):
-                place = TopicPartition(record.topic, record.partition)
-                if place not in lives or place in gone:
-                    lives[place].append([])
-                    gone.discard(place)
-                lives[place][-1].append(record)
-        return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
-
-    def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
-        that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
-        it was."""
-        for life in self.states[place]:
-            for before, record in pairwise(life):
-                if record.leader >= 0 and record.leader_epoch > before.leader_epoch:
-                    known = not self.hole or record.partition_epoch == before.partition_epoch + 1
-                    yield record, record.leader in (*before.isr, *before.elr) if known else None
-
-
-def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> str:
-    if not records:
-        return "there is no metadata log"
-    last = records[-1]
-    known = records[:-1] if isinstance(last, LogEnded) else records
-    if isinstance(last, LogEnded):
-        if last.records != len(known):
-            return f"the metadata log has {len(known)} records, and {last.records} were written"
-    elif not simulated:
-        return "the metadata log has no end"
-    ends_at = last.offset if isinstance(last, LogEnded) else None
-    found = [*out_of_order(known, ends_at, gapless=kraft or simulated), *epochs_left_out(known)]
-    return next(iter(found), "")
-
-
-def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Offsets that are missing or go back. KRaft writes every offset once. What ZooKeeper keeps of others is not here,
-    and one zxid may mean several.
-
-    Older versions left out what the quorum writes for itself when a controller begins.
-    """
-    if ends_at is not None and gapless and records and records[0].offset > 0:
-        yield f"the metadata log begins at offset {records[0].offset}"
-    for one, two in pairwise(records):
-        if two.offset < one.offset + gapless:
-            yield f"the metadata log goes from offset {one.offset} to {two.offset}"
-        elif gapless and two.offset != one.offset + 1 and (ends_at is not None or two.epoch == one.epoch):
-            yield f"the metadata log has nothing between the offsets {one.offset} and {two.offset}"
-    if ends_at is not None and gapless and records and records[-1].offset + 1 != ends_at:
-        yield f"the metadata log ended at offset {ends_at}, and its last record has {records[-1].offset}"
-
-
-def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Changes of a partition that are missing: each takes the next partition epoch, and the same leader epoch or the
-    next.
-
-    That the eligible replicas are forgotten is a change without a record of its own (KIP-966).
-    """
-    before: dict[TopicPartition, PartitionChanged] = {}
-    silent: dict[TopicPartition, int] = {}
-    for record in records:
-        if isinstance(record, TopicRemoved):
-            before = {place: one for place, one in before.items() if place.topic != record.topic}
-        elif isinstance(record, EligibleCleared):
-            for place in before:
-                silent[place] = silent.get(place, 0) + (record.topic in ("", place.topic))
-        elif isinstance(record, PartitionChanged):
-            place = TopicPartition(record.topic, record.partition)
-            one = before.get(place)
-            if one is not None:
-                may_skip = silent.pop(place, 0)
-                if not 1 <= record.partition_epoch - one.partition_epoch <= 1 + may_skip:
-                    yield (
-                        f"{place}: the metadata log goes from partition epoch {one.partition_epoch} to "
-                        f"{record.partition_epoch}, and each change takes the next"
-                    )
-                if not 0 <= record.leader_epoch - one.leader_epoch <= 1:
-                    yield (
-                        f"{place}: the metadata log goes from leader epoch {one.leader_epoch} to "
-                        f"{record.leader_epoch}, and each election takes the next"
-                    )
-            before[place] = record

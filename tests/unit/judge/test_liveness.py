@@ -11,7 +11,7 @@ from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import blocked, excuse, judge_liveness
-from ackproof.quantities.evidence import MetadataLog
+from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.metadata import LogEnded, write_metadata

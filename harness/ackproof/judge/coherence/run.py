@@ -12,7 +12,7 @@ from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts, lacks
-from ackproof.quantities.evidence import epochs_left_out, out_of_order
+from ackproof.quantities.metadata_log import epochs_left_out, out_of_order
 from ackproof.rundir.metadata import (
     BrokerRegistered,
     ConfigChanged,
