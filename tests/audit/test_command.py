@@ -203,8 +203,11 @@ def test_what_is_no_ledger_is_told_as_an_error(tmp_path: Path, capsys: pytest.Ca
     ("words", "said"),
     [
         (["--master", "local", "--remote", "sc://there"], "give --master or --remote, not both"),
-        (["--conf", "spark.ui.enabled"], "--conf spark.ui.enabled: a setting of Spark is spark.…=…"),
-        (["--conf", "ui.enabled=no"], "--conf ui.enabled=no: a setting of Spark is spark.…=…"),
+        (
+            ["--conf", "spark.ui.enabled"],
+            "--conf spark.ui.enabled: not a Spark setting; give spark.NAME=VALUE",
+        ),
+        (["--conf", "ui.enabled=no"], "--conf ui.enabled=no: not a Spark setting; give spark.NAME=VALUE"),
     ],
     ids=["two places", "no value", "not Spark's"],
 )
@@ -223,7 +226,7 @@ def test_a_batch_stands_for_its_cases_that_came_to_a_ledger(
     batch = BatchFile(verdict=None, exit_code=255, seed=1, name="b", command="", cases=cases)
     batch.save(tmp_path / "batch.json")
     assert main_code(["audit", str(tmp_path)]) == 254
-    assert "no case of this batch came to a ledger" in capsys.readouterr().err
+    assert "no case of this batch has a ledger" in capsys.readouterr().err
     for name in names[:2]:
         write_ledger(tmp_path / name, SENT, LOST)
     code, codes, _ = audited([tmp_path])

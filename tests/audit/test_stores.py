@@ -99,10 +99,10 @@ def test_nothing_falls_through_to_this_machine(store, tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("s3://key:secret@bucket/runs", "credentials by the environment"),
-        ("ftp://host/runs", "no store that can be read"),
-        ("s3:///runs", "names no bucket"),
-        ("abfs:///runs", "names no container"),
+        ("s3://key:secret@bucket/runs", "credentials in the environment"),
+        ("ftp://host/runs", "is not a supported store"),
+        ("s3:///runs", "has no bucket"),
+        ("abfs:///runs", "has no container"),
     ],
 )
 def test_a_uri_of_no_use_is_refused(uri, words) -> None:

@@ -80,7 +80,7 @@ def counted(tmp_path, audit):
 @pytest.mark.parametrize("where", ["folder", "store"])
 def test_every_row_is_there_as_arrow_reads_it(counted, spark, where, tmp_path) -> None:
     with s3_bucket() as query:
-        store = api.storage.located(f"s3://bucket/{tmp_path.name} ü?{query}")
+        store = api.storage.locate(f"s3://bucket/{tmp_path.name} ü?{query}")
         there = counted if where == "folder" else copied(counted, store)
         views = api.Run(there).spark(spark)
         for name, files in (
