@@ -59,7 +59,7 @@ def _audit(run: CaseDir) -> None:
     from ackproof import audit
     from ackproof.judge import work_out_removals
 
-    work_out_removals([run])
+    work_out_removals([run.path])
     (result,) = audit.run([run.path])
     if result.file is None:
         raise SystemExit(f"audit: {'; '.join(result.reasons)}")
