@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Final
 
 from ackproof import audit
@@ -37,20 +36,8 @@ Step = Callable[[str], None]
 """Called with a line of text for each step that takes long."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Step that derives one file of an audited run directory. `make` raises `BadInput` if it cannot."""
-
-    name: str
-    file: Callable[[CaseDir], Path]
-    make: Callable[[CaseDir], object]
-
-
-STAGES: Final = (
-    Stage("replay", lambda run: run.conformance_json, replay_run),
-    Stage("prediction", lambda run: run.prediction_json, predict_run),
-    Stage("judge", lambda run: run.verdict_json, judge_case),
-)
+STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_run, judge_case)
+"""Each derives one file of an audited run directory: `conformance.json`, `prediction.json`, `verdict.json`."""
 
 
 @dataclass(frozen=True)
@@ -104,18 +91,16 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
         return CaseResult(run, counted, error=f"it could not be judged: {type(error).__name__}: {error}")
 
 
-def judge_run(run: CaseDir, *, again: bool = True) -> None:
+def judge_run(run: CaseDir) -> None:
     """Bring an audited run to its verdict: INCONCLUSIVE if its files were changed, else by its stages."""
     if judge_unwritten(run) is None:
-        run_stages(run, again=again)
+        run_stages(run)
 
 
-def run_stages(run: CaseDir, *, again: bool = True) -> None:
-    """Run the stages in order. Without `again`, skip stages whose file exists, up to the first that is missing."""
-    for stage in STAGES:
-        again = again or not stage.file(run).exists()
-        if again:
-            stage.make(run)
+def run_stages(run: CaseDir) -> None:
+    """Run the stages in order."""
+    for derive in STAGES:
+        derive(run)
 
 
 def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
