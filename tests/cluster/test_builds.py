@@ -65,7 +65,7 @@ def test_a_folder_of_mavens_jars_runs_and_another_one_is_not_replayed(
     next(folder.glob("re2j-*.jar")).unlink()
     capsys.readouterr()
     assert main_code(["replay", str(run.path), "--out", str(out)]) == 254
-    assert "is another build by now" in capsys.readouterr().err
+    assert "has another digest now" in capsys.readouterr().err
 
 
 def test_one_changed_line_keeps_what_the_release_loses(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class FoundBuild:
 
     @property
     def logs(self) -> bool:
-        """Whether a logger stands behind slf4j. Maven's jars of the server have none."""
+        """True if the jars include a logger for slf4j; Maven's server jars do not."""
         return any(artifact_of(jar) in _LOGGERS for jar in self.jars)
 
 
@@ -114,8 +114,8 @@ def _checked(
     server = str(_JAR.match(servers[0].string)["version"])  # type: ignore[index]
     if _NUMBER.findall(version)[:1] != _NUMBER.findall(server)[:1]:
         raise BadInput(
-            f"{path}: jars of two builds: {servers[0].string} beside {there[_CLIENTS].name}, which says {version}; "
-            "build all of it anew: ./gradlew clean jar"
+            f"{path}: jars of two builds: {servers[0].string} and {there[_CLIENTS].name}, which says {version}; "
+            "build all of it again: ./gradlew clean jar"
         )
     return FoundBuild(jars, version, commit)
 

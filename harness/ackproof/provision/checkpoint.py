@@ -24,7 +24,7 @@ from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed,
 
 CHECKPOINT = "bootstrap.checkpoint"
 _SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
-"""What the tool of 4.4 and later writes in its place (KIP-1170). A controller takes it under the other name too."""
+"""The file that the tool writes from 4.4 on (KIP-1170). A controller reads it under the other name too."""
 
 _FORMAT_TIMEOUT_S = 60.0
 _FEATURE = re.compile(r"[a-z][a-z.]*")
@@ -37,7 +37,7 @@ def bootstrap_checkpoint(
     features: Mapping[str, int] | None = None,
     progress: ProgressSink = ignore,
 ) -> Path:
-    """The checkpoint to copy, under this name, into the metadata log folder of every new controller.
+    """Return the checkpoint to copy into the metadata log folder of every new controller.
 
     `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`.
     Made once per version and features (0.5 s). Raises `BadInput` with Kafka's words if it refuses the features,
@@ -56,7 +56,7 @@ def bootstrap_checkpoint(
 
 
 def new_cluster_id() -> str:
-    """A random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding.
+    """Return a random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding.
 
     None begins with a dash (`Uuid.randomUuid` of Kafka), which a command line would take for an option.
     """
@@ -66,7 +66,7 @@ def new_cluster_id() -> str:
 
 
 def meta_properties(cluster_id: str, node_id: int) -> str:
-    """What a node's log folder must hold in `meta.properties` for the node to start in this cluster."""
+    """Return the `meta.properties` for a node's log folder in this cluster."""
     return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
 
 

@@ -1,7 +1,7 @@
-"""Kafka's server jars in the cache: of a release, of a build of the user's own, of a release with a patch.
+"""Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
-Those of a known release have the SHA-256 of its lock. What else is there (`cache_root()/kafka-VERSION-…`) has a lock of
-its own beside its jars, written when they came: by Maven with the repository's checksums, or copied from a build.
+Those of a known release have the SHA-256 of its lock. Others (`cache_root()/kafka-VERSION-…`) have a
+lock of their own, written when the jars came: from Maven, with the repository's checksums, or copied from a build.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _PATCH: Final = "patch.jar"
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """The server jars of one Kafka, verified.
+    """The verified server jars of one Kafka.
 
-    `home` is their folder in the cache, in which class-data archives and formatted checkpoints stand too.
+    `home`: their folder in the cache, also for class-data archives and formatted checkpoints.
     """
 
     version: str
@@ -47,14 +47,14 @@ class KafkaJars:
     classpath: tuple[Path, ...]
     """Absolute paths, sorted, a patch before them: a class-data archive is valid for exactly this order."""
     digests: Mapping[str, str]
-    """SHA-256 of each, by file name."""
+    """SHA-256 of each jar, by file name."""
     full_version: str = ""
-    """Of a build what its jars say, a suffix such as -SNAPSHOT included."""
+    """The version in the jars of a build, with a suffix such as -SNAPSHOT."""
     commit: str = ""
 
     @property
     def directory(self) -> Path:
-        """The folder of the jars, a patch aside."""
+        """The folder of the jars without a patch."""
         return self.classpath[-1].parent
 
     @property
@@ -63,12 +63,12 @@ class KafkaJars:
 
     @cached_property
     def digest(self) -> str:
-        """Tells class paths apart."""
+        """Digest of all jars, to tell class paths apart."""
         return compute_digest(self.digests)
 
 
 def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """The jars of a build that is no image. Raises as `kafka_jars` does, and `BadInput` for a path that holds none."""
+    """Return the jars of a build (no image). Raises as `kafka_jars` does, and `BadInput` for a path without jars."""
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)
     if build.path is not None:
@@ -77,7 +77,7 @@ def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJar
 
 
 def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
-    """The jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
+    """Return the jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
     Every jar is compared with the lock, cached ones too (0.03 s, once per process while no file changes).
     Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
@@ -91,9 +91,9 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """The same build with what its files say: version and digest. `image_jars`: of an image the folder of its jars.
+    """Return the build with version and digest of its files. `image_jars`: the folder of an image's jars.
 
-    Raises `BadInput` where that is another version than `build` has.
+    Raises `BadInput` if the version is another than that of `build`.
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))
@@ -110,15 +110,15 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
 
 
 def is_cached(version: str) -> bool:
-    """Whether `kafka_jars` would need neither Maven nor a network."""
+    """Return True if `kafka_jars` needs neither Maven nor a network."""
     locked = lock(version)
     return (_unlisted_home(version) if locked is None else _home(locked) / "jars").exists()
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """The jars of a build, copied into the cache: whoever builds anew meanwhile does not touch a node that runs.
+    """Copy the jars of a build into the cache, so that a later build does not change a node that runs.
 
-    Raises `BadInput` where they are not those that the case names.
+    Raises `BadInput` if they are not those that the case names.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))
@@ -133,7 +133,7 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
             # With its time: a class-data archive is valid for that.
             shutil.copy2(jar, folder / "jars" / jar.name)
         if _write_own_lock(folder, found.version).jars != digests:
-            raise BadInput(f"{build.label} was built anew while its jars were copied: run it again")
+            raise BadInput(f"{build.label} was built again while its jars were copied: run this once more")
 
     build_once(home, copy, progress)
     jars = _verify_jars(read_lock(found.version, home / _OWN_LOCK), home / "jars", progress)
@@ -143,7 +143,7 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
 
 
 def _logger(found: FoundBuild, progress: ProgressSink) -> tuple[Path, ...]:
-    """What Maven's jars of a server lack beside a distribution's, from the nearest known release: a logger."""
+    """Return the logger of the nearest known release, which Maven's server jars lack."""
     there = {artifact_of(jar) for jar in found.jars}
     known = kafka_jars(line_of(found.version).releases[-1], progress)
     return tuple(
@@ -154,20 +154,20 @@ def _logger(found: FoundBuild, progress: ProgressSink) -> tuple[Path, ...]:
 def _require_same(build: KafkaBuild, digest: str) -> None:
     if build.digest and build.digest != digest:
         raise BadInput(
-            f"{build.label} is another build by now (digest {digest}, and the case names {build.digest}): run the "
-            "experiment anew instead"
+            f"{build.label} has another digest now ({digest}; the case names {build.digest}): run the "
+            "experiment again instead"
         )
 
 
 def _require_patch(build: KafkaBuild, files: Mapping[str, bytes]) -> str:
-    """The digest of a patch's files. Raises `BadInput` where it is not that of the build."""
+    """Return the digest of a patch's files. Raises `BadInput` if it is not that of the build."""
     digest = compute_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
     _require_same(build, digest)
     return digest
 
 
 def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> KafkaJars:
-    """A release's jars behind a jar of the patch's files."""
+    """Return a release's jars, with a jar of the patch's files first."""
     version = build.version
     base = kafka_jars(version, progress)
     files = read_patch(patch)
@@ -187,7 +187,7 @@ def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> Ka
 
 
 def _prepare_unlisted(version: str, progress: ProgressSink) -> KafkaJars:
-    """The jars of a release that has no lock here, as Maven offers them."""
+    """Return the jars of a release without a lock, as Maven offers them."""
     if (why := not_a_version(version)) is not None:
         raise BadInput(why)
     home = _unlisted_home(version)
@@ -222,7 +222,7 @@ def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> Kafka
 
 
 def _fetch(locked: Lock, folder: Path, progress: ProgressSink) -> None:
-    """The jars of a known release, in `folder` itself."""
+    """Fetch the jars of a known release into `folder`."""
     _download(locked.version, folder / "jars", locked.jars, progress)
     progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
     verify(locked, folder / "jars")
@@ -265,7 +265,7 @@ def verify(locked: Lock, directory: Path) -> None:
 
 
 _verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
-"""What this process has verified: lock digest, and name, size and time of change (ns) of every file."""
+"""Verified in this process: lock digest, and name, size and time of change (ns) of every file."""
 
 
 def _check_cached(locked: Lock, directory: Path, progress: ProgressSink) -> None:
@@ -277,5 +277,5 @@ def _check_cached(locked: Lock, directory: Path, progress: ProgressSink) -> None
     try:
         verify(locked, directory)
     except ProvisionFailed as error:
-        raise ProvisionFailed(f"{error}. To fetch it anew: rm -r {directory}") from error
+        raise ProvisionFailed(f"{error}. To fetch it again: rm -r {directory}") from error
     _verified.add(look)

@@ -1,4 +1,4 @@
-"""Which Java runs the brokers."""
+"""The Java that runs the nodes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _VERSION = re.compile(r'version "(?P<full>(?:1\.)?(?P<major>\d+)[^"]*)"')
 
 @dataclass(frozen=True)
 class Java:
-    """A Java launcher. `identity` tells builds apart: a hash of what `java -version` says. `sharing`: whether
-    the JVM came with a class-data archive of its own, on which ours are built."""
+    """A Java launcher.
+
+    `identity`: a hash of the output of `java -version`. `sharing`: the JVM has a class-data archive of its own,
+    on which ours are built.
+    """
 
     path: Path
     version: str
@@ -33,7 +36,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """`$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool`."""
+    """Return `$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool`."""
     unfit: list[str] = []
     for path in _candidates():
         java = _ask(path, path.stat().st_mtime_ns)
@@ -56,7 +59,7 @@ def _candidates() -> Iterator[Path]:
 
 @lru_cache(maxsize=8)
 def _ask(path: Path, _changed_ns: int) -> Java | None:
-    """What the launcher says of itself (about 50 ms; once per process and launcher)."""
+    """Ask a launcher for its version (50 ms, once per process and launcher)."""
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -51,7 +51,7 @@ _DEPENDENCY = (
 
 
 def find_maven() -> Path:
-    """`mvn` on the PATH. Raises `MissingTool`."""
+    """Return `mvn` from the PATH. Raises `MissingTool`."""
     found = shutil.which("mvn")
     if found is None:
         raise MissingTool("mvn", "Kafka's jars are fetched with it", INSTALL)
@@ -59,7 +59,7 @@ def find_maven() -> Path:
 
 
 def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
-    """A project that depends on exactly these."""
+    """Return a POM that depends on exactly these artifacts."""
     return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each, kind) for each in artifacts))
 
 
@@ -71,7 +71,7 @@ def list_published_versions(group: str, artifact: str) -> frozenset[str]:
     with tempfile.TemporaryDirectory(prefix="ackproof-maven-") as folder:
         work = Path(folder)
         (work / "pom.xml").write_text(pom([(group, artifact, "RELEASE")], "pom"), encoding="utf-8")
-        # Maven keeps a repository's list beside the artifacts; -U: not one that it asked for earlier today.
+        # Maven keeps a repository's list with the artifacts; -U: not one that it asked for earlier today.
         goal = [
             f"{_PLUGIN}:resolve",
             "-U",
@@ -160,7 +160,7 @@ def _follow(child: Child, output: Path, what: str, expected: Collection[str], pr
 
 
 def _count(output: Path, expected: Collection[str]) -> int:
-    """How many of the expected jars are there by now: fetched from a repository, or copied from the local one."""
+    """Return how many of the expected jars are there: fetched from a repository, or copied from the local one."""
     text = _text(output)
     # Maven fetches the jars of its own plugins, too
     return len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))

@@ -32,14 +32,14 @@ _RELOAD4J = "1.7.36"
 
 @dataclass(frozen=True)
 class Lock:
-    """The jars of one Kafka version: file name → SHA-256 (hex)."""
+    """The locked jars of one Kafka version: file name → SHA-256 (hex)."""
 
     version: str
     jars: dict[str, str]
 
     @cached_property
     def digest(self) -> str:
-        """Tells two locks of one version apart: a cache made by another ackproof is not mistaken for ours."""
+        """Digest of the lock, so that the cache of another ackproof is not mistaken for ours."""
         return compute_digest(self.jars)
 
     def text(self) -> str:
@@ -51,24 +51,24 @@ def _lock_text(jars: Mapping[str, str]) -> str:
 
 
 def compute_digest(files: Mapping[str, str]) -> str:
-    """Tells sets of files apart, given the SHA-256 of each by its name: 12 hexadecimal digits."""
+    """Return 12 hexadecimal digits that identify a set of files, given the SHA-256 of each by name."""
     return hashlib.sha256(_lock_text(files).encode()).hexdigest()[:12]
 
 
 def lock(version: str) -> Lock | None:
-    """The lock of this version; None where there is none."""
+    """Return the lock of this version, None without one."""
     file = LOCKS / f"kafka-{version}.lock"
     return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 
 
 def read_lock(version: str, file: Path) -> Lock:
-    """The lock that a file holds. Raises `BadInput` when it is damaged."""
+    """Read a lock file. Raises `BadInput` if it is damaged."""
     lines = file.read_text(encoding="utf-8").splitlines()
     return Lock(version, {match["name"]: match["sha256"] for match in map(_line, lines)})
 
 
 def list_offered_releases() -> list[str]:
-    """The releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
+    """Return the releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
     return sorted((one for one in _list_published() if not_a_version(one) is None), key=numbers)
 
 
@@ -78,7 +78,7 @@ def _list_published() -> frozenset[str]:
 
 
 def find_newest_release() -> str:
-    """The newest release that Maven's repositories offer. Raises `BadInput` where none can be asked."""
+    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers."""
     try:
         return list_offered_releases()[-1]
     except (ProvisionFailed, WaitTimeout) as error:
@@ -89,7 +89,7 @@ def find_newest_release() -> str:
 
 
 def require_offered(version: str) -> None:
-    """Raises `BadInput` that names the nearest versions where there is no such release, or nobody can be asked."""
+    """Raise `BadInput` with the nearest versions if there is no such release, or no repository answers."""
     try:
         there = list_offered_releases()
     except (ProvisionFailed, WaitTimeout) as error:
@@ -105,7 +105,7 @@ def require_offered(version: str) -> None:
 
 
 def _nearest(version: str, there: Sequence[str]) -> list[str]:
-    """The versions around this one, of its own line where there are some."""
+    """Return the versions around this one, of its own line if there are some."""
     wanted = numbers(version)
     line = [one for one in there if numbers(one)[:2] == wanted[:2]] or list(there)
     below, above = ([one for one in line if (numbers(one) < wanted) is side] for side in (True, False))
@@ -113,7 +113,7 @@ def _nearest(version: str, there: Sequence[str]) -> list[str]:
 
 
 def direct_dependencies(version: str) -> list[Artifact]:
-    """(group, artifact, version) of what is asked of Maven: the server and a logger behind slf4j."""
+    """Return (group, artifact, version) of the server and a logger for slf4j."""
     kafka = (*SERVER, version)
     if is_4(version):
         log4j = "org.apache.logging.log4j"
@@ -125,7 +125,7 @@ def direct_dependencies(version: str) -> list[Artifact]:
 
 
 def is_4(version: str) -> bool:
-    """Whether it logs by log4j 2 (4.0 and later) rather than reload4j."""
+    """Return True if it logs by log4j 2 (4.0 and later), not reload4j."""
     return numbers(version)[0] >= 4
 
 

@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "two builds": (
         lambda folder: _renamed(build(folder / "b"), "kafka_2.13-4.9.0-SNAPSHOT.jar", "kafka_2.13-4.8.0.jar"),
-        r"jars of two builds: kafka_2\.13-4\.8\.0\.jar beside kafka-clients-4\.9\.0-SNAPSHOT\.jar",
+        r"jars of two builds: kafka_2\.13-4\.8\.0\.jar and kafka-clients-4\.9\.0-SNAPSHOT\.jar",
     ),
     "half a Kafka": (
         lambda folder: build(folder / "b", names=NAMES[:3]),
@@ -161,9 +161,9 @@ def test_a_build_is_copied_and_another_one_is_refused(machine: Machine, tmp_path
         one.name for one in folder.iterdir()
     }
     jar(folder / "kafka-server-4.9.0-SNAPSHOT.jar", {"A.class": "other code"})
-    with pytest.raises(BadInput, match=r"mine is another build by now \(digest .*run the experiment anew"):
+    with pytest.raises(BadInput, match=r"mine has another digest now \(.*run the experiment again"):
         prepare_jars(case)
-    with pytest.raises(BadInput, match="mine is another build by now"):
+    with pytest.raises(BadInput, match="mine has another digest now"):
         identify_build(case)
     again = prepare_jars(identify_build(replace(case, digest=None)))
     assert again.home != made.home and made.classpath[0].is_file()

@@ -100,7 +100,7 @@ def test_a_jar_changed_in_the_cache_is_noticed(machine: Machine) -> None:
     jars = kafka_jars(VERSION)
     kafka_jars(VERSION)
     jars.classpath[0].write_bytes(b"fIrst")  # same length
-    with pytest.raises(ProvisionFailed, match=r"wrong SHA-256 of a\.jar.*fetch it anew: rm -r .*/jars"):
+    with pytest.raises(ProvisionFailed, match=r"wrong SHA-256 of a\.jar.*fetch it again: rm -r .*/jars"):
         kafka_jars(VERSION)
     jars.classpath[0].write_bytes(b"first")
     assert kafka_jars(VERSION) == jars
