@@ -210,7 +210,7 @@ def test_the_cache_stands_where_it_is_told(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_root() == tmp_path / "home" / ".cache" / "ackproof"
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "a:b"))
-    with pytest.raises(BadInput, match="has a ':' in its path"):
+    with pytest.raises(BadInput, match="has a ':' in its name"):
         cache_root()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "cache"))

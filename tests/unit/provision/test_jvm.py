@@ -57,7 +57,7 @@ def test_one_that_does_not_fit_is_made_again(machine: Machine) -> None:
     made = class_data_archives(kafka_jars(VERSION), find_java(), maker, machine.listen)
     assert [path.read_text() for path in made.values()] == ["good", "good"]
     assert maker.made == 2
-    assert any("of no use (An error has occurred" in event.message for event in machine.events)
+    assert any("cannot be used (An error has occurred" in event.message for event in machine.events)
     assert machine.left_in_cache() == []
 
 
