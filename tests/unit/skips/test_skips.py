@@ -34,10 +34,24 @@ def test_that_runs(): ...
     ("ci", "outcome"), [("", "1 passed, 3 skipped"), ("true", "1 failed, 1 passed, 2 errors")]
 )
 def test_what_skips_at_home_fails_in_ci(tmp_path: Path, ci: str, outcome: str) -> None:
-    shutil.copy(TESTS / "conftest.py", tmp_path)
-    (tmp_path / "test_skipping.py").write_text(SKIPPING, encoding="utf-8")
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    shutil.copy(TESTS / "conftest.py", folder)
+    shutil.copy(TESTS.parent / "pyproject.toml", tmp_path)
+    (folder / "test_skipping.py").write_text(SKIPPING, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", tmp_path],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            os.devnull,
+            f"--rootdir={folder}",
+            folder,
+        ],
         capture_output=True,
         text=True,
         check=False,
