@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from ackproof.judge import judge_case
+from ackproof.judge.oracle import predict_run, replay_run
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.documents import CaseFile
@@ -65,13 +66,6 @@ def _audit(run: CaseDir) -> None:
         raise SystemExit(f"audit: {'; '.join(result.reasons)}")
 
 
-def _make(name: str, run: CaseDir) -> None:
-    from ackproof.run.conclude import STAGES as JUDGING
-
-    (stage,) = (stage for stage in JUDGING if stage.name == name)
-    stage.make(run)
-
-
 def _quantities(run: CaseDir) -> None:
     from ackproof.quantities.evidence import Evidence
     from ackproof.quantities.over_time import over_time
@@ -96,11 +90,11 @@ def _report(run: CaseDir) -> None:
     render_batch(run.path.parent)
 
 
-STAGES: Final[dict[str, Callable[[CaseDir], None]]] = {
+STAGES: Final[dict[str, Callable[[CaseDir], object]]] = {
     "audit": _audit,
-    "replay": partial(_make, "replay"),
-    "prediction": partial(_make, "prediction"),
-    "judge": partial(_make, "judge"),
+    "replay": replay_run,
+    "prediction": predict_run,
+    "judge": judge_case,
     "quantities": _quantities,
     "report": _report,
 }
