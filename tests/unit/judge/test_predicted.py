@@ -384,15 +384,8 @@ def test_what_is_unknown_on_one_topic_is_open_only_if_it_was_seen_there(
     """A topic that is deleted on purpose loses what it held; that says nothing of another one's prediction."""
     unknown = PredictedClass(anomaly="lost", chance=Chance.UNKNOWN, why="as planted", topics=("orders",))
     prediction.file = PredictionFile(classes=(unknown,), observed=True)
-    finding = {
-        "class": "lost",
-        "topic": topic,
-        "partition": 0,
-        "producer": 0,
-        "offset": 3,
-        "seq": 3,
-        "detail": "",
-    }
+    numbers = {"partition": 0, "producer": 0, "offset": 3, "seq": 3}
+    finding = {"class": "lost", "topic": topic, "detail": "", **numbers}
     bins = {("orders", 0): (0, 30), ("gone", 0): (0, 30)}
     verdict = judge_case(make_run(experiment=TWO_TOPICS, findings=[finding], acked_bins=bins, lost=1))
     assert (verdict.verdict, [why for why in verdict.reasons if "lost" in why] == []) == (
