@@ -124,7 +124,7 @@ def test_it_waits_for_every_broker_to_see_a_leader_and_a_full_isr(create: Create
 
 
 def test_it_waits_for_the_leader_to_answer_and_says_what_lacks(create: Create) -> None:
-    with pytest.raises(WaitTimeout, match="t/0's leader does not answer for it"):
+    with pytest.raises(WaitTimeout, match="the leader of t/0 does not answer for it"):
         create(FakeCluster(ends={}), {}, timeout_s=0.05)
     thin = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (1,))}
     with pytest.raises(WaitTimeout, match=r"broker 2 sees t/0 led by 1 with ISR \[1\]"):
