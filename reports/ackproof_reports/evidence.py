@@ -8,13 +8,14 @@ from enum import StrEnum
 from typing import Final
 
 from ackproof.rundir.documents import JudgedOpinion
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import EventKind, RunFailed
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
 
 _WAITED: Final = 0.5
 """Share of the time in which some process waited, above which a reader should look for themselves."""
+_DEATHS: Final = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
 _MOST_TEXTS: Final = 5
 _COHERENCE: Final = frozenset(
     (
@@ -68,13 +69,20 @@ class _Weighed:
         self._known = bool(opinions) or (case.judged is not None and case.judged.verdict == "PASS")
         self._bad = [one for one in opinions if one.kind in ("lacks", "contradicts")]
 
-    def piece(self, what: str, facts: str, *checks: str, subject: str | None = None) -> Piece:
-        """Return a row: the judge's complaints of these checks (and about that subject), else the facts."""
+    def piece(
+        self, what: str, facts: str, *checks: str, subject: str | None = None, lacking: bool = False
+    ) -> Piece:
+        """Return a row: the judge's complaints of these checks (and about that subject), else the facts.
+
+        `lacking`: the files alone show that this evidence is missing. It counts where no opinion was stored.
+        """
         bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
         self._bad = [one for one in self._bad if one not in bad]
         if bad:
             return Piece(what, Standing.LACKING, _list_texts(bad))
-        return Piece(what, Standing.THERE if self._known else Standing.UNKNOWN, facts)
+        if self._known:
+            return Piece(what, Standing.THERE, facts)
+        return Piece(what, Standing.LACKING if lacking else Standing.UNKNOWN, facts)
 
     def others(self) -> Iterator[Piece]:
         """Yield the complaints that no row has shown."""
@@ -92,8 +100,18 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
     """Return what a verdict needs, in the order of docs/architecture.md, and how each stands."""
     weighed = _Weighed(case)
     rows = [
-        weighed.piece("The run went through", _describe_run(case), "end", "windows"),
-        weighed.piece("The final read is complete", _describe_final_read(case), "final read"),
+        weighed.piece(
+            "The run went through",
+            _describe_run(case),
+            *("end", "windows"),
+            lacking=bool(case.events) and not (case.finished and not _list_errors(case)),
+        ),
+        weighed.piece(
+            "The final read is complete",
+            _describe_final_read(case),
+            "final read",
+            lacking=case.final is None or not case.final.complete,
+        ),
         *(_fault(weighed, fault) for fault in course.faults),
     ]
     if course.faults:
@@ -106,12 +124,17 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             ),
         ]
     rows += [
-        weighed.piece("No node and no client ended by itself", _describe_deaths(case), "deaths", "resets"),
+        weighed.piece(
+            "No node and no client ended by itself",
+            _describe_deaths(case),
+            *("deaths", "resets"),
+            lacking=any(event.kind in _DEATHS for event in case.events),
+        ),
         weighed.piece(
             "The audit counted everything, and outcomes are known",
             _describe_audit(case),
-            "audit",
-            "unread bytes",
+            *("audit", "unread bytes"),
+            lacking=case.audit is None or not case.audit.complete,
         ),
         weighed.piece("The files of the run agree with each other", "no contradiction", *_COHERENCE),
         weighed.piece(
@@ -127,6 +150,8 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
 def _describe_run(case: CaseView) -> str:
     if not case.events:
         return "no timeline"
+    if errors := _list_errors(case):
+        return one_line("; ".join(errors), 600)
     return (
         f"end event after {moment(case.end_ns)}"
         if case.finished
@@ -134,12 +159,17 @@ def _describe_run(case: CaseView) -> str:
     )
 
 
+def _list_errors(case: CaseView) -> list[str]:
+    return [event.what.error for event in case.events if isinstance(event.what, RunFailed)]
+
+
 def _describe_final_read(case: CaseView) -> str:
     if case.final is None:
         return "there is no observed/final-read.json"
-    return (
-        f"{plural(len(case.final.partitions), 'partition')} read from start to end in one leader epoch each"
-    )
+    partitions = plural(len(case.final.partitions), "partition")
+    if not case.final.complete:
+        return one_line(f"{partitions}; {'; '.join(case.final.reasons) or 'no reason recorded'}", 600)
+    return f"{partitions} read from start to end in one leader epoch each"
 
 
 def _fault(weighed: _Weighed, fault: Fault) -> Piece:
@@ -158,15 +188,22 @@ def _fault(weighed: _Weighed, fault: Fault) -> Piece:
         what = f"Fault {fault.name} missed, as faults of a storm may: {fault.title}"
         return Piece(what, Standing.NOTE, one_line(fault.reason or "no reason recorded", 600))
     what = f"Fault {fault.name} bit and healed: {fault.title}"
-    return weighed.piece(what, facts, "faults", "lives", "targets", "scripts", subject=f"fault {fault.name}")
+    if fault.failed is not None:
+        facts = one_line(fault.reason or "no reason recorded", 600)
+    return weighed.piece(
+        what,
+        facts,
+        *("faults", "lives", "targets", "scripts"),
+        subject=f"fault {fault.name}",
+        lacking=fault.failed is not None or any(at is None for _, at, _ in steps),
+    )
 
 
 def _describe_deaths(case: CaseView) -> str:
-    kinds = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
     died = [
         f"{event.node if event.node is not None else event.client} at {moment(event.t_ns)}"
         for event in case.events
-        if event.kind in kinds
+        if event.kind in _DEATHS
     ]
     resets = sum(event.kind is EventKind.CLIENT_RESET for event in case.events)
     return (", ".join(died) or "none did") + (f"; {plural(resets, 'reset')} of clients" if resets else "")
@@ -175,6 +212,8 @@ def _describe_deaths(case: CaseView) -> str:
 def _describe_audit(case: CaseView) -> str:
     if case.audit is None:
         return "not audited"
+    if not case.audit.complete:
+        return one_line("; ".join(case.audit.reasons) or "no reason recorded", 600)
     records = case.audit.audited
     known = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
     extra = f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"

@@ -90,6 +90,9 @@ class Stretch:
     isr: tuple[int, ...]
 
 
+_MOST_LEVEL_NS = 1_000_000_000
+
+
 @dataclass
 class Strip:
     """Samples of one partition as strips."""
@@ -121,8 +124,12 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
 
 
 def _append_tail(tail: list[tuple[int, int]], point: tuple[int, int]) -> None:
-    """Keep only the ends of a level stretch: they draw the same line."""
-    if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
+    """Keep only the ends of a level stretch: they draw the same line.
+
+    A stretch ends after `_MOST_LEVEL_NS`: the chart draws a hole where two points are more than 1.5 s apart.
+    """
+    level = len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]
+    if level and point[0] - tail[-2][0] <= _MOST_LEVEL_NS:
         tail[-1] = point
     else:
         tail.append(point)

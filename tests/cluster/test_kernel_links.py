@@ -161,7 +161,7 @@ def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLink
         assert mesh.probe(Link(2, 1)).passed
         # One look may see nothing: where each answer is lost in turn none of the packets of whoever asks is.
         wait_until(
-            lambda: witness.bit(before, witness.look(mesh, link)),
+            lambda: witness.shows(before, witness.look(mesh, link)),
             what=f"{fault} to bite",
             timeout_s=BITES_WITHIN_S,
         )
@@ -169,7 +169,7 @@ def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLink
         mesh.lift("me", link)
     assert mesh.imposed(link) == ()
     wait_until(
-        lambda: witness.whole(before, witness.look(mesh, link)), what=f"{link} to be whole", timeout_s=10
+        lambda: witness.is_mended(before, witness.look(mesh, link)), what=f"{link} to be whole", timeout_s=10
     )
 
 

@@ -154,13 +154,13 @@ def test_a_record_of_an_aborted_transaction_is_handed_to_the_committed_reader(
 ) -> None:
     one = judged["aborted-read"]
     assert found(one) == {"aborted-read": 1, "torn-transaction": 1}
-    only_ours(one, "was handed other records than the markers in the log of node")
+    only_ours(one, "read other records than the markers in the log of node")
 
 
 def test_a_record_of_a_committed_transaction_is_kept_from_it(judged: dict[str, Judged]) -> None:
     one = judged["torn-transaction"]
     assert found(one) == {"torn-transaction": 1}
-    only_ours(one, "was handed other records than the markers in the log of node")
+    only_ours(one, "read other records than the markers in the log of node")
 
 
 def test_a_record_is_handed_over_before_its_commit(judged: dict[str, Judged]) -> None:

@@ -54,7 +54,7 @@ STATES = {
     "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
 }
 PUSH = settings(max_examples=120, deadline=None, derandomize=True, database=None)
-NIGHT = settings(max_examples=8_000, deadline=None, database=None)
+NIGHT = settings(max_examples=8_000, deadline=None, derandomize=False, database=None)
 CATALOGUE = Path(__file__).parents[2] / "experiments"
 NIGHTS = 20
 """In so many nights each world of the catalogue is searched without reductions."""
@@ -79,6 +79,7 @@ def test_each_subset_of_reductions_finds_what_the_plain_search_finds(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(5400)
 @NIGHT
 @given(small_scopes(), subsets())
 def test_each_subset_finds_the_same_in_many_scopes(scope: Scope, reductions: Reductions) -> None:
@@ -93,6 +94,7 @@ def test_without_a_protection_the_same_is_found(name: str) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(5400)
 def test_the_catalogues_predictions_stand_without_reductions() -> None:
     """A share of its worlds each night, and the smaller ones that they contain."""
     files = sorted(CATALOGUE.rglob("*.yaml"))

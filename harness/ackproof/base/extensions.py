@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 ORACLE: Final = "ackproof.oracle"
@@ -20,6 +22,13 @@ def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller nam
     """Import what an installed package offers in a group, the first by name. None if no package does."""
     found = sorted(entry_points(group=group), key=lambda point: point.name)
     return found[0].load() if found else None
+
+
+def find_packages(group: str) -> list[Path]:
+    """Return the folders of the packages that offer something in a group; nothing is imported."""
+    names = {point.module.partition(".")[0] for point in entry_points(group=group)}
+    specs = [find_spec(name) for name in sorted(names)]
+    return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
 
 
 def load_commands() -> Iterator[Any]:

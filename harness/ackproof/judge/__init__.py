@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.batch import BatchFile
-from ackproof.rundir.documents import CaseFile, ExpectationJudged, VerdictFile
+from ackproof.rundir.documents import CaseFile, ExpectationJudged, JudgedOpinion, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
@@ -61,7 +61,8 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     reasons = not_as_written(run)
     if not reasons:
         return None
-    verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons)
+    opinions = tuple(JudgedOpinion(check="seal", kind="lacks", text=reason) for reason in reasons)
+    verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons, opinions=opinions)
     verdict.save(run.verdict_json)
     return verdict
 

@@ -61,13 +61,15 @@ def find_lacks(case: Case) -> dict[int, str]:
 def mark_missed(case: Case) -> Case:
     """Return the case with the faults marked as missed that its storms drew and this machine cannot do.
 
-    Faults of a kind that a storm's menu names are not marked: the file asks for them.
+    Faults of a kind that a storm's menu names are not marked: the file asks for them. Those that a stored case marks
+    stay marked, so that its replay is the same run on a machine that can do more.
     """
     lacks = find_lacks(case)
     drawn = {
         storm.number: replace(
             case.drawn[storm.number],
-            unable={
+            unable=dict(case.drawn[storm.number].unable)
+            | {
                 fault.number: lacks[fault.number]
                 for fault in case.drawn[storm.number].faults
                 if fault.number in lacks

@@ -17,6 +17,7 @@ import ackproof
 from ackproof.base import processes
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import AuditFailed
+from ackproof.base.extensions import VIEWS, find_packages
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -28,7 +29,7 @@ _PACKAGE = Path(ackproof.__file__).parent
 
 
 def code_archive() -> Path:
-    """Return a zip of this package, made once per version of it in the cache folder.
+    """Return a zip of this package and of those that offer views, made once per version in the cache folder.
 
     Tasks may import numpy and Arrow besides. Each module is stored with its compiled form for this Python
     (0.2 s of each worker's start); another Python ignores it.
@@ -39,24 +40,29 @@ def code_archive() -> Path:
     if not whole.exists():
         unfinished = folder / f".{whole.name}.{processes.mark()}"
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in _sources():
-                name = path.relative_to(_PACKAGE.parent)
+            for name, path in _sources():
                 archive.write(path, name)
                 archive.writestr(f"{name}c", _compiled(path, f"{whole.name}/{name}"))
         unfinished.replace(whole)
     return whole
 
 
-def _sources() -> list[Path]:
-    return sorted(_PACKAGE.rglob("*.py"))
+def _sources() -> list[tuple[str, Path]]:
+    """Return each module that tasks may import, with its path below `sys.path`."""
+    packages = [_PACKAGE, *find_packages(VIEWS)]
+    return sorted(
+        (str(path.relative_to(package.parent)), path)
+        for package in packages
+        for path in package.rglob("*.py")
+    )
 
 
 @cache
 def _stamp() -> str:
-    """Return a digest of the sources of this package: in the names of zips and in settings."""
+    """Return a digest of these sources: in the names of zips and in settings."""
     found = hashlib.sha256()
-    for path in _sources():
-        found.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
+    for name, path in _sources():
+        found.update(f"{name}\0".encode() + path.read_bytes())
     return found.hexdigest()[:12]
 
 

@@ -38,7 +38,7 @@ AFTER_S: Final = 10.0
 
 def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
     """Do it, and see that it is found out; everything is whole afterwards."""
-    seen = Injection.seen
+    wait_for = Injection.wait_for
     found_out = False
 
     def hasty(
@@ -47,7 +47,7 @@ def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
         nonlocal found_out
         most = IN_VAIN_S if dud.said in what else AFTER_S if found_out else within_s
         try:
-            return seen(self, look, what, min(within_s, most), **more)
+            return wait_for(self, look, what, min(within_s, most), **more)
         except FaultNotConfirmed:
             found_out = True
             raise
@@ -56,7 +56,7 @@ def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
     with dud.stage(bench), pytest.MonkeyPatch.context() as patch:
         for call, spoilt in dud.spoilt.items():
             patch.setattr(call, spoilt(pkgutil.resolve_name(call)))
-        patch.setattr(Injection, "seen", hasty)
+        patch.setattr(Injection, "wait_for", hasty)
 
         def mend() -> None:
             patch.undo()

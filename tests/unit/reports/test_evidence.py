@@ -65,9 +65,12 @@ def test_contradictions_are_shown_and_agreement_is_not_a_lack() -> None:
     assert found["The logs on disk agree with the final read"][0] is Standing.THERE
 
 
-def test_a_verdict_of_an_older_version_does_not_say_what_was_weighed() -> None:
+def test_without_opinions_only_what_files_lack_is_said() -> None:
+    """Verdicts of older versions have none, and so has a run that was never judged."""
     standings = {standing for standing, _ in _standings().values()}
-    assert Standing.THERE not in standings and Standing.LACKING not in standings
+    assert Standing.THERE not in standings and Standing.UNKNOWN in standings
+    found = {what for what, (standing, _) in _standings().items() if standing is Standing.LACKING}
+    assert "The final read is complete" in found
     assert Standing.THERE in {standing for standing, _ in _standings(verdict=Verdict.PASS).values()}
 
 
