@@ -72,7 +72,7 @@ ODD = re.compile(
 )
 CODE = re.compile(r"```.*?```|\|.*", re.S)
 LONGEST_SENTENCE = 30
-LIMITS = {"names": 6, "docstrings": 1, "words": 14, "words of pages": 1, "long sentences": 15}
+LIMITS = {"names": 6, "docstrings": 1, "words": 14, "words of pages": 2, "long sentences": 15}
 
 
 def _sources() -> Iterator[tuple[Path, str]]:

@@ -188,12 +188,19 @@ def test_not_a_resolved_case(load_text: Load, change: dict[str, object]) -> None
         case_from_json([])
 
 
+@pytest.mark.parametrize("backend", ["process", "docker", "auto"])
 @pytest.mark.parametrize(("observe", "needs"), [("{metrics: true}", {Need.METRICS}), ("{}", set())])
 def test_a_case_that_observes_metrics_needs_exporters(
-    load_text: Load, observe: str, needs: set[Need]
+    load_text: Load, backend: str, observe: str, needs: set[Need]
 ) -> None:
-    (case,) = cases(load_text(SMALL + f"observe: {observe}\n"))
+    (case,) = cases(load_text(SMALL + f"backend: {backend}\nobserve: {observe}\n"))
     assert case.needs == needs
+
+
+def test_a_text_has_at_most_ten_thousand_characters(load_text: Load) -> None:
+    assert load_text(SMALL + f"description: {'x' * 10_000}\n")
+    with pytest.raises(BadInput, match="at most 10000 characters"):
+        load_text(SMALL + f"description: {'x' * 10_001}\n")
 
 
 def test_a_setting_that_an_item_of_the_matrix_leaves_out(load_text: Load) -> None:

@@ -42,8 +42,11 @@ def read_answers(file: Path) -> list[tuple[str, str]]:
     return read_documents(file)
 
 
-def answer(text: str, title: str, folder: Path) -> str:
-    """What reading this text says, with the options that its title ends with."""
+def answer(text: str, title: str, folder: Path) -> tuple[str, str]:
+    """The kind of answer to this text, valid, warning or refused, and what is said of it.
+
+    The options of the call are those that the title ends with.
+    """
     path = folder / "e.yaml"
     path.write_bytes(text.encode())
     options = json.loads(title[title.index(" {") :]) if title.endswith("}") else {}
@@ -57,12 +60,19 @@ def answer(text: str, title: str, folder: Path) -> str:
             soak=soak,
         )
     except BadInput as error:
-        return str(error).replace(f"{folder}/", "") + "\n"
+        return "refused", str(error).replace(f"{folder}/", "") + "\n"
     if not options:
         VALIDATOR.validate(plain(parse(text.encode(), "e.yaml")))
     for case in cases(plan):
         assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case
-    return "\n".join(describe_plan(plan)).replace(f"{folder}/", "") + "\n"
+    kind = "warning" if plan.warnings else "valid"
+    return kind, "\n".join(describe_plan(plan)).replace(f"{folder}/", "") + "\n"
+
+
+def kind_of(title: str) -> str:
+    """The kind of answer that a title promises: a path of the file that is refused, if not another word."""
+    word = re.split(r"[ :]", title, maxsplit=1)[0]
+    return word if word in ("valid", "warning") else "refused"
 
 
 def describe_plan(plan: Plan) -> Iterator[str]:
@@ -74,9 +84,7 @@ def describe_plan(plan: Plan) -> Iterator[str]:
         label = f" [{cell.label}]" if cell.label else ""
         yield f"{cell.name}{label}" + (f" {json.dumps(cell.settings)}" if cell.settings else "")
         yield from (f"  {line}" for line in lines if line not in before)
-        yield from (
-            f"  no longer {line}" for line in sorted(before.difference(lines)) if line.startswith("exp")
-        )
+        yield from (f"  no longer {line}" for line in sorted(before.difference(lines)))
         before = set(lines)
     for one in (*plan.over_repeats, *plan.claimed):
         yield f"over repeats: {one.title}: {' beside '.join(one.cells)}"
@@ -103,7 +111,8 @@ def describe_cell(cell: Cell) -> Iterator[str]:
 )
 def test_the_answer_is_as_ever(name: str, number: int, tmp_path: Path) -> None:
     title, text = read_documents(GOLDEN / f"{name}.yaml")[number]
-    said = answer(text, title, tmp_path)
+    kind, said = answer(text, title, tmp_path)
+    assert kind == kind_of(title)
     if os.environ.get("UPDATE_GOLDEN"):
         with (GOLDEN / f"{name}.expected").open("a" if number else "w", encoding="utf-8") as file:
             file.write(f"--- # {title}\n{said}")
@@ -115,3 +124,8 @@ def test_the_answer_is_as_ever(name: str, number: int, tmp_path: Path) -> None:
 def test_every_answer_has_its_document(file: Path) -> None:
     asked, answered = read_documents(file), read_documents(file.with_suffix(".expected"))
     assert [title for title, _ in asked] == [title for title, _ in answered]
+
+
+def test_a_short_form_says_the_same_as_the_long_one_behind_it() -> None:
+    said = [text for title, text in read_answers(GOLDEN / "short_forms.expected") if title == "valid"]
+    assert said and said[::2] == said[1::2]

@@ -230,7 +230,7 @@ def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.Te
     try:
         plan = load(path)
     except InvalidExperiment as refused:
-        # Of faults that surely meet and cannot there are tests of their own (test_meetings).
+        # Of faults that surely meet and cannot golden/meetings.yaml has answers.
         assume(not all("nothing to break" in problem.message for problem in refused.problems))
         raise
     assert plan.spec == spec
