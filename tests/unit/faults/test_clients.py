@@ -105,6 +105,16 @@ def injection(kind: type[ClientFault], whom: str, clients: FakeClients | None) -
     return made(fault, Aim(), FaultContext(cast("Cluster", None), threading.Event(), None, clients))
 
 
+def test_a_kill_and_its_healing(clients: FakeClients) -> None:
+    kill = injection(KillClient, "producer(1)", clients)
+    pid = clients.children["p1"].pid
+    assert kill.inject() == f"SIGKILL to p1 (pid {pid}), 3 sends without an outcome"
+    assert kill.confirm() == f"/proc: pid {pid} is gone"
+    assert list(clients.running()) == ["p0"]
+    assert kill.heal() == "started p2"
+    assert "p2 is at work" in kill.confirm_healed()
+
+
 def test_a_successor_that_another_fault_kills_is_succeeded_in_its_turn(clients: FakeClients) -> None:
     first = injection(KillClient, "producer(1)", clients)
     first.inject()
@@ -115,6 +125,14 @@ def test_a_successor_that_another_fault_kills_is_succeeded_in_its_turn(clients: 
     healing.start()
     assert "p3 is at work" in first.confirm_healed()
     healing.join()
+
+
+def test_a_pause_and_its_healing(clients: FakeClients) -> None:
+    pause = injection(PauseClient, "producers", clients)
+    pause.inject()
+    assert pause.confirm().count("are stopped and none ran") == 2
+    pause.heal()
+    assert pause.confirm_healed().count("is scheduled again") == 2
 
 
 def test_one_that_ended_while_frozen_is_healed(clients: FakeClients) -> None:
@@ -175,6 +193,20 @@ def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.Mo
     return FenceProducerInjection(
         fault, Aim(), FaultContext(cast("Cluster", coordinator), threading.Event(), None, clients)
     )
+
+
+def test_a_producer_is_fenced_by_another_with_its_id(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients.ids = {"p0": "id-of-p0"}
+    one = fence(clients, Coordinator(4, 4, 6), monkeypatch)
+    assert one.inject() == "started p2 with the transactional id of p0, id-of-p0"
+    assert one.confirm() == (
+        "the coordinator's epoch of p0's id went from 4 (producer id 7) to 6 (producer id 7), "
+        "and p0 ended with: fenced"
+    )
+    one.heal()
+    assert one.confirm_healed() == "p0 is gone and p2 is at work"
 
 
 def test_a_second_producer_whose_epoch_nobody_sees_is_no_fault(

@@ -84,6 +84,21 @@ PREFERRED, UNCLEAN = ElectPreferred, ElectUnclean
 
 
 @pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [(PREFERRED, SECOND_LEADS, _state(1, 5, (1, 2, 3))), (UNCLEAN, NOBODY_LEADS, _state(2, 5, (2,)))],
+    ids=["preferred", "unclean"],
+)
+def test_an_election_that_another_broker_shows(cluster: Cluster, kind: Any, before: Any, after: Any) -> None:
+    cluster.show(PLACE, before)
+    election = _election(cluster, kind)
+    election.inject()
+    assert cluster.asked == [(1, PLACE, election.ELECTION)]
+    assert election.ELECTION.name == kind.__name__.removeprefix("Elect").upper()
+    cluster.show(PLACE, after)
+    assert f"leader of t/0 {before.leader} → {after.leader}, epoch 4 → 5" in election.confirm()
+
+
+@pytest.mark.parametrize(
     ("kind", "before", "after", "why"),
     [
         (PREFERRED, SECOND_LEADS, SECOND_LEADS, "to show a new leader"),
