@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,8 @@ def _rates(series: Series) -> list[float]:
 SILENCE_NS: Final = 1_500_000_000
 """Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""
 MAX_TAIL_POINTS: Final = 1500
+HOLE: Final = -1
+"""Number in a tail from which on nothing is known, until the next point."""
 
 
 @dataclass
@@ -90,9 +93,6 @@ class Stretch:
     isr: tuple[int, ...]
 
 
-_MOST_LEVEL_NS = 1_000_000_000
-
-
 @dataclass
 class Strip:
     """Samples of one partition as strips."""
@@ -100,7 +100,8 @@ class Strip:
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
-    """(ns, the leader's log end − high watermark); only where both were answered."""
+    """(ns, the leader's log end − high watermark), only where both were answered; `HOLE` `SILENCE_NS` after the last
+    point before a longer silence."""
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
@@ -124,12 +125,10 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
 
 
 def _append_tail(tail: list[tuple[int, int]], point: tuple[int, int]) -> None:
-    """Keep only the ends of a level stretch: they draw the same line.
-
-    A stretch ends after `_MOST_LEVEL_NS`: the chart draws a hole where two points are more than 1.5 s apart.
-    """
-    level = len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]
-    if level and point[0] - tail[-2][0] <= _MOST_LEVEL_NS:
+    """Keep only the ends of a level stretch: they draw the same line."""
+    if tail and point[0] - tail[-1][0] > SILENCE_NS:
+        tail.append((tail[-1][0] + SILENCE_NS, HOLE))
+    if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
         tail[-1] = point
     else:
         tail.append(point)
@@ -148,11 +147,17 @@ def _extend(strip: Strip, sample: Sample) -> None:
 
 
 def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
-    """Return about `limit` points at most: of each group of neighbours the highest, so that no peak goes."""
+    """Return about `limit` points at most, and each `HOLE`: of each group of neighbours the highest, so that no peak
+    goes."""
     if len(points) <= limit:
         return points
     step = -(-len(points) // limit)
-    return [max(points[at : at + step], key=lambda point: point[1]) for at in range(0, len(points), step)]
+    found: list[tuple[int, int]] = []
+    for is_hole, stretch in groupby(points, lambda point: point[1] == HOLE):
+        known = list(stretch)
+        groups = (known[at : at + step] for at in range(0, len(known), step))
+        found += known if is_hole else (max(group, key=lambda point: point[1]) for group in groups)
+    return found
 
 
 _COUNTS: Final = ("acked", "failed", "indeterminate", "read")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.schema import SERIES
-from ackproof_reports.series import Stretch, read_series, read_strips, thinned, weighted_median
+from ackproof_reports.series import HOLE, Stretch, read_series, read_strips, thinned, weighted_median
 
 
 def row(
@@ -92,6 +92,17 @@ def test_strips_change_where_the_samples_change(tmp_path: Path) -> None:
         Stretch(5_000_000_000, 5_000_000_000, 2, 0, (2, 3)),  # nobody looked between 0.2 s and 5 s
     ]
     assert strip.tail == [(0, 6), (100_000_000, 6)]
+
+
+def test_a_tail_keeps_the_ends_of_a_level_stretch_and_every_hole(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    times = [*(tenth / 10 for tenth in range(51)), *(tenth / 10 for tenth in range(70, 101))]
+    path.write_text("".join(sample(t, 1, (1, 2, 3)).line() + "\n" for t in times), encoding="utf-8")
+    ends = [(0, 6), (5_000_000_000, 6), (6_500_000_000, HOLE), (7_000_000_000, 6), (10_000_000_000, 6)]
+    assert read_strips(path, [])["t", 0].tail == ends
+    rising = [(t, t) for t in range(1_000)]
+    few = thinned([*rising, (1_000, HOLE), (5_000, 3)], 100)
+    assert few[-2:] == [(1_000, HOLE), (5_000, 3)] and len(few) <= 103
 
 
 def test_thinning_keeps_peaks() -> None:

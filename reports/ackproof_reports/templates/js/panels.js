@@ -130,16 +130,15 @@ function latencyPanel(chart, top) {
   return start + height + 20;
 }
 
-// Stretches in which somebody looked: while no leader answers, nothing is known of its tail, and nothing is drawn.
+// Stretches in which somebody looked: while no leader answers, nothing is known of its tail (a negative number), and
+// nothing is drawn.
 function known(points) {
-  const usual = points.length > 1 ? (points[points.length - 1][0] - points[0][0]) / points.length : 0;
-  const longest = Math.max(1.5, 4 * usual);
-  const stretches = [];
-  points.forEach((point, at) => {
-    if (!at || point[0] - points[at - 1][0] > longest) stretches.push([]);
-    stretches[stretches.length - 1].push(point);
+  const stretches = [[]];
+  points.forEach((point) => {
+    if (point[1] < 0) stretches.push([]);
+    else stretches[stretches.length - 1].push(point);
   });
-  return stretches;
+  return stretches.filter((stretch) => stretch.length);
 }
 
 // A backlog that is acknowledged at once towers over everything: then roots tell more than a flat line.

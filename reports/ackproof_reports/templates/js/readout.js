@@ -5,12 +5,10 @@ function stretchAt(place, t) {
 }
 
 function tailAt(place, t) {
-  let found = null;
-  for (const [at, n] of place.tail) {
-    if (at > t) break;
-    if (t - at < 1.5) found = n;
-  }
-  return found;
+  const next = place.tail.findIndex(([at]) => at > t);
+  const last = place.tail[(next < 0 ? place.tail.length : next) - 1];
+  if (!last || last[1] < 0 || (next < 0 && t - last[0] >= 1.5)) return null;
+  return last[1];
 }
 
 function inForce(data, t) {
