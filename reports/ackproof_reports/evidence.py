@@ -104,7 +104,7 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             "The run went through",
             _describe_run(case),
             *("end", "windows"),
-            lacking=bool(case.events) and not (case.finished and not _list_errors(case)),
+            lacking=bool(case.events) and (not case.finished or bool(_list_errors(case))),
         ),
         weighed.piece(
             "The final read is complete",

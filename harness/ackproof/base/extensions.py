@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +14,15 @@ SIMULATOR: Final = "ackproof.simulator"
 """What `backend: model` and `--simulate` take: see `ackproof.run.extensions`."""
 SOAK: Final = "ackproof.soak"
 """What `--soak` takes: see `ackproof.run.extensions`."""
+COMMANDS: Final = "ackproof.commands"
+"""Commands that packages add to the command line."""
 VIEWS: Final = "ackproof.views"
 """Run directories as views of a Spark session: see `ackproof.api`."""
 
 
 def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
     """Import what an installed package offers in a group, the first by name. None if no package does."""
-    found = sorted(entry_points(group=group), key=lambda point: point.name)
+    found = _sorted_points(group)
     return found[0].load() if found else None
 
 
@@ -33,5 +35,8 @@ def find_packages(group: str) -> list[Path]:
 
 def load_commands() -> Iterator[Any]:
     """Import the commands that installed packages add to the command line, by name."""
-    for point in sorted(entry_points(group="ackproof.commands"), key=lambda point: point.name):
-        yield point.load()
+    return (point.load() for point in _sorted_points(COMMANDS))
+
+
+def _sorted_points(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group), key=lambda point: point.name)

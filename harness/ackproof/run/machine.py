@@ -7,7 +7,7 @@ do is found here, before anything is started: a fault that a storm drew by itsel
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -64,7 +64,10 @@ def mark_missed(case: Case) -> Case:
     Faults of a kind that a storm's menu names are not marked: the file asks for them. Those that a stored case marks
     stay marked, so that its replay is the same run on a machine that can do more.
     """
-    lacks = find_lacks(case)
+    return _mark(case, find_lacks(case))
+
+
+def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
     drawn = {
         storm.number: replace(
             case.drawn[storm.number],
@@ -86,11 +89,14 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
 
     Raises `BadInput` that names, with its line, every fault of every file that is refused.
     """
-    marked = [(file, mark_missed(case)) for file, case in cases]
+    marked: list[tuple[Path, Case]] = []
     refusals: dict[Path, dict[str, int]] = {}
-    for file, case in marked:
+    for file, planned in cases:
+        lacks = find_lacks(planned)
+        case = _mark(planned, lacks)
+        marked.append((file, case))
         faults = {fault.number: fault for fault in case.faults}
-        for number, why in find_lacks(case).items():
+        for number, why in lacks.items():
             if number not in case.unable:
                 text = f"fault {fault_name(number)} ({faults[number]}) is {UNABLE}: {why}"
                 refusals.setdefault(file, {})[text] = number // DRAWN_FROM or number
