@@ -35,7 +35,7 @@ from ackproof.faults.life import (
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
 from ackproof.rundir.observed import Sample
-from ackproof.rundir.timeline import Note, Timeline, fault_name
+from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
 """Interval of a trigger's looks: well within the 50 ms in which an acknowledgement must reach it."""
@@ -58,10 +58,6 @@ class Gauges(Protocol):
 
     def metric(self, name: str, node: int | None) -> float | None:
         """Return the last scraped value, of one node or of all together."""
-
-
-class _Forgotten(Exception):
-    """The load ends before this fault begins."""
 
 
 class FaultDriver:
@@ -104,7 +100,7 @@ class FaultDriver:
         """Return the second of the load before which nothing happens to a fault."""
         trigger = self._lives[number].fault.trigger
         if isinstance(trigger, ChainTrigger):
-            return self._not_before(trigger.fault)
+            return self._not_before(trigger.fault) + trigger.by
         return trigger.at if isinstance(trigger, TimeTrigger) else 0.0
 
     def _due(self, number: int) -> bool:
@@ -130,6 +126,14 @@ class FaultDriver:
             return not self._later or self._field.stop.is_set()
 
         self._await(all_live, "the last fault", interval_s=SOON_S / 10)
+        if self._later:  # stopped: a storm that has begun ends when all its faults have
+            with self._later_lock:
+                self._later = [number for number in self._later if self._is_of_a_begun_storm(number)]
+            self._begin(lambda _: True)
+
+    def _is_of_a_begun_storm(self, number: int) -> bool:
+        life = self._lives[number]
+        return life.is_drawn and self._lives[number // DRAWN_FROM].stage is not Stage.WAITING
 
     def forget(self, numbers: Collection[int]) -> None:
         """Drop faults that the load ends before. A fault that has begun stays."""
@@ -196,10 +200,9 @@ class FaultDriver:
         injection = None
         try:
             trigger = self._await_trigger(number)
-        except _Forgotten:
-            return
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._go(self._lives[number].fail(_words(error)))
+            if number in self._lives:
+                self._go(self._lives[number].fail(_words(error)))
             return
         try:
             if isinstance(storm := self._lives[number].fault, Storm):
@@ -233,7 +236,7 @@ class FaultDriver:
             if self._field.stop.is_set():
                 raise Interrupted("stopped")
             if (life := self._lives.get(number)) is None:
-                raise _Forgotten
+                raise Interrupted("the load ends before it begins")
             return due(life, self._lives, self._moment, self._number)
 
         return self._await(fired, f"fault {number}")
