@@ -1,7 +1,7 @@
 """The contract between the harness and a client process (README.md), and what an adapter of a client library offers.
 
 A client gets one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library is
-a folder of this room with a module `adapter`, a line in `client_adapter` and its tables in `rundir.guarantees`.
+a folder of this room with a module `adapter` and its tables, `guarantees.txt` (`rundir.guarantees`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
 
-from ackproof.rundir.guarantees import LIBRDKAFKA
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import SHARE, ClientLibrary
 
@@ -93,13 +94,11 @@ class ClientAdapter(Protocol):
         """Return the longest time for which a request waits to be sent or answered."""
 
 
-def client_adapter(name: str) -> ClientAdapter:
-    """Return the adapter of a client library by its name in `rundir.guarantees`. Raises KeyError."""
-    if name == LIBRDKAFKA:
-        from ackproof.clients.librdkafka import adapter
-
-        return adapter
-    raise KeyError(name)
+def client_adapter(library: str) -> ClientAdapter:
+    """Return the adapter of a client library by its name in `rundir.guarantees.LIBRARIES`. Raises KeyError."""
+    if library not in LIBRARIES:
+        raise KeyError(library)
+    return cast(ClientAdapter, import_module(f"ackproof.clients.{library}.adapter"))
 
 
 def hide(settings: Mapping[str, str]) -> int:

@@ -1,10 +1,11 @@
 """What client libraries guarantee: after which errors they send a record again, and which promises follow.
 
-`guarantees.txt` has two tables per library: what it does after each error of a produce request, and whether the record
-may have been appended by then; and what may be expected of a producer's records, by its settings, each row with its
-source in the library and the attack that it was put to. A row that an attack refuted forbids nothing.
+Each library is a folder of `ackproof/clients`, and its `guarantees.txt` has two tables: what it does after each error
+of a produce request, and whether the record may have been appended by then; and what may be expected of a producer's
+records, by its settings, each row with its source in the library and the attack that it was put to. A row that an
+attack refuted forbids nothing.
 
-Outcomes of attempts (`rundir.guarantees`) and forbidden classes (`experiment.promises`) are read from these tables.
+Outcomes of attempts (here) and forbidden classes (`experiment.promises`) are read from these tables.
 `python -m ackproof.rundir.guarantees` prints `docs/clients.md`; a test holds both equal.
 """
 
@@ -126,50 +127,39 @@ class Library(NamedTuple):
         raise KeyError(anomaly)
 
 
-def _read_libraries(text: str) -> dict[str, Library]:
-    found: dict[str, Library] = {}
-    for block in text.split("\n[")[1:]:
-        heading, *lines = block.splitlines()
-        name, _, title = heading.partition("] ")
-        rows = [[cell.strip() for cell in line.split("|")] for line in lines if line]
-        found[name] = Library(
-            title,
-            tuple(_error(*cells) for kind, *cells in rows if kind == "error"),
-            tuple(_guarantee(*cells) for kind, *cells in rows if kind == "guarantee"),
-        )
-    return found
-
-
-def _error(code: str, name: str, resend: str, appended: str, why: str) -> ErrorRow:
-    return ErrorRow(int(code), name, Resend(resend), Appended(appended), why)
-
-
-def _guarantee(
-    anomaly: str,
-    idempotence: str,
-    retries: str,
-    acks: str,
-    in_flight: str,
-    holds: str,
-    words: str,
-    source: str,
-    attack: str,
-    excuses: str = "",
-) -> Guarantee:
-    named = tuple(Excuse[name.upper()] for name in excuses.split(", ") if name)
-    kinds = tuple(acks.split(", "))
-    return Guarantee(
-        anomaly, idempotence, retries, kinds, in_flight, Holds(holds), words, source, attack, named
+def _read_library(text: str) -> Library:
+    """Read the tables of a library. The comment at their head names the columns."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    by_kind = {
+        kind: [cells for word, *cells in rows if word == kind] for kind in ("title", "error", "guarantee")
+    }
+    return Library(
+        by_kind["title"][0][0],
+        tuple(
+            ErrorRow(int(code), name, Resend(resend), Appended(appended), why)
+            for code, name, resend, appended, why in by_kind["error"]
+        ),
+        tuple(
+            Guarantee(
+                *(anomaly, idempotence, retries, tuple(acks.split(", ")), in_flight, Holds(holds)),
+                *(words, source, attack, tuple(Excuse[name.upper()] for name in excuses.split(", ") if name)),
+            )
+            for anomaly, idempotence, retries, acks, in_flight, holds, words, source, attack, excuses in by_kind[
+                "guarantee"
+            ]
+        ),
     )
 
 
 LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
-    _read_libraries(Path(__file__).with_name("guarantees.txt").read_text(encoding="utf-8"))
+    {
+        tables.parent.name: _read_library(tables.read_text(encoding="utf-8"))
+        for tables in sorted((Path(__file__).parents[1] / "clients").glob("*/guarantees.txt"))
+    }
 )
-"""Libraries by name. Producers of experiments use librdkafka."""
+"""The client libraries by name, which is that of their folder; `clients.contract.client_adapter` takes the same."""
 
 NO_ERROR: Final = 0
-
 
 BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
     row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite

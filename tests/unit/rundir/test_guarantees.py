@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, libversion
 
+from ackproof.clients.contract import ClientAdapter, client_adapter
+from ackproof.clients.librdkafka import adapter as librdkafka_adapter
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
@@ -18,6 +20,14 @@ RULED = [row.name for row in TABLE.values() if row.ruled_by in (RuledBy.RETRIES,
 
 def test_the_page_is_that_of_the_tables() -> None:
     assert DOCS.read_text() == markdown()
+
+
+def test_every_library_has_an_adapter() -> None:
+    """Its folder is all that registers it; mypy compares the module with the protocol."""
+    adapters: dict[str, ClientAdapter] = {LIBRDKAFKA: librdkafka_adapter}
+    assert {name: client_adapter(name) for name in LIBRARIES} == adapters
+    with pytest.raises(KeyError):
+        client_adapter("none")
 
 
 def test_the_library_is_the_installed_one() -> None:
