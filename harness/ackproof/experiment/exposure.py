@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import WithJsonSchema
 
 from ackproof.base.units import DURATION_PATTERN, duration_text, parse_duration
 from ackproof.experiment.base import text_field
 from ackproof.experiment.roles import HELD_BY_ONE, Role, RoleKind, minority_of
-from ackproof.experiment.spec import SystemUnderTest
+
+if TYPE_CHECKING:
+    from ackproof.experiment.experiment import ExperimentSpec
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
 """Why the model does not play some planned work in ZooKeeper mode."""
@@ -61,7 +63,7 @@ class Exposure:
     `faults`: how many the case has. How long a fault lasts is `FaultSpec.hold`.
     """
 
-    experiment: SystemUnderTest
+    experiment: ExperimentSpec
     faults: int
     topic: str
     time_out: Callable[[str], int]
@@ -165,7 +167,7 @@ class Draw:
     random: Random
     roles: Sequence[str]
     """The storm's `roles`, as a file writes them."""
-    experiment: SystemUnderTest
+    experiment: ExperimentSpec
     more: Random = field(default_factory=lambda: Random(0))
     """For what a file may leave out: a generator of each fault's own, so that what it draws changes no other draw."""
 
@@ -223,7 +225,7 @@ class Draw:
         return round(within.low + (within.high - within.low) * self.random.random(), 3)
 
 
-def places_of(experiment: SystemUnderTest) -> list[str]:
+def places_of(experiment: ExperimentSpec) -> list[str]:
     """The partitions that producers write to, as `orders/0`."""
     topics = experiment.topics
     return [

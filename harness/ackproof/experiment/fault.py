@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
@@ -22,10 +22,12 @@ from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.problems import Data, Path
 from ackproof.experiment.roles import Role, RoleField
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import ChainTrigger, Frame, Trigger
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name
+
+if TYPE_CHECKING:
+    from ackproof.experiment.experiment import ExperimentSpec
 
 HoldKey = Literal["for", "restart_after"]
 
@@ -148,7 +150,7 @@ class FaultSpec(Spec):
         says = cls.PER_NODE is not None or cls.planned is not FaultSpec.planned
         return cls.UNPREDICTABLE or ("" if says else "the model has no such fault")
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         """Return the field that the model cannot do in this experiment ("": the whole fault), and why."""
         return None
 
@@ -157,16 +159,16 @@ class FaultSpec(Spec):
         """State into which it puts its nodes."""
         return self.GRIP
 
-    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+    def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
         """The nodes that it may hit, and how many of them it hits at least."""
         each = [role.reach(spec.cluster.members) for role in self.targets]
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 
-    def keeps(self, spec: SystemUnderTest) -> Grip | None:
+    def keeps(self, spec: ExperimentSpec) -> Grip | None:
         """Return the state of each of its nodes from confirmation to healing; None if it is not certain."""
         return None if self.HOLD_KEY is None else self.grip
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
 
         Otherwise the run decides: the two compose, or this one does not bite.
@@ -175,7 +177,7 @@ class FaultSpec(Spec):
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
         return f"keeps {met} {grip.value}" if grip and met else ""
 
-    def meets(self, other: FaultSpec, spec: SystemUnderTest) -> str:
+    def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
         """The nodes among which is one that both surely hit, in words; '' where none surely is."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         sure = least + most > len(mine | its)
@@ -200,10 +202,10 @@ class FaultSpec(Spec):
         """Return the incidents that it may cause to a partition, given its duration; None: it touches no replica."""
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
 
-    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         return {}
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import nearest, shorten
-from ackproof.experiment.spec import SystemUnderTest
+
+if TYPE_CHECKING:
+    from ackproof.experiment.experiment import ExperimentSpec
 
 
 class Scope(StrEnum):
@@ -244,7 +246,7 @@ class SettingProblem(NamedTuple):
     nearest: str | None = None
 
 
-def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> SettingProblem | None:
+def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> SettingProblem | None:
     """Return the objection of the experiment's brokers to a topic's setting; None if they accept it.
 
     Which release someone else's cluster has is not known, nor which settings an unknown release has: there only a near

@@ -7,13 +7,11 @@ file is being written (`ackproof.plan.schema`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ackproof.base.units import Duration, Rate, Size, wrong
-from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
@@ -375,26 +373,3 @@ class SoakSpec(Spec):
         description="How many of the newest windows stay on disk when those before them were found clean; all by "
         "default.",
     )
-
-
-class SystemUnderTest(Protocol):
-    """View of an experiment for a fault: everything except the other faults."""
-
-    @property
-    def backend(self) -> Backend:
-        """Backend of the experiment."""
-
-    @property
-    def cluster(self) -> ClusterSpec:
-        """The cluster under test."""
-
-    @property
-    def topics(self) -> Mapping[str, TopicSpec]:
-        """The topics, by name."""
-
-    @property
-    def workload(self) -> WorkloadSpec:
-        """Load: producers and live readers."""
-
-    def topic_names(self) -> tuple[str, ...]:
-        """The topics that producers write to, in file order."""

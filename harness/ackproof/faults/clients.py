@@ -28,10 +28,10 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
 from ackproof.experiment.base import text_field
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import FREE_WITHIN_S, Aim, Clients, FaultContext, Injection, injects
 from ackproof.network.wire import WireError
 
@@ -106,7 +106,7 @@ class ClientFault(FaultSpec):
         description="Clients: producer(0), producer (one, drawn), producers, reader, …"
     )
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report a client that does not exist. A successor may be named although it starts later."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
@@ -120,7 +120,7 @@ class ClientFault(FaultSpec):
         """A killed or fenced client is gone for good: its successor has another number."""
         return super().lasts if isinstance(self, PauseClient) else inf
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """A client that is gone cannot be hit, and one that is stopped cannot be stopped again."""
         same = (
             isinstance(first, ClientFault) and first.client == self.client and self.client.number is not None
@@ -167,7 +167,7 @@ class FenceProducer(ClientFault):
     SUMMARY = "Start a second producer with the transactional id of a running one, which is fenced."
     HEALING = "the older producer ends, the newer one goes on"
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if self.client.kind == "reader":
             say.report(("client",), f"{self.client} has no transactional id; name a producer")
         elif spec.workload.producers.transaction_size is None:

@@ -16,11 +16,11 @@ from ackproof.base.units import Shift, shift_text, wrong
 from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.protocol import LocalNode, clock_of
 from ackproof.experiment.backends import Ability, Need
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
@@ -72,7 +72,7 @@ class ClockJump(NodeFault):
             Incidents(shrinks=exposure.replicas - 1) if far and exposure.aimed_at(self.targets) else NOTHING
         )
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         if spec.workload.producers.transaction_size is not None:
             return "by", "its transaction coordinator does not look at the wall clock"
         if self.by <= -_STAMPS_AHEAD_S and numbers(spec.cluster.kafka.version) >= (4, 0):

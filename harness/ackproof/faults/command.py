@@ -22,10 +22,10 @@ from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import Child, RunTag, end_children, spawn
 from ackproof.base.units import Duration
 from ackproof.experiment.base import Text
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import Role, RoleField
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
@@ -82,7 +82,7 @@ class CommandFault(FaultSpec):
     def course(self) -> tuple[str, ...]:
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report words in braces that were probably meant for one of ours; others may be a shell's or a template's."""
         del spec
         for name, words in self.commands.items():

@@ -20,11 +20,11 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip, NodeFault
 from ackproof.experiment.kafka import KRAFT, numbers
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import views
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
@@ -59,12 +59,12 @@ class LoseQuorum(FaultSpec):
     def grip(self) -> Grip:
         return Grip.DOWN if self.by == "kill" else Grip.STILL
 
-    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+    def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
         """Number of controllers whose loss leaves no majority."""
         nodes, every = super().reach(spec)
         return nodes, (every + 1) // 2
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Refuse combined nodes, which would take their partitions with them."""
         if spec.cluster.combined and say.sound(("by",), cluster=True):
             say.report(
@@ -169,7 +169,7 @@ class RemoveController(NodeFault):
             raise wrong(f"{value} is not one controller: aim at controller or controller(102)")
         return value
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report too few controllers, or a release that cannot do it."""
         if not say.sound(("target",), cluster=True):
             return
@@ -181,7 +181,7 @@ class RemoveController(NodeFault):
                 f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
             )
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """A controller that is no voter cannot be removed."""
         met = self.meets(first, spec) if isinstance(first, RemoveController) else ""
         return f"keeps {met} out of the quorum" if met else ""

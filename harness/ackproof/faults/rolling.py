@@ -21,10 +21,10 @@ from ackproof.cluster.install import release_levels
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild, numbers
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInjection
@@ -80,11 +80,11 @@ class Upgrade(FaultSpec):
         """Build that the upgrade goes to."""
         return (self.to,)
 
-    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+    def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
         nodes = {*spec.cluster.broker_ids, *spec.cluster.controller_ids}
         return frozenset(nodes), len(nodes)
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report a release that is not newer."""
         if not say.sound(("to",), cluster=True):
             return

@@ -47,7 +47,6 @@ from ackproof.experiment.exposure import NOTHING, RANGE_PATTERN, Draw, DurationR
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.roles import RoleField, RoleKind
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
@@ -185,7 +184,7 @@ class Storm(FaultSpec):
             return self.at_least
         return (self.count + 1) // 2 if self.pairs is None else 1
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         del spec
         return None if self.pairs is None else ("pairs", "its faults do not wait for one another")
 

@@ -19,11 +19,11 @@ from ackproof.base.units import Duration, wrong
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, Complaints, Grip, NodeFault
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import RoleKind
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
 from ackproof.faults.processes import GONE_WITHIN_S, STOPPED_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition, internal
@@ -40,11 +40,11 @@ class DiskFault(NodeFault):
     OVER = WHERE_IT_LIVES
     IN_FORCE_S = 5.0
 
-    def misfits(self, experiment: SystemUnderTest) -> Iterable[tuple[str, str]]:
+    def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
         """Return conflicts with the rest of the experiment: the field, and a sentence, for each."""
         return ()
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report the misfits."""
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
@@ -148,7 +148,7 @@ class EmptyDisk(DiskFault):
             raise wrong("'age' goes with restore: live only; another copy is none of a running node")
         return self
 
-    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         """Refuse the only controller: a cluster forgets everything with it."""
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":

@@ -19,10 +19,10 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.log import Batch, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Grip
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
 from ackproof.faults.injection import FREE_WITHIN_S, LOOK_EVERY_S, Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
@@ -48,10 +48,10 @@ class FlipBits(PartitionFault):
 
     segment: SegmentField = Field("active", description="Segment whose bit is flipped.")
 
-    def keeps(self, spec: SystemUnderTest) -> None:
+    def keeps(self, spec: ExperimentSpec) -> None:
         """The broker runs on until it is healed."""
 
-    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         """Refuse a topic with one replica, which nothing could mend."""
         topic = experiment.topics.get(self.place.topic)
         if topic is not None and topic.replication_factor < 2:

@@ -21,10 +21,10 @@ from ackproof.cluster.disks.file_systems import FileSystem, make_writable, set_i
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
 
@@ -59,18 +59,18 @@ class LogDirFault(DiskFault):
         """True if nothing can be written to the log dir any more."""
         return True
 
-    def keeps(self, spec: SystemUnderTest) -> Grip | None:
+    def keeps(self, spec: ExperimentSpec) -> Grip | None:
         """A broker ends without its only log dir."""
         ends = self.spoils and spec.cluster.log_dirs == 1 and True not in self.target.sides()
         return Grip.DOWN if ends else None
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """A broker cannot lose one log dir twice."""
         spoilt = isinstance(first, LogDirFault) and first.spoils and None is not self.dir == first.dir
         met = self.meets(first, spec) if spoilt else ""
         return super().at_odds(first, spec) or (f"leaves {met} without log dir {self.dir}" if met else "")
 
-    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         """Refuse a log dir that does not exist, and a fault that names none of several."""
         there = experiment.cluster.log_dirs
         if self.dir is None and self.target.topic is None and there > 1:
@@ -112,7 +112,7 @@ class FullDisk(LogDirFault):
     def spoils(self) -> bool:
         return not self.leave
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("leave", _BYTES) if self.leave else None
 
 
@@ -139,7 +139,7 @@ class FailLogDir(LogDirFault):
         """Errors of the device need file systems of their own."""
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("how", _BYTES) if self.how == "read_only" else None
 
 

@@ -16,10 +16,10 @@ from pydantic import Field, model_validator
 from ackproof.base.units import Size, wrong
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, refuse_racks
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
@@ -89,7 +89,7 @@ class TruncateSegment(PartitionFault):
     segment: SegmentField = Field("active", description="Segment that is cut.")
     bytes: Size = Field(1024, ge=1, description="Bytes that are cut off its end.")
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("segment", "its logs are one segment each") if self.segment == "closed" else None
 
 

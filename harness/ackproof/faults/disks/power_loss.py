@@ -22,8 +22,8 @@ from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Incidents
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
@@ -66,7 +66,7 @@ class PowerLoss(DiskFault):
         kinds = {"auto": {Need.DISKS_WHERE_ROOT}, "device": {Need.DISKS}, "cut": set[Need]()}
         return frozenset(kinds[self.how])
 
-    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         """A cut knows the recovery point on disk, which is as old as its last checkpoint."""
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
@@ -80,7 +80,7 @@ class PowerLoss(DiskFault):
         return self
 
 
-def flush_settings(experiment: SystemUnderTest) -> list[str]:
+def flush_settings(experiment: ExperimentSpec) -> list[str]:
     """Return the experiment's settings that make Kafka fsync what it writes."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]

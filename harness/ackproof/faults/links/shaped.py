@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 
 from ackproof.base.units import ByteRate, Duration, Share, Size, wrong
 from ackproof.experiment.backends import LINKS, Need
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.links.named import NamedLinkFault
 from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, LinkObservation, LinkWitness, names
 from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
@@ -237,7 +237,7 @@ class DropLargeFault(NamedLinkFault):
     def needs(self) -> frozenset[Need]:
         return super().needs | {Need.PACKETS}
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Large packets that another fault already loses cannot be lost again."""
         if why := super().at_odds(first, spec):
             return why

@@ -11,9 +11,10 @@ from typing import Final, TypeAlias
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.experiment.backends import LINKS, Ability
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role
-from ackproof.experiment.spec import ClusterSpec, SystemUnderTest
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.mesh import CLIENTS as CLIENTS
 from ackproof.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 
@@ -55,7 +56,7 @@ class LinkFault(FaultSpec):
         """True if nothing passes as long as the fault lasts."""
         return isinstance(self.effect(), SILENT)
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """An effect that shows only where something passes conflicts with silence. Silence on silence composes."""
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
@@ -65,7 +66,7 @@ class LinkFault(FaultSpec):
         nothing = all(link in silent or (away and nodes & {*link}) for link in links)
         return f"lets nothing pass over {names(links)}" if nothing else ""
 
-    def sure_links(self, spec: SystemUnderTest) -> tuple[Link, ...]:
+    def sure_links(self, spec: ExperimentSpec) -> tuple[Link, ...]:
         """Return the links if the holders of all roles are certain, else none. Raises as `links_there`."""
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}

@@ -15,10 +15,10 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.experiment.base import Flag
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.roles import Role, refuse_controllers
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, ask
 from ackproof.faults.processes import ProcessFault, ProcessInjection
@@ -49,7 +49,7 @@ class Decommission(ProcessFault):
     def _brokers_only(cls, value: Role) -> Role:
         return refuse_controllers(value, "holds no partitions")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report topics for which no broker could take a replica."""
         if not say.sound(("target",), cluster=True):
             return
@@ -70,7 +70,7 @@ class Decommission(ProcessFault):
     def planned(self, exposure: Exposure) -> Incidents:
         return self.observed(exposure.aimed_at(self.targets))
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
 
 

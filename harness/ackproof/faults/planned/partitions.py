@@ -17,11 +17,11 @@ from ackproof.cluster import admin
 from ackproof.cluster.admin import Election
 from ackproof.cluster.protocol import LocalNode, PartitionState, local
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind, refuse_controllers
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import Views, ask_for_one, find_views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
@@ -44,7 +44,7 @@ class PartitionOperation(FaultSpec):
         return f"{self.kind} {self.partition}"
 
 
-def missing_broker(spec: SystemUnderTest, broker: int) -> str:
+def missing_broker(spec: ExperimentSpec, broker: int) -> str:
     """Return the message that there is no such broker."""
     last = spec.cluster.broker_ids[-1]
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
@@ -118,7 +118,7 @@ class ElectUnclean(PartitionOperation):
     KIND = "elect_unclean"
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
-    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """The same settings as if the topic allowed unclean elections."""
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
@@ -238,7 +238,7 @@ class MoveLogDir(FaultSpec):
     def targets(self) -> tuple[Role, ...]:
         return (self.target,)
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report brokers with a single log dir."""
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
             say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")

@@ -11,10 +11,10 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Holds, injects
 from ackproof.faults.planned.partitions import (
     BrokerId,
@@ -46,7 +46,7 @@ class Move(PartitionOperation):
         description="Bytes per second that new replicas may copy; lifted after 90 s.",
     )
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report brokers that do not exist, or are named twice."""
         if not say.sound(("to",), cluster=True):
             return
@@ -66,7 +66,7 @@ class Move(PartitionOperation):
     def planned(self, exposure: Exposure) -> Incidents:
         return Incidents(hand_overs=1)
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
 
 

@@ -17,12 +17,13 @@ from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.protocol import PartitionEnds
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Config
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.settings import Scope, refusal, wrong_topic_setting
-from ackproof.experiment.spec import SystemUnderTest, TopicSpec
+from ackproof.experiment.spec import TopicSpec
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.partitions import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import BACK_WITHIN_S, T, ask, ask_for_one, find_views, put_back, views
@@ -60,7 +61,7 @@ class SetConfig(FaultSpec):
         description="Settings and their new values, such as min.insync.replicas: 1.", min_length=1
     )
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report a topic or broker that does not exist, and the harness's own settings."""
         if self.topic is not None and self.broker is not None:
             say.report(("broker",), "settings change of a topic or of a broker, not of both")
@@ -82,11 +83,11 @@ class SetConfig(FaultSpec):
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
 
-    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+    def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
         """Only the broker itself takes changes of its settings."""
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Two faults cannot change one setting of one owner: each would restore what the other set. A change for all
         brokers cannot show while a broker has that setting of its own."""
         both: set[str] = set()
@@ -94,7 +95,7 @@ class SetConfig(FaultSpec):
             both = self.config.keys() & first.config.keys()
         return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
-    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Settings of this topic, or of brokers unless the topic has a setting of its own."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
@@ -117,7 +118,7 @@ class SetConfig(FaultSpec):
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 
-    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
+    def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         unknown = sorted(set(self.config) - _SIMULATED)
         if not unknown:
             return None
@@ -257,7 +258,7 @@ class Recreate(FaultSpec):
     def drops(self, topic: str) -> bool:
         return topic == self.topic
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report a topic that does not exist."""
         if self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)

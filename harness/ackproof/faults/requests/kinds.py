@@ -21,10 +21,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.base import Whole
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.requests.injection import (
     ANSWERS_WITHIN_S,
     ClosedWitness,
@@ -64,7 +64,7 @@ class HoldRequest(RequestFault):
     def witness(self) -> RequestWitness:
         return UnansweredWitness("holds", arrives=self.side == "response")
 
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
         if self.overtaken and self.side != "request":
             say.report(("overtaken",), "answers come in the order of the requests, or their connection ends")
@@ -163,7 +163,7 @@ class RepeatRequest(RequestFault):
     def witness(self) -> RequestWitness:
         return RepeatWitness("repeats", later_s=self.by)
 
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
         producers = spec.workload.producers
         if self.side != "request":
@@ -223,7 +223,7 @@ class AnswerRequest(RequestFault):
     def witness(self) -> RequestWitness:
         return ErrorWitness("answers", code=ERRORS[self.error], arrives=self.side == "response")
 
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
         producers = spec.workload.producers
         there = (*ANSWERABLE, *OF_PARTITIONS, *OF_MEMBERS)

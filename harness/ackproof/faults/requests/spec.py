@@ -13,12 +13,12 @@ from ackproof.base.units import Share, unknown, wrong
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.base import Whole
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.links import APIS, Flow, LinkField, flows_of
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import SEVERAL, PartitionField, Role
-from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim
 from ackproof.faults.links.spec import existing_links
 from ackproof.network.mesh import CLIENTS, Link
@@ -92,7 +92,7 @@ class RequestFault(FaultSpec):
         links = self.link.needs()
         return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if not say.sound(("link",), ("api",), cluster=True):
             return
         api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
@@ -149,7 +149,7 @@ class RequestFault(FaultSpec):
             }
         )
 
-    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
         if self.place is not None and api.name not in NAMING:
             there = ", ".join(NAMING)
@@ -183,7 +183,7 @@ class RequestFault(FaultSpec):
         """Field that selects partitions."""
         return "topic" if self.topic is not None else "partition"
 
-    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+    def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Requests that another fault stops, or whose responses it stops, cannot be hit."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:

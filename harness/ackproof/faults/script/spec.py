@@ -31,11 +31,12 @@ from pydantic import (
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.base import Config, Spec, Text, Whole
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.links import APIS, Api
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import NodeId, SystemUnderTest
+from ackproof.experiment.spec import NodeId
 from ackproof.faults.planned.partitions import UNCLEAN
 from ackproof.rundir.timeline import ScriptState
 
@@ -329,7 +330,7 @@ class Script(FaultSpec):
         ended = {step.broker for step in self.steps if step.action in _KILLS and step.broker is not None}
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
-    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Settings that its steps change. An operator's unclean election counts as if the topic allowed it."""
         del spec, topic
         found: dict[str, str] = {}
@@ -361,7 +362,7 @@ class Script(FaultSpec):
                 found = found.plus(_COUNTS[step.action].times(step.times))
         return found
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report topics, controllers, brokers and producers that a script cannot use."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
