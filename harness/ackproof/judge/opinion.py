@@ -1,12 +1,11 @@
-"""Opinions, of which every verdict is made, and rules that turn facts into opinions."""
+"""Opinions, of which every verdict is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
 
 
 class Says(Enum):
@@ -48,25 +47,3 @@ lacks = partial(Opinion, Says.LACKS)
 stays_open = partial(Opinion, Says.OPEN)
 not_judged = partial(Opinion, Says.NOT_JUDGED)
 agrees = partial(Opinion, Says.AGREES)
-
-Subject = TypeVar("Subject")
-
-
-class Rule(NamedTuple, Generic[Subject]):
-    """A contradiction: the condition under which it exists, and its sentence."""
-
-    is_broken: Callable[[Subject], object]
-    sentence: str
-    """A format string over the subject, `it`: "the {it.name} is incomplete"."""
-
-
-def apply_rules(
-    rules: Iterable[Rule[Subject]], subjects: Iterable[Subject], *, once: bool = False
-) -> Iterator[str]:
-    """Yield the sentence of each rule that a subject breaks. `once`: only the first of all."""
-    for subject in subjects:
-        for rule in rules:
-            if rule.is_broken(subject):
-                yield rule.sentence.format(it=subject)
-                if once:
-                    return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +16,13 @@ from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts, lacks, not_judged
+from ackproof.judge.opinion import Opinion, contradicts, lacks, not_judged
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVE_ONLY
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
-from ackproof.rundir.lifelines import KILLED, ClientLife
+from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import Footer, column_span, has_end
@@ -108,22 +108,17 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
         yield f"case.json says that {name} is {client.kind} {number}, and rows of its ledger are of {found}"
     if not produces and (odd := _values(ledger, "phase") - _PHASES[client.kind]):
         yield f"case.json calls {name} a {client.kind}, and rows of its ledger are of phase {min(odd)}"
-    began, ended = _lifetime(facts, client)
+    life = facts.lifelines.client(client.id)
+    began = min((event.t_ns for event in life.starts), default=facts.phases.get("load", 0))
+    ended = max((event.t_ns for event in life.ends), default=None)
+    if client.kind == "final":  # rows of final readers are of their phase
+        began, ended = facts.phases.get("read", 0), facts.phases.get("end")
     for column in ("sent_ns", "done_ns") if produces else ("read_ns",):
         first, last = _span(ledger, column)
         if first is not None and 0 <= first < began:
             yield f"{name} began at {seconds(began)}, and {column} in its ledger is {seconds(first)}"
         if last is not None and ended is not None and last > ended + _LATE_END_NS:
             yield f"{name} had ended by {seconds(ended)}, and {column} in its ledger is {seconds(last)}"
-
-
-def _lifetime(facts: Facts, client: Client) -> tuple[int, int | None]:
-    """Begin and end (ns; None: unknown) of its rows: of final readers their phase, of others their process."""
-    if client.kind == "final":
-        return facts.phases.get("read", 0), facts.phases.get("end")
-    life = facts.lifelines.client(client.id)
-    began = min((event.t_ns for event in life.starts), default=facts.phases.get("load", 0))
-    return began, max((event.t_ns for event in life.ends), default=None)
 
 
 def _footers(folder: Path) -> Iterator[_Part]:
@@ -170,41 +165,6 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 # -- ends -----------------------------------------------------------------------------------------------------------
 
 
-class _ClientEnd(NamedTuple):
-    """The end of a client that the harness awaited."""
-
-    client: Client
-    life: ClientLife
-    status: int | str | None
-    t_ns: int
-    closed: bool
-    """Its ledger says that the client closed."""
-
-    @property
-    def words(self) -> str:
-        return f"client {self.client.id} ended with status {self.status} at {seconds(self.t_ns)}"
-
-
-_ENDS: Final[Sequence[Rule[_ClientEnd]]] = (
-    Rule(
-        lambda it: it.status not in _CLEAN | KILLED,
-        "{it.words}, as it should, and none ends so that was asked to or killed",
-    ),
-    Rule(
-        lambda it: it.status in _CLEAN and not it.closed,
-        "{it.words}, and its ledger does not say that it closed",
-    ),
-    Rule(
-        lambda it: it.status in KILLED and it.closed and not it.client.killed,
-        "{it.words}, no fault killed it, and its ledger says that it closed",
-    ),
-    Rule(
-        lambda it: it.status == EXIT_RESET and not it.life.resets,
-        "{it.words}, which is after a fatal error, and the timeline has none",
-    ),
-)
-
-
 def check_departures(facts: Facts) -> Iterator[Opinion]:
     """Check how clients ended against their ledgers and the faults that killed some."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
@@ -223,12 +183,19 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
         yield f"client {client.id} ended {len(life.ends)} times, and the run has its end"
     ledger = facts.run.produced if client.kind == "producer" else facts.run.consumed
     closed = has_end(ledger / client_folder(client.id))
-    ends = (
-        _ClientEnd(client, life, event.what.status, event.t_ns, closed)
-        for event in life.ends
-        if isinstance(event.what, ClientEnded)
-    )
-    yield from apply_rules(_ENDS, ends)
+    for event in life.ends:
+        if not isinstance(event.what, ClientEnded):
+            continue
+        status = event.what.status
+        name = f"client {client.id} ended with status {status} at {seconds(event.t_ns)}"
+        if status not in _CLEAN | KILLED:
+            yield f"{name}, as it should, and none ends so that was asked to or killed"
+        if status in _CLEAN and not closed:
+            yield f"{name}, and its ledger does not say that it closed"
+        if status in KILLED and closed and not client.killed:
+            yield f"{name}, no fault killed it, and its ledger says that it closed"
+        if status == EXIT_RESET and not life.resets:
+            yield f"{name}, which is after a fatal error, and the timeline has none"
 
 
 def _kills(facts: Facts) -> Iterator[str]:
@@ -241,7 +208,10 @@ def _kills(facts: Facts) -> Iterator[str]:
             continue
         name = f"fault {fault_name(fault.number)} ({fault}) is confirmed at {seconds(confirmed.t_ns)}"
         asked = facts.lifelines.fault_event(fault.number, FaultAsked) or confirmed
-        killed = _killed(confirmed.what)
+        killed = confirmed.what.killed
+        if killed is None:
+            words = _KILLED_IN_WORDS.findall(confirmed.what.did)
+            killed = {client_id: int(pid) for client_id, pid in words}
         if not killed:
             yield f"{name}, and does not say whom it killed: {confirmed.what.did or 'nothing'}"
         for victim, pid in killed.items():
@@ -257,42 +227,30 @@ def _kills(facts: Facts) -> Iterator[str]:
             yield f"case.json says that a fault killed client {client.id}, and no fault says so"
 
 
-def _killed(what: FaultConfirmed) -> Mapping[str, int]:
-    if what.killed is not None:
-        return what.killed
-    return {client: int(pid) for client, pid in _KILLED_IN_WORDS.findall(what.did)}
-
-
 # -- watching -------------------------------------------------------------------------------------------------------
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
     """Check that sampler and live readers watched all the time: a reader that stood still has seen no anomaly."""
-    for why in _unwatched(facts):
+    why = ""
+    if not facts.case.experiment.workload.consumers.live:
+        why = "the experiment has no live reader"
+    elif not facts.audit.records.consumed_live:
+        why = "the live readers read nothing"
+    elif behind := _behind(facts):
+        why = f"the live readers stood still on {', '.join(behind)}"
+    if why:
         yield not_judged(f"{', '.join(LIVE_ONLY)}: not looked for: {why}")
-    yield from map(lacks, _sampling_holes(facts))
-
-
-def _sampling_holes(facts: Facts) -> Iterator[str]:
-    """The sampler looks ten times a second whether or not a broker answers: else the harness itself stood still."""
     if not facts.pulses or "load" not in facts.phases:
         return  # a run of the model or of an older version, or one that ended before its load
+    # The sampler looks ten times a second whether or not a broker answers: else the harness itself stood still.
     looked = [pulse.t_ns for pulse in facts.pulses if pulse.looks > 0]
     # The sampler begins before the clients are started, and pulses are written after: the first counts all before.
     begin = [] if facts.pulses[0].looks > 0 else [facts.phases["load"]]
     for before, after in pairwise([*begin, *looked, facts.phases.get("end", 0)]):
         if after - before > _HOLE_NS:
             when = f"from {seconds(before)} to {seconds(after)}"
-            yield f"nobody looked at the cluster {when}: the harness itself stood still"
-
-
-def _unwatched(facts: Facts) -> Iterator[str]:
-    if not facts.case.experiment.workload.consumers.live:
-        yield "the experiment has no live reader"
-    elif not facts.audit.records.consumed_live:
-        yield "the live readers read nothing"
-    elif behind := _behind(facts):
-        yield f"the live readers stood still on {', '.join(behind)}"
+            yield lacks(f"nobody looked at the cluster {when}: the harness itself stood still")
 
 
 def _behind(facts: Facts) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import FaultSpec
@@ -12,7 +12,7 @@ from ackproof.faults.command import CommandFault
 from ackproof.faults.script.spec import Script
 from ackproof.judge.coherence.run import WRITTEN_AT_ONCE
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts, lacks
+from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import (
     DRAWN_FROM,
@@ -42,93 +42,6 @@ _AFTER_NS: Final = 3_000_000_000
 # -- lives ----------------------------------------------------------------------------------------------------------
 
 
-class _Moment(NamedTuple):
-    """An event of a fault, with the events before it."""
-
-    name: str
-    kind_in_case: str
-    event: Event
-    before: dict[EventKind, Event]
-    phases: dict[str, int]
-
-    @property
-    def kind(self) -> EventKind:
-        return self.event.kind
-
-    @property
-    def when(self) -> str:
-        return seconds(self.event.t_ns)
-
-    @property
-    def needed(self) -> EventKind:
-        return _NEEDS.get(self.kind, self.kind)
-
-    @property
-    def other_kind(self) -> str:
-        """The kind that the timeline names, if the case has another one."""
-        what = self.event.what
-        return what.kind if isinstance(what, FaultAsked) and what.kind != self.kind_in_case else ""
-
-    @property
-    def healing_began(self) -> int:
-        return self.event.what.begun_ns if isinstance(self.event.what, FaultHealed) else 0
-
-    @property
-    def healing(self) -> str:
-        return seconds(self.healing_began)
-
-    @property
-    def latest(self) -> Event:
-        """The event after which a healing may begin: it was seen to bite, or else asked for."""
-        asked = self.before.get(EventKind.FAULT_ASKED, self.event)
-        return self.before.get(EventKind.FAULT_CONFIRMED, asked)
-
-    @property
-    def heals_too_early(self) -> bool:
-        known = self.latest is not self.event
-        return (
-            bool(self.healing_began)
-            and known
-            and not self.latest.t_ns <= self.healing_began <= self.event.t_ns
-        )
-
-    @property
-    def latest_at(self) -> str:
-        return seconds(self.latest.t_ns)
-
-
-_LIFE: Final[Sequence[Rule[_Moment]]] = (
-    Rule(lambda it: it.kind in _ONCE & it.before.keys(), "{it.name} has {it.kind} twice"),
-    Rule(
-        lambda it: it.kind in _NEEDS and it.needed not in it.before,
-        "{it.name} has {it.kind} at {it.when} and no {it.needed} before",
-    ),
-    Rule(
-        lambda it: it.kind is EventKind.FAULT_CONFIRMED and EventKind.FAULT_HEALED in it.before,
-        "{it.name} is confirmed at {it.when}, after it was healed",
-    ),
-    Rule(
-        lambda it: it.other_kind,
-        "{it.name} is {it.other_kind} in the timeline and {it.kind_in_case} in the case",
-    ),
-    Rule(
-        lambda it: it.heals_too_early,
-        "{it.name} has a healing that began at {it.healing}, and {it.latest.kind} at {it.latest_at}, "
-        "{it.kind} at {it.when}",
-    ),
-)
-_AMONG_PHASES: Final[Sequence[Rule[tuple[_Moment, _Moment]]]] = (
-    Rule(
-        lambda it: it[0].event.t_ns < it[0].phases.get("load", it[0].event.t_ns),
-        "{it[0].name} has {it[0].kind} at {it[0].when}, before the load began",
-    ),
-    Rule(
-        lambda it: it[1].event.t_ns > it[1].phases.get("drain", it[1].event.t_ns),
-        "{it[1].name} has {it[1].kind} at {it[1].when}, after the load had ended",
-    ),
-)
-
-
 def check_lives(facts: Facts) -> Iterator[Opinion]:
     """Check the order of each fault's events, and that it lives while there is load."""
     specs = {fault.number: fault for fault in facts.case.faults}
@@ -136,22 +49,44 @@ def check_lives(facts: Facts) -> Iterator[Opinion]:
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]
         if not own:
             continue
-        name = f"fault {fault_name(number)}"
-        kind = specs[number].kind if number in specs else ""
-        moments = []
-        before: dict[EventKind, Event] = {}
-        for event in own:
-            moments.append(_Moment(name, kind, event, dict(before), dict(facts.phases)))
-            before[event.kind] = event
+        name, kinds = f"fault {fault_name(number)}", {event.kind for event in own}
         if number not in specs:
             yield contradicts(f"the timeline has {name}, which the case does not have", subject=name)
         else:
-            yield from map(contradicts, apply_rules(_LIFE, moments))
-            if {EventKind.FAULT_CONFIRMED, EventKind.FAULT_MISSED} <= before.keys():
+            yield from map(contradicts, _life(name, specs[number].kind, own))
+            if {EventKind.FAULT_CONFIRMED, EventKind.FAULT_MISSED} <= kinds:
                 yield contradicts(f"{name} was confirmed, and missed", subject=name)
-        if number < DRAWN_FROM and EventKind.FAULT_MISSED in before:
+        if number < DRAWN_FROM and EventKind.FAULT_MISSED in kinds:
             yield lacks(f"{name} missed, and only one that a storm drew may", subject=name)
-        yield from map(contradicts, apply_rules(_AMONG_PHASES, [(moments[0], moments[-1])]))
+        first, last = own[0], own[-1]
+        if first.t_ns < facts.phases.get("load", first.t_ns):
+            yield contradicts(f"{name} has {first.kind} at {seconds(first.t_ns)}, before the load began")
+        if last.t_ns > facts.phases.get("drain", last.t_ns):
+            yield contradicts(f"{name} has {last.kind} at {seconds(last.t_ns)}, after the load had ended")
+
+
+def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str]:
+    """Check each event of a fault against those before it."""
+    before: dict[EventKind, Event] = {}
+    for event in events:
+        kind, what, when = event.kind, event.what, seconds(event.t_ns)
+        if kind in _ONCE & before.keys():
+            yield f"{name} has {kind} twice"
+        if kind in _NEEDS and _NEEDS[kind] not in before:
+            yield f"{name} has {kind} at {when} and no {_NEEDS[kind]} before"
+        if kind is EventKind.FAULT_CONFIRMED and EventKind.FAULT_HEALED in before:
+            yield f"{name} is confirmed at {when}, after it was healed"
+        if isinstance(what, FaultAsked) and what.kind not in ("", kind_in_case):
+            yield f"{name} is {what.kind} in the timeline and {kind_in_case} in the case"
+        # A healing may begin once the fault was seen to bite, or else once it was asked for.
+        latest = before.get(EventKind.FAULT_CONFIRMED, before.get(EventKind.FAULT_ASKED))
+        began = what.begun_ns if isinstance(what, FaultHealed) else 0
+        if began and latest is not None and not latest.t_ns <= began <= event.t_ns:
+            yield (
+                f"{name} has a healing that began at {seconds(began)}, and {latest.kind} at "
+                f"{seconds(latest.t_ns)}, {kind} at {when}"
+            )
+        before[kind] = event
 
 
 # -- scripts --------------------------------------------------------------------------------------------------------
@@ -159,9 +94,8 @@ def check_lives(facts: Facts) -> Iterator[Opinion]:
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
     """Check that a confirmed script has all its steps, in order, each with the outcome that it waits for."""
-    for fault in facts.case.faults:
-        if isinstance(fault, Script):
-            yield from map(contradicts, _script(facts, fault))
+    scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
+    yield from (contradicts(text) for script in scripts for text in _script(facts, script))
 
 
 def _script(facts: Facts, fault: Script) -> Iterator[str]:
@@ -193,12 +127,12 @@ def check_targets(facts: Facts) -> Iterator[Opinion]:
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
-        events = facts.lifelines.fault_events.get(fault.number, ())
-        yield from map(contradicts, _witnesses(facts, fault, events))
+        yield from map(contradicts, _witnesses(facts, fault))
 
 
-def _witnesses(facts: Facts, fault: FaultSpec, events: Sequence[Event]) -> Iterator[str]:
+def _witnesses(facts: Facts, fault: FaultSpec) -> Iterator[str]:
     name = f"fault {fault_name(fault.number)} ({fault})"
+    events = facts.lifelines.fault_events.get(fault.number, ())
     bit = any(isinstance(event.what, FaultConfirmed) for event in events)
     for event in events:
         what, at = event.what, seconds(event.t_ns)
@@ -242,14 +176,19 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
     """Nodes that held the role then, perhaps one after the other; None where nobody knows."""
-    each = {
-        part: _part_holders(facts, part, fault, t_ns)
-        for part in role.walk()
-        if part.kind is not RoleKind.RACK
-    }
+    spec = facts.case.experiment.cluster
+    each: dict[Role, set[int] | None] = {}
+    for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):
+        if _is_active_controller(part):
+            each[part] = set(spec.broker_ids if spec.metadata.broker_controls else spec.controller_ids)
+        elif part.kind in OF_PARTITION:
+            each[part] = _partition_holders(facts, part, t_ns) or None
+        else:
+            each[part] = set(part.resolve(spec.members, facts.case.order(fault)))
     known = {part: nodes for part, nodes in each.items() if nodes is not None}
-    racks = facts.case.experiment.cluster.members.racks
-    return set(role.find_nodes(known.__getitem__, racks)) if len(known) == len(each) else None
+    if len(known) < len(each):
+        return None
+    return set(role.find_nodes(known.__getitem__, spec.members.racks))
 
 
 def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequence[int]) -> set[int]:
@@ -263,16 +202,6 @@ def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequenc
 
 def _is_active_controller(role: Role) -> bool:
     return role.kind is RoleKind.CONTROLLER and role.node is None
-
-
-def _part_holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
-    """Holders of a role that is neither a rack nor a list."""
-    spec = facts.case.experiment.cluster
-    if _is_active_controller(role):
-        return set(spec.broker_ids if spec.metadata.broker_controls else spec.controller_ids)
-    if role.kind not in OF_PARTITION:
-        return set(role.resolve(spec.members, facts.case.order(fault)))
-    return _partition_holders(facts, role, t_ns) or None
 
 
 def _partition_holders(facts: Facts, role: Role, t_ns: int) -> set[int]:

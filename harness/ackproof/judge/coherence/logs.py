@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts, partitions_of
-from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts, lacks
+from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
@@ -28,96 +28,15 @@ from ackproof.rundir.replicas import Replica
 # -- the final read -------------------------------------------------------------------------------------------------
 
 
-class _ReadClaim(NamedTuple):
-    """The final read of one partition by one reader, and whether the read as a whole is complete."""
-
-    name: str
-    read: PartitionRead
-    whole: bool
-
-
-_CLAIMS: Final[Sequence[Rule[_ReadClaim]]] = (
-    Rule(
-        lambda it: it.whole and not it.read.complete,
-        "the {it.name} is incomplete ({it.read.reason}), and the read as a whole calls itself complete",
-    ),
-    Rule(
-        lambda it: it.read.complete and not 0 <= it.read.start <= it.read.end <= it.read.position,
-        "the {it.name} calls itself complete, from {it.read.start} to {it.read.end}, and ended at {it.read.position}",
-    ),
-    Rule(
-        lambda it: it.read.complete and it.read.reason,
-        "the {it.name} calls itself complete, and says: {it.read.reason}",
-    ),
-    Rule(
-        lambda it: it.read.complete and not 0 <= it.read.epoch == it.read.epoch_after,
-        "the {it.name} calls itself complete, and went from leader epoch {it.read.epoch} to {it.read.epoch_after}",
-    ),
-    Rule(
-        lambda it: it.read.complete and it.read.records > it.read.end - it.read.start,
-        "the {it.name} has {it.read.records} records between offsets {it.read.start} and {it.read.end}",
-    ),
-)
-
-
-class _ReadWithSamples(NamedTuple):
-    """The final read of one partition, with its samples."""
-
-    read: PartitionRead
-    newest: Sample
-    """The sample with the greatest leader epoch."""
-    last: Sample
-    read_began: float
-
-    @property
-    def newest_at(self) -> str:
-        return f"{self.newest.t_ns / 1e9:.1f} s"
-
-    @property
-    def last_at(self) -> str:
-        return f"{self.last.t_ns / 1e9:.1f} s"
-
-    @property
-    def of_one_epoch(self) -> bool:
-        return self.read.complete and self.last.leader_epoch == self.read.epoch_after
-
-
-_WITH_SAMPLES: Final[Sequence[Rule[_ReadWithSamples]]] = (
-    Rule(
-        lambda it: 0 <= it.read.epoch_after < it.newest.leader_epoch,
-        "{it.read.place}: the final read was answered in leader epoch {it.read.epoch_after}, and epoch "
-        "{it.newest.leader_epoch} was seen at {it.newest_at}",
-    ),
-    Rule(
-        lambda it: it.of_one_epoch and it.last.high_watermark > it.read.end,
-        "{it.read.place}: the final read ends at {it.read.end}, and the high watermark of the same leader epoch was "
-        "{it.last.high_watermark} at {it.last_at}",
-    ),
-    # The read waits, in its phase, until the high watermark is the end, and from there it does not go back.
-    Rule(
-        lambda it: (
-            it.of_one_epoch and it.last.t_ns >= it.read_began and 0 <= it.last.high_watermark < it.read.end
-        ),
-        "{it.read.place}: the final read ends at {it.read.end}, and the high watermark was {it.last.high_watermark} "
-        "when it was read, at {it.last_at}",
-    ),
-)
-
-
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
     """Check the final read against itself, the case and the samples; name partitions that were not sampled at rest."""
     final = facts.final_read
     if final is None:
         return
-    claims = (
-        _ReadClaim(f"{name} of {read.place}", read, final.complete)
-        for name, reads in (
-            ("final read", final.partitions),
-            ("final read at read_committed", final.committed),
-        )
-        for read in reads
-    )
-    yield from map(contradicts, apply_rules(_CLAIMS, claims))
+    reads = [("final read", read) for read in final.partitions]
+    reads += [("final read at read_committed", read) for read in final.committed]
+    for name, read in reads:
+        yield from map(contradicts, _read_claims(f"the {name} of {read.place}", read, whole=final.complete))
     if final.complete and final.reasons:
         yield contradicts(f"the final read calls itself complete, and says: {'; '.join(final.reasons)}")
     yield from map(contradicts, _read_partitions(facts, final))
@@ -125,11 +44,48 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
     for read in final.partitions:
         samples = facts.samples_of.get(read.place, ())
         if samples:
-            newest = max(samples, key=lambda sample: sample.leader_epoch)
-            joined = _ReadWithSamples(read, newest, samples[-1], began)
-            yield from map(contradicts, apply_rules(_WITH_SAMPLES, [joined]))
+            yield from (contradicts(f"{read.place}: {text}") for text in _with_samples(read, samples, began))
         yield from map(lacks, _first_offset(facts, read))
         yield from map(lacks, _unsampled_at_rest(facts, read.place, samples))
+
+
+def _read_claims(name: str, read: PartitionRead, *, whole: bool) -> Iterator[str]:
+    """Check the final read of a partition by itself. `whole`: all of the read calls itself complete."""
+    if not read.complete:
+        if whole:
+            yield f"{name} is incomplete ({read.reason}), and the read as a whole calls itself complete"
+        return
+    if not 0 <= read.start <= read.end <= read.position:
+        yield f"{name} calls itself complete, from {read.start} to {read.end}, and ended at {read.position}"
+    if read.reason:
+        yield f"{name} calls itself complete, and says: {read.reason}"
+    if not 0 <= read.epoch == read.epoch_after:
+        yield f"{name} calls itself complete, and went from leader epoch {read.epoch} to {read.epoch_after}"
+    if read.records > read.end - read.start:
+        yield f"{name} has {read.records} records between offsets {read.start} and {read.end}"
+
+
+def _with_samples(read: PartitionRead, samples: Sequence[Sample], read_began: int) -> Iterator[str]:
+    newest, last = max(samples, key=lambda sample: sample.leader_epoch), samples[-1]
+    when = f"{last.t_ns / 1e9:.1f} s"
+    if 0 <= read.epoch_after < newest.leader_epoch:
+        yield (
+            f"the final read was answered in leader epoch {read.epoch_after}, and epoch {newest.leader_epoch} was "
+            f"seen at {newest.t_ns / 1e9:.1f} s"
+        )
+    if not read.complete or last.leader_epoch != read.epoch_after:
+        return
+    if last.high_watermark > read.end:
+        yield (
+            f"the final read ends at {read.end}, and the high watermark of the same leader epoch was "
+            f"{last.high_watermark} at {when}"
+        )
+    # The read waits, in its phase, until the high watermark is the end, and from there it does not go back.
+    if last.t_ns >= read_began and 0 <= last.high_watermark < read.end:
+        yield (
+            f"the final read ends at {read.end}, and the high watermark was {last.high_watermark} when it was read, "
+            f"at {when}"
+        )
 
 
 def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
@@ -186,49 +142,6 @@ _COVERED: Final = [
 """Columns that the checksum of a batch covers, or that follow from those."""
 
 
-class _LogOnDisk(NamedTuple):
-    """A replica's log, with its batches summed up and the ids of its topic."""
-
-    replica: Replica
-    topic_ids: Set[str]
-    """Those in the metadata log; empty: unknown."""
-    has_batches: bool
-    """The batches can be told to be of this log: a node with several log dirs may have two logs of one partition."""
-    last_offset: int | None
-    records: int
-    """In its batches; -1 unknown."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.replica.place}: the log of node {self.replica.node}"
-
-
-_ON_DISK: Final[Sequence[Rule[_LogOnDisk]]] = (
-    Rule(
-        lambda it: it.replica.topic_id and it.topic_ids and it.replica.topic_id not in it.topic_ids,
-        "{it.name} is of topic {it.replica.topic_id}, which the metadata log does not know",
-    ),
-    Rule(
-        lambda it: it.has_batches and it.replica.log_start > it.replica.log_end,
-        "{it.name} begins at {it.replica.log_start} and ends at {it.replica.log_end}",
-    ),
-)
-_WITH_BATCHES: Final[Sequence[Rule[_LogOnDisk]]] = (
-    Rule(
-        lambda it: it.last_offset is None and it.replica.records,
-        "{it.name} has {it.replica.records} records, and no batch of it was written down",
-    ),
-    Rule(
-        lambda it: it.last_offset is not None and it.replica.log_end != it.last_offset + 1,
-        "{it.name} ends at {it.replica.log_end}, and its last batch at {it.last_offset}",
-    ),
-    Rule(
-        lambda it: it.records >= 0 and it.replica.records != it.records,
-        "{it.name} has {it.replica.records} records, and its batches {it.records}",
-    ),
-)
-
-
 def check_disks(facts: Facts) -> Iterator[Opinion]:
     """Check each log on disk against its batches and the metadata log. Raises `BadInput` for broken files."""
     if facts.replicas is None:
@@ -255,12 +168,29 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
         last, records = seen.get(key, (None, 0))
         if BACKENDS[facts.backend].simulated:
             records = -1  # the model counts markers, too
-        told_apart = not replica.reason and times[key] == 1
-        log = _LogOnDisk(replica, topic_ids[replica.topic], told_apart, last, records)
-        yield from map(contradicts, apply_rules(_ON_DISK, [log]))
-        if told_apart:
-            yield from map(contradicts, apply_rules(_WITH_BATCHES, [log], once=True))
+        # A node with several log dirs may have two logs of one partition: whose batches they are nobody can tell.
+        has_batches = not replica.reason and times[key] == 1
+        name = f"{replica.place}: the log of node {replica.node}"
+        if replica.topic_id and topic_ids[replica.topic] and replica.topic_id not in topic_ids[replica.topic]:
+            yield contradicts(f"{name} is of topic {replica.topic_id}, which the metadata log does not know")
+        if has_batches and replica.log_start > replica.log_end:
+            yield contradicts(f"{name} begins at {replica.log_start} and ends at {replica.log_end}")
+        if has_batches and (text := _unlike_batches(replica, last, records)):
+            yield contradicts(f"{name} {text}")
     yield from map(contradicts, _unlike_copies(facts.batches))
+
+
+def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> str:
+    """Say in which way a log differs from its batches; '' if it does not. `records`: of its batches; -1 unknown."""
+    if last_offset is None:
+        return (
+            f"has {replica.records} records, and no batch of it was written down" if replica.records else ""
+        )
+    if replica.log_end != last_offset + 1:
+        return f"ends at {replica.log_end}, and its last batch at {last_offset}"
+    if records >= 0 and replica.records != records:
+        return f"has {replica.records} records, and its batches {records}"
+    return ""
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:

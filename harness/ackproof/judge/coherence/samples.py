@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise, zip_longest
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from ackproof.clients.contract import EXIT_CLEAN
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Rule, apply_rules, contradicts
+from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
@@ -127,18 +127,17 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
     for read in facts.final_read.partitions if facts.final_read is not None else ():
         ends[read.place] = max(ends[read.place], read.end)
     for place, samples in sorted(facts.samples_of.items()):
-        yield from map(contradicts, _below_minus_one(place, samples))
+        for sample in samples:
+            least = min(
+                sample.high_watermark, sample.last_stable, sample.leader_epoch, *sample.log_ends.values()
+            )
+            if least < -1:
+                when = seconds(sample.t_ns)
+                yield contradicts(f"{place}: an offset or epoch of {least} was sampled at {when}")
+                break
         if place.topic not in facts.removed:
             yield from map(contradicts, _above_all_logs(facts, place, samples, ends[place]))
             yield from map(contradicts, _fallen(facts, place, samples))
-
-
-def _below_minus_one(place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample in samples:
-        least = min(sample.high_watermark, sample.last_stable, sample.leader_epoch, *sample.log_ends.values())
-        if least < -1:
-            yield f"{place}: an offset or epoch of {least} was sampled at {seconds(sample.t_ns)}"
-            return
 
 
 def _above_all_logs(
@@ -188,65 +187,40 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 # -- leaders and ISRs -----------------------------------------------------------------------------------------------
 
 
-class _SampledState(NamedTuple):
-    """A sample, with the records of the metadata log in its leader epoch."""
-
-    place: TopicPartition
-    sample: Sample
-    decided: Sequence[PartitionChanged]
-    by_broker: bool
-    """In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it in other ways."""
-
-    @property
-    def when(self) -> str:
-        return f"was seen at {self.sample.t_ns / 1e9:.1f} s"
-
-    @property
-    def epoch(self) -> str:
-        return f"leader epoch {self.sample.leader_epoch}"
-
-    @property
-    def isr(self) -> list[int]:
-        return sorted(self.sample.isr)
-
-
-_DECIDED: Final[Sequence[Rule[_SampledState]]] = (
-    Rule(
-        lambda it: not it.decided, "{it.place}: {it.epoch} {it.when}, and the metadata log does not know it"
-    ),
-    Rule(
-        lambda it: not it.by_broker and it.sample.leader not in {each.leader for each in it.decided},
-        "{it.place}: leader {it.sample.leader} {it.when} in {it.epoch}, and the metadata log has "
-        "{it.decided[0].leader}",
-    ),
-    Rule(
-        lambda it: not it.by_broker and set(it.sample.isr) not in [set(each.isr) for each in it.decided],
-        "{it.place}: the ISR {it.isr} {it.when} in {it.epoch}, and the metadata log does not know it",
-    ),
-)
-
-
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
     """Check sampled leaders, leader epochs and ISRs against the decisions of the controllers."""
     if not facts.decided_of:
         return
-    by_broker = facts.case.experiment.cluster.metadata.broker_controls
     epochs: dict[tuple[TopicPartition, int], list[PartitionChanged]] = defaultdict(list)
     for place, records in facts.decided_of.items():
         for record in records:
             epochs[place, record.leader_epoch].append(record)
     for place, samples in sorted(facts.samples_of.items()):
-        states = (
-            _SampledState(place, sample, epochs.get((place, sample.leader_epoch), ()), by_broker)
+        wrong = (
+            _undecided(facts, sample, epochs.get((place, sample.leader_epoch), ()))
             for sample in samples
             if sample.leader >= 0
         )
-        yield from map(contradicts, apply_rules(_DECIDED, states, once=True))
+        yield from (contradicts(f"{place}: {text}") for text in islice(filter(None, wrong), 1))
     for read in facts.final_read.partitions if facts.final_read is not None else ():
         if read.complete and read.place in facts.decided_of and (read.place, read.epoch_after) not in epochs:
             yield contradicts(
                 f"{read.place}: the final read was in leader epoch {read.epoch_after}, unknown to the metadata log"
             )
+
+
+def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]) -> str:
+    """Say in which way a sample differs from the metadata log's records of its leader epoch; '' if it agrees."""
+    epoch, when = f"leader epoch {sample.leader_epoch}", f"was seen at {sample.t_ns / 1e9:.1f} s"
+    if not decided:
+        return f"{epoch} {when}, and the metadata log does not know it"
+    if facts.case.experiment.cluster.metadata.broker_controls:
+        return ""  # In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it in other ways.
+    if sample.leader not in {each.leader for each in decided}:
+        return f"leader {sample.leader} {when} in {epoch}, and the metadata log has {decided[0].leader}"
+    if set(sample.isr) not in [set(each.isr) for each in decided]:
+        return f"the ISR {sorted(sample.isr)} {when} in {epoch}, and the metadata log does not know it"
+    return ""
 
 
 class _Change(NamedTuple):
@@ -266,17 +240,12 @@ def check_changes(facts: Facts) -> Iterator[Opinion]:
     The model writes the decisions of its controller, between two looks too. The last look of a run that broke off may
     be torn.
     """
-    if (
-        BACKENDS[facts.backend].simulated
-        or not facts.events
-        or facts.events[-1].kind is not EventKind.END
-        or not facts.samples
-    ):
+    ended = facts.events and facts.events[-1].kind is EventKind.END
+    if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
         return
     sampled, written = _sampled_changes(facts.samples), _written_changes(facts)
     for place, kind in sorted({*written, *sampled}):
-        own = sampled.get((place, kind), ()), written.get((place, kind), ())
-        yield from map(contradicts, _first_difference(place, *own))
+        yield from map(contradicts, _first_difference(place, sampled[place, kind], written[place, kind]))
 
 
 def _first_difference(
@@ -317,7 +286,7 @@ def _sampled_changes(samples: Sequence[Sample]) -> _Changes:
     return found
 
 
-def _written_changes(facts: Facts) -> Mapping[tuple[TopicPartition, EventKind], Sequence[_Change]]:
+def _written_changes(facts: Facts) -> _Changes:
     found: _Changes = defaultdict(list)
     for event in facts.events:
         if event.topic is None or event.partition is None:
