@@ -1,4 +1,6 @@
-"""Names of files are UTF-8 here, whatever the locale says.
+"""The locale, the cache folder and the disks that a process finds.
+
+Names of files are UTF-8 here, whatever the locale says.
 
 In the locale C, as in many CI jobs and containers, Java finds no file with an umlaut in its path, and Python without
 its UTF-8 mode cannot even name one. A message on the terminal is another matter: it goes out as the locale wants it.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import locale
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -73,3 +76,8 @@ def cache_root() -> Path:
     if not os.access(root, os.W_OK | os.X_OK):
         raise BadInput(f"the cache folder {root} cannot be written; set ACKPROOF_CACHE to one that can")
     return root
+
+
+def free_space(folder: Path) -> int:
+    """Return the free bytes of the disk on which a folder is, or will be once it is made."""
+    return shutil.disk_usage(next(at for at in (folder, *folder.absolute().parents) if at.exists())).free

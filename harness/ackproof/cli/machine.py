@@ -81,14 +81,13 @@ def doctor() -> int:
     """Check what ackproof needs on this machine, and say how to get what is missing. Starts a one-node cluster."""
     from ackproof.cluster import doctor as room
     from ackproof.cluster.containers.images import look
-    from ackproof.cluster.disks.file_systems import describe_disks as disks
     from ackproof.console import Console
     from ackproof.provision.progress import in_words
 
     console = Console()
     healthy = True
     checks = room.doctor(in_words(lambda text: console.line(f"… {text}")))
-    for check in (*checks, room.Check("disks", True, disks()), room.Check("containers", True, look())):
+    for check in (*checks, room.Check("containers", True, look())):
         healthy &= check.ok
         console.line(
             f"{'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}", "" if check.ok else "red"

@@ -1,32 +1,35 @@
-"""Checks of what a run needs on this machine, each with advice on what is missing."""
+"""What a run needs of this machine: the doctor's checks, each with advice, and the ground of faults (`Need`)."""
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-from ackproof.base.environment import cache_root
-from ackproof.base.errors import AckproofError, MissingTool
+from ackproof.base.environment import cache_root, free_space
+from ackproof.base.errors import AckproofError, BadInput, MissingTool
 from ackproof.base.processes import RunTag
-from ackproof.cluster.backends.process import ProcessCluster
+from ackproof.cluster.backends.links import find_tools
+from ackproof.cluster.disks.file_systems import refusal
 from ackproof.cluster.install import EVERY_NODE, install
+from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import maven
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
-from ackproof.provision.tools import find_compiler, find_nft, locate_toxiproxy
+from ackproof.provision.tools import find_compiler, find_nft
 from ackproof.rundir.layout import CaseDir
 
 _LEAST_PYTHON = (3, 11)
@@ -36,6 +39,31 @@ _RUNS_BYTES = 2 << 30
 """Broker data and ledgers of the largest experiment in the catalogue, with room."""
 _MEMORY_BYTES = 2 << 30
 """Four nodes at 150 MB, clients, and afterwards the audit's Spark."""
+
+
+_OPTIONAL: Final = (
+    ("links", Need.CLIENT_LINKS, "links are broken"),
+    ("packets", Need.PACKETS, "packets are lost"),
+    ("clocks", Need.CLOCKS, "clocks jump"),
+    ("disks", Need.DISKS, "disks are filled, fail or lose their power"),
+)
+"""Checks of needs that only some faults have: the name, the need, and when it is one."""
+
+
+def find_ground(need: Need, *, containers: bool = False) -> str:
+    """Return in words what meets a need of faults on this machine; '' if it takes nothing.
+
+    Raises `BadInput` if the machine cannot meet it. Starts and builds nothing.
+    """
+    if need is Need.DISKS:
+        if why := refusal():
+            raise BadInput(why)
+        return "a file system in a file can be mounted (loop device, ext4)"
+    if need is Need.PACKETS:
+        return str(find_nft())
+    if need is Need.CLOCKS:
+        return str(find_compiler())
+    return find_tools({need}, containers=containers) if need in LINKS | REQUESTS.keys() else ""
 
 
 @dataclass(frozen=True)
@@ -66,9 +94,7 @@ def doctor(
         ("loopback", "brokers need all of 127.0.0.0/8: ip addr add 127.0.0.1/8 dev lo", _loopback),
         ("jars", "look at Maven's settings and the network", lambda: _jars(version, progress)),
         ("class data", "a run works without, but starts slower", lambda: _archive(version, progress)),
-        ("links", "", lambda: _optional(locate_toxiproxy, "links are broken")),
-        ("packets", "", lambda: _optional(find_nft, "packets are lost")),
-        ("clocks", "", lambda: _optional(find_compiler, "clocks jump")),
+        *((name, "", partial(_optional, need, where)) for name, need, where in _OPTIONAL),
         ("start", "the node's last log lines say more", lambda: _start(version, progress)),
     ]
     checks: list[Check] = []
@@ -93,9 +119,9 @@ def _python() -> str:
     return f"{platform.python_version()} ({sys.executable})"
 
 
-def _optional(look: Callable[[], object], where: str) -> str:
+def _optional(need: Need, where: str) -> str:
     try:
-        return str(look())
+        return find_ground(need)
     except AckproofError as error:
         return f"not there, and needed only if {where}: {error}"
 
@@ -123,7 +149,7 @@ def _space(folder: Path, least: int) -> str:
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise ProvisionFailed(f"{folder} cannot be written")
-    free = shutil.disk_usage(there).free
+    free = free_space(folder)
     if free < least:
         raise ProvisionFailed(f"{folder}: {_gigabytes(free)} free, {_gigabytes(least)} are needed")
     return f"{folder}: {_gigabytes(free)} free"
@@ -162,6 +188,10 @@ def _archive(version: str, progress: ProgressSink) -> str:
 
 
 def _start(version: str, progress: ProgressSink) -> str:
+    from ackproof.cluster.backends.process import (
+        ProcessCluster,  # not needed by who asks for the ground alone
+    )
+
     installed = install(KafkaBuild(version), progress)
     spec = ClusterSpec(kafka=KafkaBuild(version), brokers=1, combined=True)
     with tempfile.TemporaryDirectory(prefix="ackproof-doctor-") as folder:

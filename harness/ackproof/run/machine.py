@@ -6,22 +6,21 @@ do is found here, before anything is started: a fault that a storm drew by itsel
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ackproof.base.environment import free_space
 from ackproof.base.errors import AckproofError, BadInput
-from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.life import UNABLE
 from ackproof.faults.storm import Storm
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.source import lines_of, parse, read
-from ackproof.provision.tools import find_compiler, find_nft
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 
@@ -29,18 +28,9 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 def find_lack(need: Need, backend: str) -> str:
     """Return why a cluster of this backend cannot be given it on this machine; '' where it can."""
     try:
-        if need is Need.DISKS:
-            from ackproof.cluster.disks.file_systems import refusal
+        from ackproof.cluster.doctor import find_ground
 
-            return refusal() or ""
-        if need is Need.PACKETS:
-            find_nft()
-        elif need is Need.CLOCKS:
-            find_compiler()
-        elif need in LINKS | REQUESTS.keys():
-            from ackproof.cluster.backends.links import find_tools
-
-            find_tools({need}, containers=backend == "docker")
+        find_ground(need, containers=backend == "docker")
     except BadInput as error:
         return str(error)
     return ""
@@ -159,8 +149,7 @@ def _logs(case: Case) -> int:
 
 def require_room(out: Path, cases: Sequence[Case]) -> None:
     """Raise `BadInput` if the disk of the runs has too little space for them."""
-    at = next(folder for folder in (out, *out.resolve().parents) if folder.exists())
-    free, wanted = shutil.disk_usage(at).free, needed(cases)
+    free, wanted = free_space(out), needed(cases)
     if free < wanted:
         raise BadInput(
             f"{out}: about {_mb(wanted)} are needed and {_mb(free)} are free. Name another place with --out, or lower "
@@ -174,7 +163,7 @@ def _mb(size: int) -> str:
 
 def check_room(folder: Path) -> None:
     """Raise `AckproofError` if the disk that a run is written to is nearly full."""
-    free = shutil.disk_usage(folder).free
+    free = free_space(folder)
     if free < RESERVE:
         raise AckproofError(
             f"the disk of {folder} is nearly full ({_mb(free)} left): the run was ended early"

@@ -37,8 +37,11 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
         toxiproxy_server(progress)
 
 
-def find_tools(needs: Set[Need], *, containers: bool) -> None:
-    """Find what these needs take of this machine, and build nothing. Raises `BadInput`."""
+def find_tools(needs: Set[Need], *, containers: bool) -> str:
+    """Find the tools that these needs take, and build nothing. Raises `BadInput` if one is missing.
+
+    Return in words where the proxy of links is; '' if no link is needed.
+    """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
             raise BadInput(
@@ -51,8 +54,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> None:
             )
     if Need.PACKETS in needs or (containers and needs & (LINKS | REQUESTS.keys())):
         find_nft()
-    if needs & LINKS:
-        locate_toxiproxy()
+    return locate_toxiproxy() if needs & LINKS else ""
 
 
 @dataclass(frozen=True)

@@ -260,16 +260,6 @@ def refusal() -> str | None:
     return None
 
 
-def describe_disks() -> str:
-    """Describe for the doctor whether a file system can be made in a file, mounted and removed."""
-    why = refusal()
-    return (
-        "a file system in a file can be mounted (loop device, ext4)"
-        if why is None
-        else f"not there, and needed only where disks are filled, fail or lose their power: {why}"
-    )
-
-
 def require(needs: Set[Need]) -> None:
     """Raise `BadInput` if nodes need their own file systems and cannot have them."""
     why = refusal() if Need.DISKS in needs else None
