@@ -1,32 +1,18 @@
-"""Every exception that ackproof raises on purpose.
-
-::
-
-    AckproofError                the root; its text is one line that a user can act on
-    ├── BadInput                 the caller is wrong: usage, YAML, a missing tool (exit 254)
-    │   └── MissingTool          a program that must be installed is not there
-    ├── WaitTimeout              an awaited state did not come (`ackproof.base.wait`)
-    ├── NodeDied                 a node ended by itself
-    ├── ClientDied               a producer or reader process ended by itself
-    ├── FaultNotConfirmed        a fault or its healing had no observable effect (INCONCLUSIVE)
-    ├── EvidenceMissing          a run cannot be judged (INCONCLUSIVE)
-    ├── AuditFailed              the audit could not count (exit 2 or 254, see its `code`)
-    └── Interrupted              the user asked to stop (exit 255)
-"""
+"""Every exception that ackproof raises on purpose."""
 
 from __future__ import annotations
 
 
 class AckproofError(Exception):
-    """Root of the tree. `str(error)` is fit to be shown to a user."""
+    """Root of the tree. `str(error)` is fit to be shown to a user, who can act on it."""
 
 
 class BadInput(AckproofError):
-    """The input cannot be used, and nothing was started. Exit code 254."""
+    """The input (usage, YAML, machine) cannot be used, and nothing was started. Exit code 254."""
 
 
 class MissingTool(BadInput):
-    """A program is missing. The text names it and says how to get it."""
+    """A program must be installed first. The text names it and says how to get it."""
 
     def __init__(self, tool: str, why: str, install: str) -> None:
         self.tool = tool
@@ -48,11 +34,11 @@ class ClientDied(AckproofError):
 
 
 class FaultNotConfirmed(AckproofError):
-    """A fault (or its healing) was asked for and no independent observation confirms it."""
+    """No independent observation confirms that a fault, or its healing, had an effect (INCONCLUSIVE)."""
 
 
 class EvidenceMissing(AckproofError):
-    """A run cannot be judged, and the text says what is lacking."""
+    """A run cannot be judged (INCONCLUSIVE). The text says what is lacking."""
 
 
 class AuditFailed(AckproofError):
@@ -64,4 +50,4 @@ class AuditFailed(AckproofError):
 
 
 class Interrupted(AckproofError):
-    """The user asked to stop (Ctrl-C or SIGTERM)."""
+    """The user asked to stop (Ctrl-C or SIGTERM). Exit code 255."""

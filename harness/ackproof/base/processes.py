@@ -1,17 +1,9 @@
-"""Child processes of runs, and how they are found again.
+"""Child processes of runs, and how they are found again. Linux only.
 
-Every child carries these variables in its environment, which its own children inherit::
-
-    ACKPROOF_RUN     the run's id
-    ACKPROOF_BATCH   folder of the batch
-    ACKPROOF_DIR     folder of the case
-    ACKPROOF_ROLE    what it is: "broker-1", "producer-0", …
-    ACKPROOF_OWNER   "<pid>:<start time>" of the harness that started it
-
-so that they are found from any folder, by anybody who may read their environment, after a kill -9 of the
-harness. A process is its pid *and* its start time (clock ticks since boot, field 22 of /proc/PID/stat): no
-signal is sent to a pid that has meanwhile been given to somebody else. Signals to processes that are not our
-children go through a pidfd, which closes even the gap between the check and the signal. Linux only.
+Every child carries marks in its environment (`RunTag.environment`), which its own children inherit: anybody who may
+read them finds it, after a kill -9 of the harness too. A process is its pid *and* its start time (clock ticks since
+boot, field 22 of /proc/PID/stat): no signal is sent to a pid that has meanwhile been given to somebody else. Signals to
+processes that are not our children go through a pidfd, which closes even the gap between the check and the signal.
 """
 
 from __future__ import annotations
@@ -35,8 +27,7 @@ from ackproof.base.errors import WaitTimeout
 ProcessState = Literal["running", "stopped", "zombie", "gone"]
 
 _PROC = Path("/proc")
-_RUN, _BATCH, _DIR = "ACKPROOF_RUN", "ACKPROOF_BATCH", "ACKPROOF_DIR"
-_ROLE, _OWNER = "ACKPROOF_ROLE", "ACKPROOF_OWNER"
+RUN, BATCH, CASE, ROLE, OWNER = (f"ACKPROOF_{name}" for name in ("RUN", "BATCH", "DIR", "ROLE", "OWNER"))
 _END_ROUNDS = 5
 
 
@@ -49,14 +40,34 @@ class RunTag:
     case_dir: Path
 
     def environment(self, role: str) -> dict[str, str]:
-        """Return the environment variables of a child with this role."""
+        """Return the marks of a child. `role`: what it is, such as `broker-1`; the owner is this process."""
         return {
-            _RUN: self.run_id,
-            _BATCH: str(self.batch_dir.absolute()),
-            _DIR: str(self.case_dir.absolute()),
-            _ROLE: role,
-            _OWNER: f"{os.getpid()}:{started(os.getpid())}",
+            RUN: self.run_id,
+            BATCH: str(self.batch_dir.absolute()),
+            CASE: str(self.case_dir.absolute()),
+            ROLE: role,
+            OWNER: f"{os.getpid()}:{started(os.getpid())}",
         }
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Marks of a run, read back. `owner_alive`: the harness that wrote them lives."""
+
+    run_id: str
+    directory: Path
+    role: str
+    owner_pid: int
+    owner_alive: bool
+
+
+def read_marks(variables: Mapping[str, str]) -> Marks | None:
+    """Return the marks in an environment; None if it is not that of a run."""
+    pid, _, start = variables.get(OWNER, "").partition(":")
+    if not (RUN in variables and CASE in variables and pid.isdigit() and start.isdigit()):
+        return None
+    alive = is_alive(int(pid), int(start))
+    return Marks(variables[RUN], Path(variables[CASE]), variables.get(ROLE, ""), int(pid), alive)
 
 
 class Child:
@@ -103,7 +114,7 @@ class Child:
         return status
 
     def state(self) -> ProcessState:
-        """Return the kernel's state of the process. Does not reap: a child that ended is a zombie until `poll`."""
+        """Return the kernel's state of the process, without reaping it."""
         return process_state(self.pid, self.started)
 
 
@@ -117,16 +128,11 @@ class ClientProcess:
 
 
 @dataclass(frozen=True)
-class MarkedProcess:
+class MarkedProcess(Marks):
     """A process that carries the marks of a run, of this or another harness. `started`: clock ticks since boot."""
 
     pid: int
     started: int
-    run_id: str
-    directory: Path
-    role: str
-    owner_pid: int
-    owner_alive: bool
 
 
 @dataclass(frozen=True)
@@ -173,11 +179,14 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
     Only those whose environment this user may read. Not the caller and its ancestors; not zombies.
     """
-    own_line = _ancestors(os.getpid())
+    ancestors = {pid := os.getpid()}
+    while pid > 1 and (fields := _stat(_PROC / str(pid))) is not None:
+        pid = int(fields[1])
+        ancestors.add(pid)
     found = [
         child
         for pid in sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
-        if pid not in own_line and (child := _marked(pid)) is not None
+        if pid not in ancestors and (child := _marked(pid)) is not None
     ]
     return [child for child in found if run_id is None or child.run_id == run_id]
 
@@ -231,20 +240,20 @@ def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0
 
 def started(pid: int) -> int | None:
     """Return the start time of a process or zombie, in clock ticks since boot; None if there is none."""
-    fields = _stat(_PROC / str(pid) / "stat")
+    fields = _stat(_PROC / str(pid))
     return None if fields is None else int(fields[19])
 
 
 def process_state(pid: int, start: int) -> ProcessState:
     """Return the state of the process with this pid and start time: "stopped" only if all its threads are."""
-    fields = _stat(_PROC / str(pid) / "stat")
+    fields = _stat(_PROC / str(pid))
     if fields is None or int(fields[19]) != start:
         return "gone"
     if fields[0] in "ZXx":
         return "zombie"
-    if fields[0] in "Tt" and all(_thread_stopped(thread) for thread in _threads(pid)):
-        return "stopped"
-    return "running"
+    threads = map(_stat, _threads(pid)) if fields[0] in "Tt" else ()
+    stopped = [thread is None or thread[0] in "TtZXx" for thread in threads]
+    return "stopped" if fields[0] in "Tt" and all(stopped) else "running"
 
 
 def context_switches(pid: int) -> int:
@@ -283,10 +292,10 @@ def left_behind(folder: Path, prefix: str) -> list[Path]:
     return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]
 
 
-def _stat(path: Path) -> list[str] | None:
-    """Return the fields of a `stat` file from the third (state) on. The second may hold blanks and parentheses."""
+def _stat(process: Path) -> list[str] | None:
+    """Return the fields of `stat` from the third (state) on. The second may hold blanks and parentheses."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = (process / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
@@ -299,22 +308,6 @@ def _threads(pid: int) -> list[Path]:
         return []
 
 
-def _thread_stopped(thread: Path) -> bool:
-    fields = _stat(thread / "stat")
-    return fields is None or fields[0] in "TtZXx"
-
-
-def _ancestors(pid: int) -> set[int]:
-    line = {pid}
-    while pid > 1:
-        fields = _stat(_PROC / str(pid) / "stat")
-        if fields is None:
-            break
-        pid = int(fields[1])
-        line.add(pid)
-    return line
-
-
 def _marked(pid: int) -> MarkedProcess | None:
     """Return the process if it carries the marks and lives."""
     try:
@@ -322,27 +315,11 @@ def _marked(pid: int) -> MarkedProcess | None:
         raw = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return None  # gone meanwhile, a kernel thread, or another user's
-    marks: dict[str, str] = {}
-    for entry in raw.split(b"\0"):
-        if entry.startswith(b"ACKPROOF_"):
-            name, _, value = entry.partition(b"=")
-            marks[name.decode()] = os.fsdecode(value)
-    owner_pid, _, owner_start = marks.get(_OWNER, "").partition(":")
-    if start is None or not (
-        _RUN in marks and _DIR in marks and owner_pid.isdigit() and owner_start.isdigit()
-    ):
+    entries = (entry.partition(b"=") for entry in raw.split(b"\0") if entry.startswith(b"ACKPROOF_"))
+    marks = read_marks({name.decode(): os.fsdecode(value) for name, _, value in entries})
+    if marks is None or start is None or not is_alive(pid, start):
         return None
-    if not is_alive(pid, start):
-        return None
-    return MarkedProcess(
-        pid=pid,
-        started=start,
-        run_id=marks[_RUN],
-        directory=Path(marks[_DIR]),
-        role=marks.get(_ROLE, ""),
-        owner_pid=int(owner_pid),
-        owner_alive=is_alive(int(owner_pid), int(owner_start)),
-    )
+    return MarkedProcess(**vars(marks), pid=pid, started=start)
 
 
 @contextmanager

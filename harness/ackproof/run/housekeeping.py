@@ -167,7 +167,7 @@ def _remove_containers(swept: Swept) -> set[str]:
     try:
         engine = connect()
         try:
-            gone = remove_leftovers(engine, lambda marks: not marks.owned)
+            gone = remove_leftovers(engine, lambda marks: not marks.owner_alive)
         finally:
             engine.close()
     except BadInput:

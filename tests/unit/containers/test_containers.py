@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.base.processes import RunTag
+from ackproof.base.processes import OWNER, RUN, RunTag
 from ackproof.cluster.backends.choice import resolve
 from ackproof.cluster.backends.docker import docker_addresses
 from ackproof.cluster.containers import build, presence
 from ackproof.cluster.containers.container import is_frozen, settings_as_environment
-from ackproof.cluster.containers.engine import OWNER, RUN, connect, labels, marks
+from ackproof.cluster.containers.engine import LABELS, connect, labels, marks
 from ackproof.cluster.properties import settings
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.addresses import Layout
@@ -85,12 +85,12 @@ def test_too_few_free_ports_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels_say_whose_it_is(tmp_path: Path) -> None:
     read = marks(labels(_tag(tmp_path), "broker-1"))
     assert read is not None
-    assert (read.run_id, read.role, read.owned) == ("run-1", "broker-1", True)
+    assert (read.run_id, read.role, read.owner_alive) == ("run-1", "broker-1", True)
     assert read.directory == tmp_path / "case"
-    dead = marks({**labels(_tag(tmp_path), "broker-1"), OWNER: f"{os.getpid()}:1"})
+    dead = marks({**labels(_tag(tmp_path), "broker-1"), LABELS[OWNER]: f"{os.getpid()}:1"})
     assert dead is not None
-    assert not dead.owned
-    assert marks({RUN: "run-1"}) is None
+    assert not dead.owner_alive
+    assert marks({LABELS[RUN]: "run-1"}) is None
     assert marks(None) is None
 
 

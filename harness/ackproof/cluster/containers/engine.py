@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Final, Literal, ParamSpec, TypeVar
 
 import docker.errors
@@ -20,8 +20,9 @@ from docker.models.volumes import Volume
 from docker.types import IPAMConfig, IPAMPool
 
 import docker
+from ackproof.base import processes
 from ackproof.base.errors import AckproofError, BadInput, MissingTool
-from ackproof.base.processes import RunTag, is_alive, started
+from ackproof.base.processes import Marks, RunTag, read_marks
 from ackproof.cluster.containers.presence import engine_address, refusal
 
 INSTALL: Final = "apt-get install docker.io"
@@ -29,6 +30,7 @@ TIMEOUT_S: Final = 60
 """How long the engine may take for one call. A container's start takes 0.3 s, on a machine under load some seconds."""
 
 _TAKEN: Final = ("overlaps", "already exists", "conflicts with")
+_SDK_ERRORS: Final = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +53,7 @@ def spoken(call: Callable[P, T]) -> Callable[P, T]:
             return call(*args, **kwargs)
         except APIError as error:
             raise EngineFailed(f"the container engine refuses: {error.explanation or error}") from error
-        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException) as error:
+        except _SDK_ERRORS as error:
             raise EngineLost(
                 f"the container engine at {engine_address()} does not answer any more: {_last(error)}"
             ) from error
@@ -87,7 +89,7 @@ def connect() -> Engine:
     if reason is None:
         try:
             return _connect()
-        except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
+        except _SDK_ERRORS as error:
             reason = _cause(error)
     if isinstance(reason, PermissionError):
         raise BadInput(
@@ -100,7 +102,7 @@ def connect() -> Engine:
         else _last(reason)
     )
     start = "start it: systemctl start docker, or as root: setsid dockerd --ip=127.0.0.1"
-    if _dockerd():
+    if shutil.which("dockerd", path="/usr/bin:/usr/sbin:/usr/local/bin") is not None:
         raise BadInput(
             f"backend: docker needs a container engine, and none answers at {address} ({said}); {start}"
         )
@@ -117,10 +119,6 @@ def _connect() -> Engine:
     except BaseException:
         client.close()
         raise
-
-
-def _dockerd() -> bool:
-    return any((Path(folder) / "dockerd").exists() for folder in ("/usr/bin", "/usr/sbin", "/usr/local/bin"))
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -174,41 +172,24 @@ def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapp
 
 Kind = Literal["container", "network", "volume"]
 
-RUN: Final = "ackproof.run"
-BATCH: Final = "ackproof.run.batch"
-CASE: Final = "ackproof.case"
-ROLE: Final = "ackproof.role"
-OWNER: Final = "ackproof.owner"
+LABELS: Final = {
+    processes.RUN: "ackproof.run",
+    processes.BATCH: "ackproof.run.batch",
+    processes.CASE: "ackproof.case",
+    processes.ROLE: "ackproof.role",
+    processes.OWNER: "ackproof.owner",
+}
+"""Label of what is made for a run, by the variable that marks its processes."""
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:
     """Return the labels of what this process makes for a run."""
-    return {
-        RUN: tag.run_id,
-        BATCH: str(tag.batch_dir.absolute()),
-        CASE: str(tag.case_dir.absolute()),
-        ROLE: role,
-        OWNER: f"{os.getpid()}:{started(os.getpid())}",
-    }
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Labels of a run, read back. `owned`: the harness that made it lives."""
-
-    run_id: str
-    directory: Path
-    role: str
-    owned: bool
+    return {LABELS[name]: value for name, value in tag.environment(role).items()}
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
     """Read labels; None if they are not a run's."""
-    read = found or {}
-    pid, _, start = read.get(OWNER, "").partition(":")
-    if not (RUN in read and CASE in read and pid.isdigit() and start.isdigit()):
-        return None
-    return Marks(read[RUN], Path(read[CASE]), read.get(ROLE, ""), is_alive(int(pid), int(start)))
+    return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 
 @dataclass(frozen=True)
@@ -241,24 +222,20 @@ class Leftover:
 @spoken
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
     """Return everything with marks (of one run, if given): containers, then networks, then volumes."""
-    label: dict[str, str | list[str] | bool] = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
-    leftovers: list[tuple[Kind, str, dict[str, str] | None, Container | Network | Volume]] = []
+    run = LABELS[processes.RUN]
+    label: dict[str, str | list[str] | bool] = {"label": run if run_id is None else f"{run}={run_id}"}
+    client, same = engine.client, {"label": str(label["label"])}
+    leftovers: list[tuple[Kind, str, Container | Network | Volume]] = []
     # sparse: one that goes away while it is being listed is no error
-    for container in engine.client.containers.list(all=True, sparse=True, ignore_removed=True, filters=label):
+    for container in client.containers.list(all=True, sparse=True, ignore_removed=True, filters=label):
         names = container.attrs.get("Names") or [str(container.id)]
-        leftovers.append(("container", names[0].lstrip("/"), container.attrs.get("Labels"), container))
-    leftovers += [
-        ("network", str(network.name), network.attrs.get("Labels"), network)
-        for network in engine.client.networks.list(filters={"label": str(label["label"])})
-    ]
-    leftovers += [
-        ("volume", str(volume.name), volume.attrs.get("Labels"), volume)
-        for volume in engine.client.volumes.list(filters={"label": str(label["label"])})
-    ]
+        leftovers.append(("container", names[0].lstrip("/"), container))
+    leftovers += [("network", str(network.name), network) for network in client.networks.list(filters=same)]
+    leftovers += [("volume", str(volume.name), volume) for volume in client.volumes.list(filters=same)]
     return [
         Leftover(kind, name, found, leftover)
-        for kind, name, labels, leftover in leftovers
-        if (found := marks(labels)) is not None
+        for kind, name, leftover in leftovers
+        if (found := marks(leftover.attrs.get("Labels"))) is not None
     ]
 
 
