@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.metadata.kraft_log import MetadataLog, When
+from ackproof.cluster.metadata.kraft_log import MetadataLog
 from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -91,7 +91,10 @@ NO_OP = _frame(20, 0, _tags())
 
 def _decode(*values: bytes) -> list[MetadataRecord]:
     log = MetadataLog()
-    return [log.decode(value, When(number, 1, 1000 + number)) for number, value in enumerate(values)]
+    return [
+        log.decode(value, {"offset": number, "epoch": 1, "timestamp_ms": 1000 + number})
+        for number, value in enumerate(values)
+    ]
 
 
 def _partition(record: MetadataRecord) -> PartitionChanged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ackproof.cluster import queries
@@ -12,7 +12,6 @@ from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
 from ackproof.cluster.metadata.kraft_log import FOLDER, decode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
-from ackproof.cluster.protocol import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.probe import KAFKA, ProbeProtocol
@@ -20,7 +19,6 @@ from ackproof.network.wire import KRAFT, Connection, WireError
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord
-from ackproof.rundir.partition import TopicPartition
 
 
 class Kraft:
@@ -109,8 +107,8 @@ class Kraft:
             yield from (record for record in decode(longest) if record.offset < bound)
 
 
-class KraftQuorum:
-    """See `MetadataQuorum`. `addresses`: the controller listener of each voter."""
+class KraftQuorum(MetadataQuorum):
+    """The voters. `addresses`: the controller listener of each."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}
@@ -128,19 +126,6 @@ class KraftQuorum:
                     quorum = queries.quorum(link)
                     leads.append((quorum.epoch, quorum.leader))
         return max(leads)[1] if leads else None
-
-    def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return nothing: a controller does not describe partitions to clients."""
-        del topics
-        return {}
-
-    def registered(self) -> None:
-        """Return None: a controller does not list registered brokers."""
-
-    def bars(self, broker: int) -> bool:
-        """Return False: a KRaft broker waits by itself until its old session has ended."""
-        del broker
-        return False
 
     def close(self) -> None:
         for link in self._links.values():

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from ackproof.cluster.disks.log import Segment, records, segments, unsigned_varint
-from ackproof.cluster.metadata.protocol import NotDecoded
+from ackproof.cluster.metadata.protocol import BodyReader, NotDecoded
 from ackproof.rundir.metadata import (
     CONTROL,
     BrokerChanged,
@@ -34,41 +34,27 @@ FOLDER: Final = "__cluster_metadata-0"
 _FRAME_VERSION: Final = 1
 
 
-@dataclass(frozen=True)
-class When:
-    """Offset, epoch and time of a record."""
-
-    offset: int
-    epoch: int
-    timestamp_ms: int
+_Position: TypeAlias = dict[str, Any]
+"""`offset`, `epoch` and `timestamp_ms` of a record."""
 
 
-class _BodyReader:
-    """Reader of a message body in the flexible encoding (KIP-482), front to back."""
+class _BodyReader(BodyReader):
+    """Reader of a message body in the flexible encoding (KIP-482)."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-
-    def number(self, form: str) -> int:
-        """Read a big-endian number of struct type `b`, `h`, `i` or `q`."""
-        size = struct.calcsize(form)
-        (value,) = struct.unpack_from(f">{form}", self._data, self._at)
-        self._at += size
-        return int(value)
-
-    def flag(self) -> bool:
-        return self.number("b") != 0
+    def __init__(self, data: bytes, at: int = 0, version: int = 0) -> None:
+        super().__init__(data, at)
+        self.version = version
 
     def id(self) -> str:
-        return str(uuid.UUID(bytes=self._take(16)))
+        return str(uuid.UUID(bytes=self.take(16)))
 
     def count(self) -> int:
-        value, self._at = unsigned_varint(self._data, self._at)
+        value, self.at = unsigned_varint(self.data, self.at)
         return value
 
     def text(self) -> str | None:
         size = self.count() - 1
-        return None if size < 0 else self._take(size).decode()
+        return None if size < 0 else self.take(size).decode()
 
     def nodes(self) -> tuple[int, ...]:
         return tuple(self.number("i") for _ in range(self.count() - 1))
@@ -81,19 +67,8 @@ class _BodyReader:
         found: dict[int, _BodyReader] = {}
         for _ in range(self.count()):
             tag, size = self.count(), self.count()
-            found[tag] = _BodyReader(self._take(size), 0)
+            found[tag] = _BodyReader(self.take(size))
         return found
-
-    def end(self) -> None:
-        """Raise ValueError if bytes are left: fields that this decoder does not know."""
-        if self._at != len(self._data):
-            raise ValueError(f"{len(self._data) - self._at} bytes behind its last field")
-
-    def _take(self, size: int) -> bytes:
-        if self._at + size > len(self._data):
-            raise ValueError("a field reaches beyond its record")
-        self._at += size
-        return self._data[self._at - size : self._at]
 
 
 @dataclass
@@ -103,53 +78,40 @@ class MetadataLog:
     _topics: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
-    def decode(self, value: bytes, when: When) -> MetadataRecord:
-        """Decode one record. Raises `NotDecoded`."""
+    def decode(self, value: bytes, when: _Position) -> MetadataRecord:
+        """Decode the record at this offset, epoch and time. Raises `NotDecoded`."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)
             version, at = unsigned_varint(value, at)
             if frame != _FRAME_VERSION:
                 raise ValueError(f"frame version {frame}")
-            decoder = self._decoders().get(api_key)
+            decoder = _DECODERS.get(api_key)
             if decoder is None:
-                return OtherEntry(**vars(when), api_key=api_key)
-            body = _BodyReader(value, at)
-            decided = decoder(body, version, when)
-            body.end()
+                return OtherEntry(**when, api_key=api_key)
+            body = _BodyReader(value, at, version)
+            decided = decoder(self, body, when)
+            if body.at != len(value):  # fields that this decoder does not know
+                raise ValueError(f"{len(value) - body.at} bytes behind its last field")
         except (ValueError, struct.error, KeyError) as error:
-            raise NotDecoded(f"offset {when.offset} of the metadata log: {error!r}") from error
+            raise NotDecoded(f"offset {when['offset']} of the metadata log: {error!r}") from error
         return decided
 
-    def _decoders(self) -> dict[int, Callable[[_BodyReader, int, When], MetadataRecord]]:
-        return {
-            0: _broker_registered,
-            1: _broker_unregistered,
-            2: self._topic,
-            3: self._partition,
-            4: _config,
-            5: self._partition_change,
-            9: self._topic_removed,
-            12: _feature,
-            17: _broker_change,
-            28: self._eligible_cleared,
-        }
-
-    def _topic(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+    def _topic(self, body: _BodyReader, when: _Position) -> MetadataRecord:
         name, topic_id = body.text() or "", body.id()
         body.tagged()
         self._topics[topic_id] = name
-        return TopicCreated(**vars(when), topic=name, topic_id=topic_id)
+        return TopicCreated(**when, topic=name, topic_id=topic_id)
 
-    def _topic_removed(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+    def _topic_removed(self, body: _BodyReader, when: _Position) -> MetadataRecord:
         topic_id = body.id()
         body.tagged()
         name = self._topics.pop(topic_id)
         for place in [place for place in self._partitions if place[0] == topic_id]:
             del self._partitions[place]
-        return TopicRemoved(**vars(when), topic=name, topic_id=topic_id)
+        return TopicRemoved(**when, topic=name, topic_id=topic_id)
 
-    def _eligible_cleared(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+    def _eligible_cleared(self, body: _BodyReader, when: _Position) -> MetadataRecord:
         topic = body.text() or ""
         body.tagged()
         for place, before in self._partitions.items():
@@ -157,16 +119,16 @@ class MetadataLog:
                 # A change like any other, without a record of its own (ReplicationControlManager.removeTopicElrs).
                 update = {"elr": (), "last_known_elr": (), "partition_epoch": before.partition_epoch + 1}
                 self._partitions[place] = before.model_copy(update=update)
-        return EligibleCleared(**vars(when), topic=topic)
+        return EligibleCleared(**when, topic=topic)
 
-    def _partition(self, body: _BodyReader, version: int, when: When) -> MetadataRecord:
+    def _partition(self, body: _BodyReader, when: _Position) -> MetadataRecord:
         partition, topic_id = body.number("i"), body.id()
         replicas, isr, removing, adding = body.nodes(), body.nodes(), body.nodes(), body.nodes()
         leader, leader_epoch, partition_epoch = body.number("i"), body.number("i"), body.number("i")
-        directories = body.ids() if version >= 1 else ()
+        directories = body.ids() if body.version >= 1 else ()
         tags = body.tagged()
         decided = PartitionChanged(
-            **vars(when),
+            **when,
             topic=self._topics[topic_id],
             partition=partition,
             leader=leader,
@@ -185,10 +147,10 @@ class MetadataLog:
         self._partitions[topic_id, partition] = decided
         return decided
 
-    def _partition_change(self, body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+    def _partition_change(self, body: _BodyReader, when: _Position) -> MetadataRecord:
         partition, topic_id = body.number("i"), body.id()
         before, tags = self._partitions[topic_id, partition], body.tagged()
-        update: dict[str, object] = {**vars(when), "partition_epoch": before.partition_epoch + 1}
+        update: dict[str, object] = {**when, "partition_epoch": before.partition_epoch + 1}
         for tag, name in _LISTS.items():
             if tag in tags:
                 update[name] = tags[tag].nodes()
@@ -209,9 +171,9 @@ _LISTS: Final = {0: "isr", 2: "replicas", 3: "removing", 4: "adding", 6: "elr", 
 _CHANGES: Final = {**_LISTS, _LEADER: "leader", _RECOVERING: "recovering", _DIRECTORIES: "directories"}
 
 
-def _broker_registered(body: _BodyReader, version: int, when: When) -> MetadataRecord:
+def _broker_registered(_log: MetadataLog, body: _BodyReader, when: _Position) -> MetadataRecord:
     node = body.number("i")
-    if version >= 2:
+    if body.version >= 2:
         body.flag()  # whether it migrates from ZooKeeper
     incarnation, broker_epoch = body.id(), body.number("q")
     for _ in range(body.count() - 1):  # endpoints: name, host, port, protocol
@@ -227,10 +189,10 @@ def _broker_registered(body: _BodyReader, version: int, when: When) -> MetadataR
         body.tagged()
     rack = body.text() or ""
     fenced = body.flag()
-    controlled_shutdown = version >= 1 and body.flag()
+    controlled_shutdown = body.version >= 1 and body.flag()
     tags = body.tagged()
     return BrokerRegistered(
-        **vars(when),
+        **when,
         node=node,
         broker_epoch=broker_epoch,
         incarnation=incarnation,
@@ -241,16 +203,16 @@ def _broker_registered(body: _BodyReader, version: int, when: When) -> MetadataR
     )
 
 
-def _broker_unregistered(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+def _broker_unregistered(_log: MetadataLog, body: _BodyReader, when: _Position) -> MetadataRecord:
     node, broker_epoch = body.number("i"), body.number("q")
     body.tagged()
-    return BrokerUnregistered(**vars(when), node=node, broker_epoch=broker_epoch)
+    return BrokerUnregistered(**when, node=node, broker_epoch=broker_epoch)
 
 
-def _broker_change(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+def _broker_change(_log: MetadataLog, body: _BodyReader, when: _Position) -> MetadataRecord:
     node, broker_epoch, tags = body.number("i"), body.number("q"), body.tagged()
     return BrokerChanged(
-        **vars(when),
+        **when,
         node=node,
         broker_epoch=broker_epoch,
         fenced=tags[0].number("b") > 0 if 0 in tags else None,
@@ -259,16 +221,31 @@ def _broker_change(body: _BodyReader, _version: int, when: When) -> MetadataReco
     )
 
 
-def _feature(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+def _feature(_log: MetadataLog, body: _BodyReader, when: _Position) -> MetadataRecord:
     feature, level = body.text() or "", body.number("h")
     body.tagged()
-    return FeatureChanged(**vars(when), feature=feature, level=level)
+    return FeatureChanged(**when, feature=feature, level=level)
 
 
-def _config(body: _BodyReader, _version: int, when: When) -> MetadataRecord:
+def _config(_log: MetadataLog, body: _BodyReader, when: _Position) -> MetadataRecord:
     resource, name, key, value = body.number("b"), body.text() or "", body.text() or "", body.text()
     body.tagged()
-    return ConfigChanged(**vars(when), resource=resource, name=name, key=key, value=value)
+    return ConfigChanged(**when, resource=resource, name=name, key=key, value=value)
+
+
+_DECODERS: Final[Mapping[int, Callable[[MetadataLog, _BodyReader, _Position], MetadataRecord]]] = {
+    0: _broker_registered,
+    1: _broker_unregistered,
+    2: MetadataLog._topic,
+    3: MetadataLog._partition,
+    4: _config,
+    5: MetadataLog._partition_change,
+    9: MetadataLog._topic_removed,
+    12: _feature,
+    17: _broker_change,
+    28: MetadataLog._eligible_cleared,
+}
+"""Decoder of each record, by API key."""
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
@@ -296,6 +273,6 @@ def _decode(files: Iterable[Segment]) -> Iterator[MetadataRecord]:
     for segment in files:
         for batch in segment.batches():
             for record in records(segment.path, batch):
-                when = When(record.offset, batch.epoch, record.timestamp_ms)
-                control = OtherEntry(**vars(when), api_key=CONTROL) if batch.control else None
+                when = {"offset": record.offset, "epoch": batch.epoch, "timestamp_ms": record.timestamp_ms}
+                control = OtherEntry(**when, api_key=CONTROL) if batch.control else None
                 yield control or log.decode(record.value or b"", when)

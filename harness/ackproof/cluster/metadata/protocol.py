@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +26,28 @@ class NotDecoded(ValueError):
     """A record that its decoder does not know. The text says where and what."""
 
 
+class BodyReader:
+    """Reader of an encoded record, front to back. All methods raise ValueError or struct.error beyond its end."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def number(self, form: str) -> int:
+        """Read a big-endian number of struct type `b`, `h`, `i` or `q`."""
+        (value,) = struct.unpack_from(f">{form}", self.data, self.at)
+        self.at += struct.calcsize(form)
+        return int(value)
+
+    def flag(self) -> bool:
+        return self.number("b") != 0
+
+    def take(self, size: int) -> bytes:
+        if self.at + size > len(self.data):
+            raise ValueError("a field reaches beyond its record")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
 class MetadataQuorum(Protocol):
     """The servers that keep the metadata (`ClusterSpec.controller_ids`), seen from outside."""
 
@@ -35,13 +58,19 @@ class MetadataQuorum(Protocol):
         """Return the active controller, None while no node claims to be it."""
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the servers' own view of these topics; empty if only brokers know it."""
+        """Return the servers' own view of these topics; empty if only brokers know it (KRaft)."""
+        return {}
 
     def registered(self) -> frozenset[int] | None:
         """Return the brokers registered with the servers; None if only brokers know them. Raises `Unreachable`."""
+        return None
 
     def bars(self, broker: int) -> bool:
-        """Return True if an ended process of this broker still keeps a new one from starting."""
+        """Return True if an ended process of this broker still keeps a new one from starting.
+
+        A KRaft broker waits by itself until its old session has ended.
+        """
+        return False
 
     def close(self) -> None:
         """Close the connections. May be called again."""

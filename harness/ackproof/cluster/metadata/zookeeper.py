@@ -21,7 +21,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ackproof.cluster import queries
 from ackproof.cluster.disks.node_disk import log_dirs
-from ackproof.cluster.metadata.protocol import ASK_S, Runs
+from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs
 from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.protocol import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
@@ -135,10 +135,6 @@ _SILENT.propagate = False
 
 _SUPER_SECRET: Final = 0xB3415C00
 """ZooKeeperServer.superSecret, ZooKeeper 3.4 to 3.9."""
-_MULTIPLIER: Final = 0x5DEECE66D
-_INCREMENT: Final = 0xB
-_MASK: Final = (1 << 48) - 1
-_PASSWORD_BYTES: Final = 16
 _START_S: Final = 5.0
 _IDS: Final = "/brokers/ids"
 
@@ -154,7 +150,7 @@ class Registration:
     made_by: int
 
 
-class ZooKeeper:
+class ZooKeeper(MetadataQuorum):
     """Client of the servers in ZooKeeper mode. Its session begins with the first question."""
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
@@ -203,7 +199,6 @@ class ZooKeeper:
         return Registration(broker, stat.ephemeralOwner, stat.czxid)
 
     def registered(self) -> frozenset[int]:
-        """Return the brokers that have a znode. Raises `Unreachable`."""
         try:
             return frozenset(map(int, self._ask(lambda one: one.get_children_async(_IDS).get(timeout=ASK_S))))
         except NoNodeError:
@@ -232,7 +227,8 @@ class ZooKeeper:
                 for number, replicas in _parsed(answer[0]).get("partitions", {}).items():
                     assigned[TopicPartition(topic, int(number))] = tuple(replicas)
         found: dict[TopicPartition, PartitionState] = {}
-        for place, answer in zip(assigned, self.read_all(map(_state_path, assigned)), strict=True):
+        paths = (f"/brokers/topics/{topic}/partitions/{number}/state" for topic, number in assigned)
+        for place, answer in zip(assigned, self.read_all(paths), strict=True):
             if answer is not None:
                 state = _parsed(answer[0])
                 found[place] = PartitionState(
@@ -316,10 +312,6 @@ def four_letters(address: Address, word: str) -> str:
     return answer.decode("utf-8", "replace")
 
 
-def _state_path(place: TopicPartition) -> str:
-    return f"/brokers/topics/{place.topic}/partitions/{place.partition}/state"
-
-
 def _parsed(data: bytes) -> dict[str, Any]:
     """Parse a znode's JSON. Raises `Unreachable` for anything else."""
     try:
@@ -330,11 +322,15 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def session_password(session: int) -> bytes:
-    """Return the password of a session (a signed 64-bit number, as a znode's ephemeralOwner)."""
-    seed = ((session ^ _SUPER_SECRET) ^ _MULTIPLIER) & _MASK
+    """Return the password of a session (a signed 64-bit number, as a znode's ephemeralOwner).
+
+    It is 16 bytes of java.util.Random, whose seed is the session.
+    """
+    multiplier, mask = 0x5DEECE66D, (1 << 48) - 1
+    seed = ((session ^ _SUPER_SECRET) ^ multiplier) & mask
     made = bytearray()
-    while len(made) < _PASSWORD_BYTES:
-        seed = (seed * _MULTIPLIER + _INCREMENT) & _MASK
+    while len(made) < 16:
+        seed = (seed * multiplier + 0xB) & mask
         made += struct.pack("<I", (seed >> 16) & 0xFFFFFFFF)
     return bytes(made)
 

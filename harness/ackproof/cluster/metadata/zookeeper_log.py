@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ackproof.cluster.metadata.protocol import NotDecoded, committed
+from ackproof.cluster.metadata.protocol import BodyReader, NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -61,51 +61,32 @@ class Transaction:
         where = (self.zxid, self.time_ms, self.session)
         if type_ in _CREATES:
             path, data = body.text(), body.buffer()
-            body.acl()
+            for _ in range(max(0, body.number("i"))):  # the access control list
+                body.number("i")
+                body.buffer()
+                body.buffer()
             ephemeral = type_ not in {19, 21} and body.flag()
             yield Change(*where, path, data, 0, ephemeral)
         elif type_ in _DELETES:
             yield Change(*where, body.text())
         elif type_ == _SET_DATA:
-            yield Change(*where, body.text(), body.buffer(), body.int())
+            yield Change(*where, body.text(), body.buffer(), body.number("i"))
         elif type_ == _MULTI:
-            for _ in range(body.int()):
-                inner = body.int()
+            for _ in range(body.number("i")):
+                inner = body.number("i")
                 yield from self._changes_of(inner, _Body(body.buffer()))
         elif type_ == _CLOSE_SESSION:
             yield Change(*where, "")
 
 
-class _Body:
-    """Reader of a record in ZooKeeper's encoding (jute), front to back."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def int(self) -> int:
-        (value,) = struct.unpack_from(">i", self._data, self._at)
-        self._at += 4
-        return int(value)
-
-    def flag(self) -> bool:
-        self._at += 1
-        return self._data[self._at - 1] != 0
+class _Body(BodyReader):
+    """Reader of a record in ZooKeeper's encoding (jute)."""
 
     def buffer(self) -> bytes:
-        size = max(0, self.int())
-        if self._at + size > len(self._data):
-            raise ValueError("a field reaches beyond its transaction")
-        self._at += size
-        return self._data[self._at - size : self._at]
+        return self.take(max(0, self.number("i")))
 
     def text(self) -> str:
         return self.buffer().decode()
-
-    def acl(self) -> None:
-        for _ in range(max(0, self.int())):
-            self.int()
-            self.buffer()
-            self.buffer()
 
 
 def transactions(file: Path) -> Iterator[Transaction]:
@@ -131,7 +112,10 @@ def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
 
     A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` and OSError.
     """
-    logs = [{one.zxid: one for one in _of_a_server(folder)} for folder in folders]
+    logs: list[dict[int, Transaction]] = []
+    for folder in folders:
+        files = sorted(folder.glob("log.*"), key=lambda path: int(path.suffix[1:], 16))
+        logs.append({one.zxid: one for file in files for one in transactions(file)})
     bound = committed([max(log, default=0) for log in logs])
     every = {zxid: one for log in logs for zxid, one in log.items() if zxid <= bound}
     znodes = Znodes()
@@ -141,11 +125,6 @@ def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
                 yield from znodes.take(change)
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise NotDecoded(f"zxid {zxid:#x} of ZooKeeper's log: {error!r}") from error
-
-
-def _of_a_server(folder: Path) -> Iterator[Transaction]:
-    for file in sorted(folder.glob("log.*"), key=lambda path: int(path.suffix[1:], 16)):
-        yield from transactions(file)
 
 
 _BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
