@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from ackproof.base.wait import wait_until
 from ackproof.cluster.admin import features
 from ackproof.cluster.backends.process import ProcessCluster
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.kafka import METADATA, features_of
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.partition import TopicPartition

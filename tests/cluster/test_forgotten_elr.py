@@ -19,7 +19,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.backends.process import ProcessCluster
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.spec import TopicSpec
 from ackproof.rundir.partition import TopicPartition
 

@@ -16,7 +16,8 @@ from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.backends.process import ProcessCluster
-from ackproof.cluster.protocol import NodeState, PartitionEnds
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionEnds
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock

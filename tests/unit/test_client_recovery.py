@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.run import client_recovery
 from ackproof.run.client_recovery import ClientWatch
 from ackproof.rundir.anomalies import LIVENESS

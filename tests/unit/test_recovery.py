@@ -12,7 +12,8 @@ import pytest
 
 from ackproof.clients.final_read import End
 from ackproof.cluster.admin import Reassignment, Setting, open_transactions
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.wire import WireError
 from ackproof.run import recovery
 from ackproof.run.recovery import RecoveryWatch

@@ -241,7 +241,7 @@ def add_voter(connection: Connection, voter: Voter) -> None:
         timeout_ms=_CHANGE_MS,
         voter_id=voter.node,
         voter_directory_id=voter.directory,
-        listeners=[(point.name, point.host, point.port) for point in voter.endpoints],
+        listeners=list(voter.endpoints),
     )
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
     check(f"addition of controller {voter.node}", answer.error_code, answer.error_message)

@@ -15,7 +15,7 @@ from typing import Final
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.asked import AskedCluster, first_answering_link
+from ackproof.cluster import queries
 from ackproof.cluster.backends.links import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
@@ -25,7 +25,8 @@ from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
 from ackproof.cluster.node import NodeFiles, NodeProcess, ProcessNode, Watcher, stop_together
 from ackproof.cluster.properties import check_settings, render, settings
-from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
+from ackproof.cluster.protocol import Cluster, NodeEvent, NodeState, OnNodeEvent
+from ackproof.cluster.queries import PartitionState
 from ackproof.cluster.readiness import Readiness, create_topics, give_head_start
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
@@ -45,7 +46,7 @@ GRACEFUL_WITHIN_S: Final = 10.0
 FREE_WITHIN_S: Final = 60.0  # more than any session that ends by itself
 
 
-class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["OwnCluster"]):
+class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     """A cluster of our own, without what its backend adds.
 
     `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread.
@@ -168,10 +169,11 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         isolated = [node for node in self._nodes.values() if not node.is_broker]
         self._launch_together(isolated)
         give_head_start(isolated)
-        for node in map(self.node, self.spec.start_order):
-            node.start()
-            self._await_ready(node, timeout_s)
-        self._launch_together([node for node in self.brokers() if node.id not in self.spec.start_order])
+        for node_id in self.spec.start_order:
+            self._nodes[node_id].start()
+            self._await_ready(self._nodes[node_id], timeout_s)
+        others = [broker for broker in self.spec.broker_ids if broker not in self.spec.start_order]
+        self._launch_together([self._nodes[broker] for broker in others])
         waiting, readiness = dict(self._nodes), self._readiness
 
         def all_ready() -> bool:
@@ -300,7 +302,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         links = self.running_links()
         if self.spec.metadata.broker_controls:
             return links.get(self.controller() or -1)
-        return first_answering_link(links)
+        return queries.first_answering_link(links)
 
     # -- internals-----------------------------------------------------------------------------------------------------
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.errors import BadInput, FaultNotConfirmed
+from ackproof.cluster import queries
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
+from ackproof.cluster.queries import PartitionEnds, PartitionState
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import Mesh
-from ackproof.network.wire import Access, Connection
+from ackproof.network.wire import Access, Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
@@ -30,35 +34,6 @@ class NodeState(StrEnum):
     """All its threads are stopped (SIGSTOP)."""
     GONE = "gone"
     """There is no process: it was never started, or has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition in a broker's metadata. `leader` -1: none. `eligible` is empty if ELR is off."""
-
-    topic: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    eligible: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEnds:
-    """Offsets of a partition, from its leader in one exchange; -1 is unknown.
-
-    `start` is the log start offset, `log_end` the leader's own log end (asked as a debugging replica),
-    `leader_epoch` the epoch in which all of them were seen.
-    """
-
-    leader: int
-    leader_epoch: int
-    start: int
-    high_watermark: int
-    last_stable: int
-    log_end: int
 
 
 @dataclass(frozen=True)
@@ -176,99 +151,141 @@ def clock_of(node: Node) -> NodeClock:
     return clock
 
 
-class Cluster(Protocol):
-    """A cluster under test."""
+class Cluster(ABC):
+    """A cluster under test, with its life. Its maker starts it, and stops it in any case."""
 
-    @property
-    def spec(self) -> ClusterSpec:
-        """The cluster as the experiment describes it."""
+    spec: ClusterSpec
+    """The cluster as the experiment describes it."""
 
-    @property
-    def nodes(self) -> Mapping[int, Node]:
-        """All nodes by id; empty before it is started."""
-
-    def node(self, node_id: int) -> Node:
-        """Return the node with this id. Raises `BadInput` if there is none."""
-
-    def brokers(self) -> tuple[Node, ...]:
-        """Return the brokers by id."""
-
-    def controllers(self) -> tuple[Node, ...]:
-        """Return the quorum's voters, or the ZooKeeper servers, by id."""
-
-    @property
-    def bootstrap(self) -> str:
-        """Bootstrap servers for clients: `address:port,…` of all brokers, with IP literals."""
-
-    @property
-    def access(self) -> Access:
-        """Protocol versions and credentials for its nodes."""
-
-    def client_addresses(self) -> Mapping[int, Address]:
-        """Return each broker's client listener past all proxies, for the harness's own questions."""
-
-    def exporters(self) -> Mapping[int, Address]:
-        """Return each node's address for its metrics, past all proxies; empty without metrics."""
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """Its links, if faults break some; else None."""
-
-    @property
-    def requests(self) -> RequestLinks | None:
-        """Its links whose requests can be changed, if faults need some; else None."""
-
-    def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself and was not started again."""
-
-    def controller(self) -> int | None:
-        """Return the active controller, None while no node claims to be it."""
-
-    def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions of these topics in the brokers' view; the newest leader epoch wins."""
-
-    def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions in the metadata quorum's own view; empty if it has none (KRaft). A second at most."""
-
-    def registered(self) -> frozenset[int] | None:
-        """Return the brokers registered in the metadata quorum's own view; None if it has none (KRaft).
-
-        Takes a second at most. Raises `WireError`.
-        """
-
-    def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Return the offsets of every partition from its leader; missing if the leader does not answer."""
-
-    def running_links(self) -> Mapping[int, Connection]:
-        """Return a connection to each broker that runs (not paused), for `queries`."""
-
-    def admin_link(self) -> Connection | None:
-        """Return a connection to a broker that accepts changes: any that runs, or the controller if only it does."""
-
-    def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics; return when every running broker sees all leaders and full ISRs, and leaders answer.
-
-        Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
-        """
-
-    def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible."""
-
-    def environment(self) -> dict[str, str]:
-        """Return versions, machine and load, for the report."""
-
-
-class RunningCluster(Cluster, Protocol):
-    """A cluster with its life. Its maker starts it, and stops it in any case."""
-
+    @abstractmethod
     def start(self) -> None:
         """Start all nodes; return when every broker answers and sees all of them unfenced.
 
         Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up.
         """
 
+    @abstractmethod
     def stop(self) -> object:
         """End every node at once. May be called at any time and again; afterwards no node can be started."""
 
+    @abstractmethod
     def remove_data(self) -> None:
         """Remove the data of the nodes and nothing else: their logs stay."""
+
+    # -- nodes and addresses ----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Mapping[int, Node]:
+        """All nodes by id; empty before it is started."""
+
+    def node(self, node_id: int) -> Node:
+        """Return the node with this id. Raises `BadInput` if there is none."""
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            known = ", ".join(map(str, sorted(self.nodes))) or "none"
+            raise BadInput(f"there is no node {node_id}; there are: {known}") from None
+
+    def brokers(self) -> tuple[Node, ...]:
+        """Return the brokers by id."""
+        return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
+
+    def controllers(self) -> tuple[Node, ...]:
+        """Return the quorum's voters, or the ZooKeeper servers, by id."""
+        return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
+
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str:
+        """Bootstrap servers for clients: `address:port,…` of all brokers, with IP literals."""
+
+    @property
+    @abstractmethod
+    def access(self) -> Access:
+        """Protocol versions and credentials for its nodes."""
+
+    @abstractmethod
+    def client_addresses(self) -> Mapping[int, Address]:
+        """Return each broker's client listener past all proxies, for the harness's own questions."""
+
+    def exporters(self) -> Mapping[int, Address]:
+        """Return each node's address for its metrics, past all proxies; empty without metrics."""
+        return {}
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Its links, if faults break some; else None."""
+        return None
+
+    @property
+    def requests(self) -> RequestLinks | None:
+        """Its links whose requests can be changed, if faults need some; else None."""
+        return None
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `NodeDied` if a node has died by itself and was not started again."""
+
+    @abstractmethod
+    def controller(self) -> int | None:
+        """Return the active controller, None while no node claims to be it."""
+
+    def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """Return the partitions in the metadata quorum's own view; empty if it has none (KRaft). A second at most."""
+        return {}
+
+    def registered(self) -> frozenset[int] | None:
+        """Return the brokers registered in the metadata quorum's own view; None if it has none (KRaft).
+
+        Takes a second at most. Raises `WireError`.
+        """
+        return None
+
+    def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """Return the partitions of these topics: the quorum's own view, else that of the brokers that run."""
+        wanted = tuple(topics)
+        quorum_view = self.metadata_state(wanted)
+        views = []
+        for link in self.running_links().values():
+            with contextlib.suppress(WireError):
+                views.append(queries.partitions(link, wanted))
+        return queries.merge_views(views) | quorum_view
+
+    def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
+        """Return the offsets of every partition from its leader; missing if the leader does not answer."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for place, state in self.topic_state(topics).items():
+            by_leader.setdefault(state.leader, []).append(place)
+        links = self.running_links()
+        ends: dict[TopicPartition, PartitionEnds] = {}
+        for leader, places in by_leader.items():
+            if leader in links:
+                with contextlib.suppress(WireError):
+                    ends |= queries.partition_ends_at(leader, links[leader], places)
+        return ends
+
+    @abstractmethod
+    def running_links(self) -> Mapping[int, Connection]:
+        """Return a connection to each broker that runs (not paused), for `queries`."""
+
+    @abstractmethod
+    def admin_link(self) -> Connection | None:
+        """Return a connection to a broker that accepts changes: any that runs, or the controller if only it does."""
+
+    @abstractmethod
+    def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
+        """Create topics; return when every running broker sees all leaders and full ISRs, and leaders answer.
+
+        Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
+        """
+
+    @abstractmethod
+    def use_build(self, node_id: int, build: KafkaBuild) -> None:
+        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible."""
+
+    @abstractmethod
+    def environment(self) -> dict[str, str]:
+        """Return versions, machine and load, for the report."""

@@ -7,12 +7,13 @@ as a consumer at the leader (high watermark, last stable offset, log start), or 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.spec import TopicSpec
 from ackproof.network.wire import KRAFT, Access, Connection, Question, Refused, WireError, check
 from ackproof.rundir.partition import TopicPartition
@@ -27,28 +28,50 @@ _ANY_EPOCH: Final = -1
 
 _METADATA: Final = 9
 _ROW_LIMIT: Final = 2000
+ANSWERS_WITHIN_S: Final = 1.0
+"""A live broker answers a metadata request within milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An address at which a controller listens."""
+class PartitionState:
+    """A partition in a broker's metadata. `leader` -1: none. `eligible` is empty if ELR is off."""
 
-    name: str
-    host: str
-    port: int
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """Offsets of a partition, from its leader in one exchange; -1 is unknown.
+
+    `start` is the log start offset, `log_end` the leader's own log end (asked as a debugging replica),
+    `leader_epoch` the epoch in which all of them were seen.
+    """
+
+    leader: int
+    leader_epoch: int
+    start: int
+    high_watermark: int
+    last_stable: int
+    log_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Voter:
     """A voter or observer of the metadata quorum. `log_end` -1: not known to the leader.
 
-    Without them in the leader's answer, directory is None and endpoints are empty.
+    `endpoints`: name, host and port of each listener; empty, as `directory` is None, unless asked for.
     """
 
     node: int
     log_end: int
     directory: uuid.UUID | None = None
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +87,6 @@ class Quorum:
     def voter(self, node: int) -> Voter | None:
         """Return this voter, None if the node is none."""
         return next((voter for voter in self.voters if voter.node == node), None)
-
-
-# -- questions --------------------------------------------------------------------------------------------------
 
 
 def ask_brokers() -> Question:
@@ -131,9 +151,6 @@ def ask_high_watermark(place: TopicPartition) -> Question:
     )
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
-
-
 def read_brokers(response: Any) -> frozenset[int]:  # noqa: ANN401 — kafka-python's messages are untyped
     """Return the ids of the brokers that are registered and unfenced in this broker's view."""
     return frozenset(broker.node_id for broker in response.brokers)
@@ -173,9 +190,6 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
     return None if row is None or row.error_code else int(row.high_watermark)
 
 
-# -- whole exchanges --------------------------------------------------------------------------------------------
-
-
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
     """Return the ids of the brokers that are registered and unfenced in this broker's view. Raises `WireError`."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
@@ -207,6 +221,67 @@ def read_pages(
     return found
 
 
+def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
+    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first link."""
+    for link in links.values():
+        with contextlib.suppress(WireError):
+            brokers(link, ANSWERS_WITHIN_S)
+            return link
+    return next(iter(links.values()), None)
+
+
+def merge_views(
+    views: Iterable[Mapping[TopicPartition, PartitionState]],
+) -> dict[TopicPartition, PartitionState]:
+    """Merge views of brokers: the newest leader epoch wins, then the state that most brokers see, then the first."""
+    counts: dict[TopicPartition, Counter[PartitionState]] = {}
+    for view in views:
+        for place, state in view.items():
+            counts.setdefault(place, Counter())[state] += 1
+    merged: dict[TopicPartition, PartitionState] = {}
+    for place, states in counts.items():
+        newest = max(state.leader_epoch for state in states)
+        # max() keeps the first of equals, and a Counter the order of arrival.
+        merged[place] = max(
+            (state for state in states if state.leader_epoch == newest), key=lambda state: states[state]
+        )
+    return merged
+
+
+def partition_ends_at(
+    leader: int, connection: Connection, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionEnds]:
+    """Return offsets of these partitions from broker `leader`, in one exchange.
+
+    Partitions that it does not lead in its own view are missing. The view comes last: offsets belong to the epoch that
+    it names, or to an older one whose log ended no later. Raises `WireError`.
+    """
+    wanted = sorted(places)
+    starts, highs, stables, log_ends, view = connection.ask_all(
+        [
+            ask_offsets(wanted, what=EARLIEST),
+            ask_offsets(wanted, what=LATEST),
+            ask_offsets(wanted, what=LATEST, isolation=READ_COMMITTED),
+            ask_log_ends(wanted),
+            ask_partitions({place.topic for place in wanted}, connection.access),
+        ]
+    )
+    start, high, stable, end = (read_offsets(answer) for answer in (starts, highs, stables, log_ends))
+    states = read_pages(connection, {place.topic for place in wanted}, view)
+    return {
+        place: PartitionEnds(
+            leader=leader,
+            leader_epoch=states[place].leader_epoch,
+            start=start.get(place, -1),
+            high_watermark=high.get(place, -1),
+            last_stable=stable.get(place, -1),
+            log_end=end.get(place, -1),
+        )
+        for place in wanted
+        if place in states and states[place].leader == leader
+    }
+
+
 def topic_id(connection: Connection, topic: str) -> str:
     """Return the id of a topic, in hexadecimal digits. Raises `WireError`, also if there is no such topic."""
     response = connection.ask(ask_partitions((topic,), connection.access))
@@ -230,7 +305,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
     row = response.topics[0].partitions[0]
     check("DescribeQuorum", row.error_code, row.error_message)
     endpoints = {
-        node.node_id: tuple(Endpoint(point.name, point.host, point.port) for point in node.listeners)
+        node.node_id: tuple((point.name, point.host, point.port) for point in node.listeners)
         for node in response.nodes or ()
     }
 

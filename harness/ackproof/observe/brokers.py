@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import Batch, batch_at
-from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
+from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.wire import Connection, Question, WireError
 from ackproof.observe.watcher import BrokerPoller
 from ackproof.rundir.observed import (

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
+from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.wire import Connection, WireError
 from ackproof.observe.watcher import BrokerPoller
 from ackproof.rundir.observed import Sample

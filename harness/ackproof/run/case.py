@@ -26,7 +26,7 @@ from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
-from ackproof.cluster.protocol import RunningCluster, local, to_timeline
+from ackproof.cluster.protocol import Cluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
@@ -89,7 +89,7 @@ class CaseRun:
         self._hidden = {} if options.attachment is None else options.attachment.settings
         self.stop = threading.Event()
         self.tag = RunTag(self.run_id, Path(options.batch), run.path)
-        self.cluster: RunningCluster | None = None
+        self.cluster: Cluster | None = None
         self.workload: Workload | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
@@ -175,7 +175,7 @@ class CaseRun:
         if hook is not None:
             hook(self)
 
-    def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver, ClientWatch]:
+    def _load(self, cluster: Cluster) -> tuple[Workload, FaultDriver, ClientWatch]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
         if self.spec.observe.brokers:
@@ -304,7 +304,7 @@ class CaseRun:
 
         wait_until(look, what=what, timeout_s=bound_s)
 
-    def _read(self, cluster: RunningCluster, workload: Workload) -> None:
+    def _read(self, cluster: Cluster, workload: Workload) -> None:
         """Wait for recovery and read everything back. An obstacle makes the read incomplete; the run does not fail."""
         order = FinalReadOrder(
             places=workload.places,
@@ -324,7 +324,7 @@ class CaseRun:
         if self.soak is not None:
             self.soak.finish(found)
 
-    def _look_at_logs(self, cluster: RunningCluster) -> None:
+    def _look_at_logs(self, cluster: Cluster) -> None:
         """Copy facts of the logs on the nodes' disks before these are removed; not on somebody else's cluster."""
         if self.spec.ground.foreign:
             return
@@ -363,7 +363,7 @@ class CaseRun:
             timing=timing_of(self.spec),
         ).save(self.run.case_json)
 
-    def _remove_data(self, cluster: RunningCluster) -> None:
+    def _remove_data(self, cluster: Cluster) -> None:
         """Remove the brokers' data; note in the timeline what cannot be removed."""
         try:
             cluster.remove_data()

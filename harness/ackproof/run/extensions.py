@@ -10,7 +10,7 @@ from ackproof.base.extensions import SIMULATOR, SOAK, load_extension
 from ackproof.base.processes import RunTag
 from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
-from ackproof.cluster.protocol import RunningCluster
+from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.faults.driver import FaultDriver
 from ackproof.rundir.documents import FinalReadFile
@@ -39,7 +39,7 @@ class SoakLoad(Protocol):
         self,
         driver: FaultDriver,
         workload: Workload,
-        cluster: RunningCluster,
+        cluster: Cluster,
         timeline: Timeline,
         tag: RunTag,
         hidden: Mapping[str, str],

@@ -22,7 +22,8 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.final_read import End, Ends, ends_of
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
+from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.timing import recovery_bounds
 from ackproof.network.wire import Connection, WireError

@@ -21,7 +21,8 @@ from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.protocol import NodeState, PartitionState, to_timeline
+from ackproof.cluster.protocol import NodeState, to_timeline
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec

@@ -12,7 +12,7 @@ from ackproof.base.processes import RunTag
 from ackproof.base.wait import first_interrupt
 from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
-from ackproof.cluster.protocol import RunningCluster
+from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.faults.driver import FaultDriver
 from ackproof.run.extensions import SoakLoad
@@ -40,7 +40,7 @@ class Soak(SoakLoad):
         self,
         driver: FaultDriver,
         workload: Workload,
-        cluster: RunningCluster,
+        cluster: Cluster,
         timeline: Timeline,
         tag: RunTag,
         hidden: Mapping[str, str],

@@ -26,7 +26,7 @@ from ackproof.clients.contract import CHUNK_ROWS, Rotation
 from ackproof.clients.final_read import End, ends_of
 from ackproof.clients.final_readers import FinalReadOrder, read_by_processes
 from ackproof.clients.workload import Workload
-from ackproof.cluster.protocol import RunningCluster
+from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.observe.watcher import Watcher
 from ackproof.rundir.documents import FinalReadFile
@@ -97,7 +97,7 @@ class Soaker(Watcher):
         self,
         spec: ExperimentSpec,
         workload: Workload,
-        cluster: RunningCluster,
+        cluster: Cluster,
         timeline: Timeline,
         tag: RunTag,
         hidden: Mapping[str, str],

@@ -17,7 +17,7 @@ from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.protocol import NodeEvent, NodeState, RunningCluster
+from ackproof.cluster.protocol import Cluster, NodeEvent, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -77,7 +77,7 @@ class Bench:
         self._count = 0
         self._stop = threading.Event()
         self.node_events: list[NodeEvent] = []
-        self.cluster: RunningCluster = make_cluster(
+        self.cluster: Cluster = make_cluster(
             backend,
             self._spec.cluster,
             folder / "nodes",

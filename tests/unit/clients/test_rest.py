@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ackproof.clients.final_read import REST_S, End, _flaw, _goal, _start, _Watch, ends_of
-from ackproof.cluster.protocol import PartitionEnds, PartitionState
+from ackproof.cluster.queries import PartitionEnds, PartitionState
 from ackproof.rundir.partition import TopicPartition
 
 REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=5, high_watermark=90, last_stable=90, log_end=90)

@@ -8,7 +8,7 @@ import struct
 import threading
 from typing import Any
 
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address
 from ackproof.network.wire import message
 from ackproof.rundir.partition import TopicPartition

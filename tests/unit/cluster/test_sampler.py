@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.wire import KRAFT
 from ackproof.observe.sampler import Sampler

@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import queries, readiness
-from ackproof.cluster.protocol import PartitionEnds, PartitionState
+from ackproof.cluster.queries import PartitionEnds, PartitionState
 from ackproof.experiment.spec import TopicSpec
 from ackproof.network.wire import Refused, Unreachable
 from ackproof.rundir.partition import TopicPartition

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.cluster.asked import merge_views
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState, merge_views
 from ackproof.observe.sampler import FORGET_AFTER_LOOKS, MergedViews
 from ackproof.rundir.partition import TopicPartition
 

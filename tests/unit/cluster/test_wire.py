@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.spec import TopicSpec
 from ackproof.network.addresses import Address
 from ackproof.network.wire import Connection, Refused, Unreachable, error_name

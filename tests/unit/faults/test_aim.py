@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults import injection as aim
 from ackproof.faults.injection import find_holders

@@ -17,7 +17,8 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.clocks import ClockReading
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind

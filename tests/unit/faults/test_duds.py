@@ -14,8 +14,8 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
-from ackproof.cluster.queries import Quorum, Voter
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionEnds, PartitionState, Quorum, Voter
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind

@@ -12,7 +12,8 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection

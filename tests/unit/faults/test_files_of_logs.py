@@ -16,7 +16,8 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN
 from ackproof.cluster.disks.node_disk import NodeDisk
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import TimeTrigger

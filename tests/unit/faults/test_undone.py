@@ -14,7 +14,7 @@ import pytest
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver

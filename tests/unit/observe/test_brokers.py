@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.wire import KRAFT, ZOOKEEPER, Question, Unreachable, message
 from ackproof.observe import brokers

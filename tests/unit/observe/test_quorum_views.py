@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.wire import ZOOKEEPER
 from ackproof.observe.sampler import QUORUM_FRESH_S, STALE_AFTER_S, Sampler

@@ -14,7 +14,7 @@ from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
-from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
+from ackproof.cluster.protocol import Cluster, OnNodeEvent
 from ackproof.experiment.backends import BACKENDS, Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
@@ -32,7 +32,7 @@ def make_cluster(
     installed: Installation | None = None,
     needs: Set[Need] = frozenset(),
     attachment: Attachment | None = None,
-) -> RunningCluster:
+) -> Cluster:
     """Return a cluster that is not yet started.
 
     `needs`: what its faults need of the backend. `attachment`: address and settings of a cluster of somebody else.

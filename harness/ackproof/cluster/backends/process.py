@@ -129,7 +129,8 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
         warm_up(cluster.bootstrap, leader=_WRITER, follower=_PEER)
         tell("writing the archives", 2)
         # the controller last: a broker's orderly shutdown needs it
-        for role, node in zip(ROLES, (cluster.node(_WRITER), *cluster.controllers()), strict=True):
+        for role, node_id in zip(ROLES, (_WRITER, *spec.controller_ids), strict=True):
+            node = cluster.nodes[node_id]
             in_time = node.stop(_STOP_WITHIN_S)
             written = work.nodes / f"{role}.jsa"
             if not in_time or not written.is_file():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address, Layout
 from ackproof.network.mesh import Link
 from ackproof.network.probe import ProbeProtocol

@@ -23,7 +23,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.disks.node_disk import log_dirs
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs
 from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.probe import KAFKA, ZOOKEEPER, ProbeProtocol

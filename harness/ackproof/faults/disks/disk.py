@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Duration, wrong
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
+from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents

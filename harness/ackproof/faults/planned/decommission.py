@@ -13,7 +13,8 @@ from pydantic import Field, field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.base import Flag
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Exposure, Incidents

@@ -15,7 +15,8 @@ from pydantic import Field, field_validator
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election
-from ackproof.cluster.protocol import LocalNode, PartitionState, local
+from ackproof.cluster.protocol import LocalNode, local
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents

@@ -14,7 +14,7 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Setting, Whose
-from ackproof.cluster.protocol import PartitionEnds
+from ackproof.cluster.queries import PartitionEnds
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Config
 from ackproof.experiment.experiment import ExperimentSpec

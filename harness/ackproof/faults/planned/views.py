@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from ackproof.base.errors import FaultNotConfirmed, Interrupted, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.asked import ANSWERS_WITHIN_S
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.queries import ANSWERS_WITHIN_S, PartitionState
 from ackproof.experiment.timing import longest_time_out
 from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.network.wire import Connection, Refused, Unreachable, WireError

@@ -17,17 +17,14 @@ from typing import Any, Final
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
-from ackproof.cluster.asked import AskedCluster, first_answering_link
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata import metadata_of
-from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.protocol import Cluster, NodeState
 from ackproof.cluster.readiness import create_topics
 from ackproof.experiment.kafka import LINES, METADATA, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.network.addresses import Address
-from ackproof.network.mesh import Mesh
-from ackproof.network.requests.links import RequestLinks
 from ackproof.network.wire import Access, Connection, Question, WireError
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
@@ -95,7 +92,7 @@ class AttachedNode:
         wait_until(ready, what=f"{self.name} to answer", timeout_s=timeout_s)
 
 
-class AttachedCluster(AskedCluster[AttachedNode]):
+class AttachedCluster(Cluster):
     """A cluster of somebody else. `attached.json` is written next to `nodes_dir`.
 
     Raises `BadInput` for settings that are not understood.
@@ -202,14 +199,6 @@ class AttachedCluster(AskedCluster[AttachedNode]):
     def client_addresses(self) -> Mapping[int, Address]:
         return {broker: node.address for broker, node in self._nodes.items()}
 
-    @property
-    def mesh(self) -> Mesh | None:
-        return None  # its links are not ours to break
-
-    @property
-    def requests(self) -> RequestLinks | None:
-        return None
-
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -229,7 +218,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         """Return a link to the controller if only it takes changes and is known, else to any broker."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
-        return links.get(controller or -1) or first_answering_link(links)
+        return links.get(controller or -1) or queries.first_answering_link(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics, which must not exist yet."""
