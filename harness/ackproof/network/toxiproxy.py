@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.base.wait import wait_until
+from ackproof.experiment.links import Flow
 from ackproof.network.addresses import Address
 from ackproof.network.mesh import LinkError
 
@@ -33,6 +35,8 @@ class ProxyRoute(NamedTuple):
     name: str
     listen: Address
     upstream: Address
+    flows: frozenset[Flow] = frozenset()
+    """Kinds of connections on it, for the proxy of requests."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Toxiproxy:
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
         """Make proxies."""
-        wanted = {name: (str(listen), str(upstream)) for name, listen, upstream in ways}
+        wanted = {name: (str(listen), str(upstream)) for name, listen, upstream, _ in ways}
         self._call(
             "post",
             "/populate",
@@ -199,18 +203,15 @@ class LinkServer(ABC):
         """Raise `LinkError` if the server has ended by itself."""
         status = None if self._child is None else self._child.poll()
         if status is not None:
-            raise LinkError(f"{self.NAME} ended by itself (exit {status}): {self._last_words()}")
+            last = "it said nothing"
+            with suppress(OSError):
+                last = " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
+            raise LinkError(f"{self.NAME} ended by itself (exit {status}): {last}")
 
     def end(self) -> None:
         """Kill the server, and wait until it is gone, with everything that it held."""
         if self._child is not None:
             self._child.kill()
-
-    def _last_words(self) -> str:
-        try:
-            return " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
-        except OSError:
-            return "it said nothing"
 
 
 class ProxyServer(LinkServer):

@@ -178,7 +178,7 @@ def test_only_requests_of_a_partition_are_held_through_their_session(ground: Gro
     assert ground.came(node) == fetch(2, 0, 1)
     client.sendall(fetch(3, 1, 2))
     assert ground.came(node) == b""
-    ground.relay.release("r", ["w"])
+    ground.relay.release("r", "w")
     assert ground.came(node) == fetch(3, 1, 2)
     client.sendall(fetch(4, 2))
     assert ground.came(node) == b""
@@ -197,7 +197,7 @@ def test_the_response_to_a_request_of_a_partition_is_stamped(ground: Ground) -> 
     assert ground.came(node) == frame
     node.sendall(framed(rows("ListOffsets", 6, "Response"), 8))
     assert contents.read_error("ListOffsets", 6, ground.came(client)) == CODE
-    assert ground.relay.rules()["r"].counted.hit == 1
+    assert ground.relay.rules["r"].counted.hit == 1
 
 
 def test_what_a_rule_cannot_read_passes_and_is_told_of_the_rule(ground: Ground) -> None:
@@ -207,7 +207,7 @@ def test_what_a_rule_cannot_read_passes_and_is_told_of_the_rule(ground: Ground) 
     spoilt = frame[:23] + b"\xff" * (len(frame) - 23)
     client.sendall(spoilt)
     assert ground.came(node) == spoilt
-    assert ground.relay.rules()["r"].counted.trouble and not ground.relay.trouble
+    assert ground.relay.rules["r"].counted.trouble and not ground.relay.trouble
 
 
 @pytest.mark.parametrize("api", ANSWERABLE)

@@ -55,14 +55,14 @@ def test_another_takes_its_place_without_its_rules(proxy: RequestProxy, tmp_path
     proxy.add([way])
     proxy.keep(hear)
     proxy.lay(Rule("r", RuleKind.HOLD, FrameSide.REQUEST, 1, ("w",)))
-    assert proxy.count_held() == {"r": {"w": 0}}
+    assert proxy.state().held == {"r": {"w": 0}}
     (first,) = pids(tmp_path)
     os.kill(first, signal.SIGKILL)
     assert heard.wait(10.0)
 
     def answers() -> bool:
         try:
-            return proxy.read_counts("r") is None
+            return "r" not in proxy.state().rules
         except LinkError:
             return False
 
@@ -101,7 +101,7 @@ def laid(needs: frozenset[Need]) -> tuple[dict[Link, list[tuple[Address, Address
     requests = links.wire_requests(*here)
     return (
         {link: [(way.listen, way.upstream) for way in ways] for link, ways in mesh.ways.items()},
-        {link: [(one.way.listen, one.way.upstream) for one in ways] for link, ways in requests.ways.items()},
+        {link: [(one.listen, one.upstream) for one in ways] for link, ways in requests.ways.items()},
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.network.addresses import Address
-from ackproof.network.requests.questions import QuestionPlan, SharedNamespace, ask_question
+from ackproof.network.requests.questions import QuestionPlan, ask_question
 
 Answer = Callable[[socket.socket, bytes], None]
 
@@ -62,14 +62,14 @@ def node(answer: Answer) -> Iterator[Address]:
 )
 def test_what_came_of_it(answer: Answer, seen: tuple[str, int, int | None]) -> None:
     with node(answer) as address:
-        asked = ask_question(SharedNamespace(os.getpid()), address, "BrokerHeartbeat", QuestionPlan(0.4))
+        asked = ask_question(os.getpid(), address, "BrokerHeartbeat", QuestionPlan(0.4))
     assert (asked.how, asked.arrived, asked.error) == seen
 
 
 def test_nobody_is_there() -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         address = Address(*free.getsockname())
-    assert ask_question(SharedNamespace(os.getpid()), address, "Fetch", QuestionPlan(0.4)).how == "refused"
+    assert ask_question(os.getpid(), address, "Fetch", QuestionPlan(0.4)).how == "refused"
 
 
 def test_what_others_send_meanwhile_is_not_it() -> None:
@@ -98,9 +98,7 @@ def test_what_others_send_meanwhile_is_not_it() -> None:
         threads = [threading.Thread(target=one, daemon=True) for one in (take, send)]
         for thread in threads:
             thread.start()
-        asked = ask_question(
-            SharedNamespace(os.getpid()), Address(*asleep.getsockname()), "Fetch", QuestionPlan(0.4)
-        )
+        asked = ask_question(os.getpid(), Address(*asleep.getsockname()), "Fetch", QuestionPlan(0.4))
         stop.set()
         threads[1].join(5.0)
         with contextlib.suppress(OSError), socket.create_connection(there.getsockname(), 1.0):

@@ -21,7 +21,7 @@ from ackproof.network.kernel import table_name
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import MeshWiring, ProxyMesh
 from ackproof.network.probe import ProbeProtocol
-from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestRoute, RequestWiring
+from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWiring
 from ackproof.network.toxiproxy import ProxyRoute, ProxyServer
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import find_nft, locate_toxiproxy, toxiproxy_server
@@ -121,9 +121,9 @@ def wire_requests(
     broken = frozenset(_named_links(layout, needs))
     ways = {
         link: tuple(
-            RequestRoute(
-                way._replace(listen=layout.addresses.behind(way.listen)) if link in broken else way,
-                _flows(layout, link, way.upstream.port),
+            way._replace(
+                listen=layout.addresses.behind(way.listen) if link in broken else way.listen,
+                flows=_flows(layout, link, way.upstream.port),
             )
             for way in _ways(layout, link)
         )

@@ -217,7 +217,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(f"what it was to be done to could not be read: {self._counted.trouble}")
         if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
             raise self.not_confirmed(f"{self._rule.until_held} were to wait together, and never did")
-        if trouble := self._laid.proxy.trouble():
+        if trouble := self._laid.proxy.state().trouble:
             raise self.not_confirmed(f"what went through the proxy was not all Kafka's protocol: {trouble}")
         witness = f"{self._describe(seen)}; the nodes at their ends answer, registered and unfenced"
         return f"{witness}; {short}" if short else witness

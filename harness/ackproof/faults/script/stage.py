@@ -249,7 +249,7 @@ class Gates:
 
     def _held_by_route(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
         rule = self._shut.get((gate, broker, side))
-        return {} if rule is None else dict(self._laid.proxy.count_held().get(rule.name, {}))
+        return {} if rule is None else dict(self._laid.proxy.state().held.get(rule.name, {}))
 
     def _targets(self, gate: Gate, broker: int) -> Iterable[int]:
         if gate is Gate.FETCHES:

@@ -19,7 +19,7 @@ PROBE: Final = b"ackproof-probe"
 """Prefix of a witness's client id: rules act on such requests, and do not count them."""
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
-_ACKS: Final = struct.Struct(">h")
+_SHORT: Final = struct.Struct(">h")
 _FLEXIBLE_PRODUCE: Final = 9
 _NAMED_PRODUCE: Final = 3
 """From this version on a transactional id comes before acks."""
@@ -27,10 +27,6 @@ _NAMED_PRODUCE: Final = 3
 
 class NotFramed(ValueError):
     """Bytes that are no frames of Kafka's. The text says why."""
-
-
-class IncompleteHead(Exception):
-    """More bytes are needed."""
 
 
 class RequestHead(NamedTuple):
@@ -70,11 +66,10 @@ def read_request_head(data: memoryview) -> RequestHead | None:
     probe = name >= len(PROBE) and bytes(data[_REQUEST.size : _REQUEST.size + len(PROBE)]) == PROBE
     answered = True
     if api == PRODUCE:
-        whole = len(data) >= length + 4
         try:
             answered = _acks(data[: length + 4], body, version) != 0
-        except IncompleteHead:
-            if whole:
+        except (IndexError, struct.error):
+            if len(data) >= length + 4:
                 raise NotFramed("a Produce request that ends before its acks") from None
             return None
     return RequestHead(length + 4, api, version, correlation, probe, answered)
@@ -91,7 +86,10 @@ def read_response_head(data: memoryview) -> ResponseHead | None:
 
 
 def _acks(data: memoryview, at: int, version: int) -> int:
-    """Return the acks of a Produce request whose body begins at `at`. Raises `IncompleteHead`."""
+    """Return the acks of a Produce request whose body begins at `at`.
+
+    Raises IndexError or struct.error while there are too few bytes.
+    """
     if version >= _FLEXIBLE_PRODUCE:
         tags, at = _varint(data, at)
         for _ in range(tags):
@@ -101,22 +99,14 @@ def _acks(data: memoryview, at: int, version: int) -> int:
         length, at = _varint(data, at)
         at += max(0, length - 1)
     elif version >= _NAMED_PRODUCE:
-        at += 2 + max(0, _short(data, at))
-    return _short(data, at)
-
-
-def _short(data: memoryview, at: int) -> int:
-    if at + 2 > len(data):
-        raise IncompleteHead
-    return int(_ACKS.unpack_from(data, at)[0])
+        at += 2 + max(0, _SHORT.unpack_from(data, at)[0])
+    return int(_SHORT.unpack_from(data, at)[0])
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """Return an unsigned varint, and its end."""
     value = shift = 0
     while shift < 35:
-        if at >= len(data):
-            raise IncompleteHead
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -212,7 +202,7 @@ class FrameStream(Generic[FrameHead]):
                 head = self._read(data[at:])
             except NotFramed as error:
                 self.unframed = str(error)
-                self._hand_on(data[begin:])
+                self._forward(data[begin:])
                 return
             if head is None:
                 break
@@ -226,19 +216,15 @@ class FrameStream(Generic[FrameHead]):
                 self.stopped = True
             elif fate is FrameFate.SILENCE:
                 self.silent = True
-                self._hand_on(data[begin:at])
+                self._forward(data[begin:at])
                 return
             else:
                 self._passing = fate is FrameFate.PASS
                 if not self._passing:
-                    self._hand_on(data[begin:at])
+                    self._forward(data[begin:at])
                     begin = at
                 if isinstance(fate, bytes):
                     self._forward(memoryview(fate))
                 self._left = head.size
-        self._hand_on(data[begin:at])
+        self._forward(data[begin:at])
         self._kept += data[at:]
-
-    def _hand_on(self, data: memoryview) -> None:
-        if len(data):
-            self._forward(data)

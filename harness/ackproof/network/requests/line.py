@@ -12,8 +12,9 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ackproof.network.requests import contents
 from ackproof.network.requests.contents import ERRORS, UndecodableFrame, error_bodies
@@ -27,26 +28,10 @@ from ackproof.network.requests.frames import (
 )
 from ackproof.network.requests.rules import ActiveRule, FrameSide, HeldFrame, PartitionKey, Rule, RuleKind
 
+if TYPE_CHECKING:
+    from ackproof.network.requests.relay import Relay
+
 FETCH: Final = 1
-
-
-class RelayLoop(Protocol):
-    """Services of the loop for its connections."""
-
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after this time."""
-
-    def to_close(self, line: RelayConnection) -> None:
-        """Close a connection once earlier frames are on their way."""
-
-    def abort(self, line: RelayConnection) -> None:
-        """Reset both ends of a connection now."""
-
-    def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
-        """Act on a connection; an error ends the connection."""
-
-    def complain(self, why: str) -> None:
-        """Note bytes that are no protocol of Kafka's."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +82,10 @@ class ConnectionHalf:
     def forward(self, data: memoryview) -> None:
         """Pass bytes on; keep what the kernel does not take. Raises OSError."""
         sent = 0
-        if not self.unsent:
-            try:
+        if data and not self.unsent:
+            with suppress(BlockingIOError):
                 sent = self.sink.send(data)
-            except BlockingIOError:
-                sent = 0
-        if sent < len(data):
-            self.unsent += data[sent:]
+        self.unsent += data[sent:]
 
     def insert(self) -> None:
         """Send frames that were set aside, unless that would split a frame. Raises OSError."""
@@ -112,12 +94,8 @@ class ConnectionHalf:
 
     def flush(self) -> None:
         """Send unsent bytes. Raises OSError."""
-        try:
-            sent = self.sink.send(self.unsent)
-        except BlockingIOError:
-            return
-        del self.unsent[:sent]
-        if not self.unsent:
+        with suppress(BlockingIOError):
+            del self.unsent[: self.sink.send(self.unsent)]
             self._pass_end()
 
     def end(self) -> None:
@@ -133,7 +111,7 @@ class ConnectionHalf:
 class RelayConnection:
     """Connection that was accepted, and the one that was made for it."""
 
-    def __init__(self, loop: RelayLoop, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
+    def __init__(self, loop: Relay, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop
         self.way = way
         self.asking = ConnectionHalf(client, node)
@@ -243,7 +221,7 @@ class RelayConnection:
             rule, done = acting.rule, self._done[side]
             if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
                 continue
-            if frame is None and _takes_all(rule):
+            if frame is None and (rule.overtaken or rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER)):
                 return FrameFate.LOOK
             done.add(rule.name)
             if acting.takes(probe=asks.head.probe):
@@ -296,12 +274,10 @@ class RelayConnection:
             if side is FrameSide.RESPONSE:
                 among = acting.among if acting.rule.places else None
                 return contents.put_error(head.api, head.version, frame, code, among)
-            body = acting.answer(head.version)
-            made = (
-                contents.make_error_response(head.api, head.version, frame, code)
-                if body is None
-                else _framed(head, body)
-            )
+            if (body := acting.answers.get(head.version)) is not None:
+                made = _framed(head, body)
+            else:
+                made = contents.make_error_response(head.api, head.version, frame, code)
         except UndecodableFrame as error:
             acting.complain(f"{self.way.name}: {error}")
             return FrameFate.PASS
@@ -358,15 +334,13 @@ class RelayConnection:
 
     def _begin(self, wait: HeldFrame) -> None:
         if wait.acting.begin(wait):
-            rule = wait.acting.rule
-            self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
+            self._loop.later(0.0, wait.acting.release)
 
     def _hung_up(self) -> bool:
         """Return True if the client has closed; bytes that it sent before may still be unread."""
         poll = select.poll()
         poll.register(self.asking.source, select.POLLRDHUP)
-        gone = bool(poll.poll(0))
-        if gone:
+        if gone := bool(poll.poll(0)):
             self._loop.abort(self)
         return gone
 
@@ -386,10 +360,6 @@ class RelayConnection:
                 wait.acting.end(wait)
         self._aside.clear()
         self._waits = dict.fromkeys(FrameSide)
-
-
-def _takes_all(rule: Rule) -> bool:
-    return rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER) or rule.overtaken
 
 
 def _framed(head: RequestHead, body: bytes) -> bytes:

@@ -11,21 +11,22 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from ackproof.base.processes import RunTag
-from ackproof.experiment.links import APIS, Api, Flow
+from ackproof.experiment.links import APIS, Api
 from ackproof.network.addresses import Address, is_free
 from ackproof.network.kernel import Namespaces
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import PeerView
 from ackproof.network.probe import TcpFlow, read_tcp_flows
-from ackproof.network.requests.questions import QuestionOutcome, QuestionPlan, SharedNamespace, ask_question
+from ackproof.network.requests.questions import QuestionOutcome, QuestionPlan, ask_question
 from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
@@ -34,19 +35,11 @@ _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerI
 
 
 @dataclass(frozen=True)
-class RequestRoute:
-    """Route through the proxy, and the kinds of connections on it."""
-
-    way: ProxyRoute
-    flows: frozenset[Flow]
-
-
-@dataclass(frozen=True)
 class RequestWiring:
     """Parts of request links. `ways`: routes by link, in the order of the target's ports."""
 
     proxy: RequestProxy
-    ways: Mapping[Link, tuple[RequestRoute, ...]]
+    ways: Mapping[Link, tuple[ProxyRoute, ...]]
     sight: PeerView
 
 
@@ -64,7 +57,7 @@ class RequestLinks:
         Raises `LinkError`.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
-        self.proxy.add(route.way for ways in self._ways.values() for route in ways)
+        self.proxy.add(route for ways in self._ways.values() for route in ways)
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
@@ -74,11 +67,11 @@ class RequestLinks:
         """Return the host where a node must look for a peer so that its requests can be touched; None: the peer's
         own."""
         ways = self._ways.get(Link(viewer, peer))
-        return ways[0].way.listen.host if ways else None
+        return ways[0].listen.host if ways else None
 
     def ways(self, link: Link, api: Api) -> tuple[str, ...]:
         """Return the names of the routes that carry this API over a link. Raises `LinkError` if there is none."""
-        return tuple(route.way.name for route in self._carrying(link, api))
+        return tuple(route.name for route in self._carrying(link, api))
 
     def lay(self, rule: Rule) -> None:
         """Apply a rule from the next frame on. Raises `LinkError`."""
@@ -99,24 +92,31 @@ class RequestLinks:
         if pid is None:
             raise LinkError(f"node {link.target} has no process")
         (way, *_) = self._carrying(link, api)
-        address, where = self._address(link, way), self._where(link, pid)
+        place, addresses = self._ways[link].index(way), self._sight.reaches(link)
+        if len(addresses) <= place:
+            raise LinkError(f"the address of {link} is unknown: its source has none for its target")
+        ask = partial(
+            ask_question,
+            pid,
+            addresses[place],
+            connect=partial(self._connect_at, link.source),
+            flows=partial(self._flows_at, link.target),
+        )
         other = next(name for name in _CONTROLS if name != api.name and APIS[name].flows & way.flows)
         control = QuestionPlan(timeout_s=asking.timeout_s)
         if asking.elsewhere is not None:
             other, control = api.name, replace(control, named=asking.elsewhere)
-        return ask_question(where, address, api.name, asking), ask_question(where, address, other, control)
+        return ask(api.name, asking), ask(other, control)
 
-    def _address(self, link: Link, way: RequestRoute) -> Address:
-        """Return the address where the source's own files say that its peer is."""
-        place, addresses = self._ways[link].index(way), self._sight.reaches(link)
-        if len(addresses) <= place:
-            raise LinkError(f"the address of {link} is unknown: its source has none for its target")
-        return addresses[place]
+    def _connect_at(self, node: int, address: Address, timeout_s: float) -> socket.socket:
+        """Connect from where a node (or CLIENTS) connects. Raises OSError."""
+        del node
+        return socket.create_connection(address, timeout_s)
 
-    def _where(self, link: Link, pid: int) -> SharedNamespace:
-        """Return the namespace of a question: who asks, and whose process is asked."""
-        del link
-        return SharedNamespace(pid)
+    def _flows_at(self, node: int) -> list[TcpFlow]:
+        """Return the connections in the network namespace of a node."""
+        del node
+        return read_tcp_flows()
 
     def end(self) -> None:
         """End what `start` began."""
@@ -127,7 +127,7 @@ class RequestLinks:
         if self.proxy.died:
             raise LinkError(self.proxy.died)
 
-    def _carrying(self, link: Link, api: Api) -> tuple[RequestRoute, ...]:
+    def _carrying(self, link: Link, api: Api) -> tuple[ProxyRoute, ...]:
         found = tuple(route for route in self._ways.get(link, ()) if route.flows & api.flows)
         if not found:
             raise LinkError(f"{link} was not laid so that {api.name} can be touched on it")
@@ -144,17 +144,17 @@ class ProxyReply:
     """Answer of the proxy to an order: its present state."""
 
     ways: Mapping[str, tuple[str, int]]
-    rules: Mapping[str, Mapping[str, object]]
+    rules: Mapping[str, RuleCounts]
+    held: Mapping[str, Mapping[str, int]]
+    """How many frames each rule holds on each route."""
     trouble: str
     """First bytes that were no protocol of Kafka's; '' if there were none."""
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
-    released: int = 0
+    released: bool = False
 
 
-_SAID: Final = TypeAdapter(ProxyReply)
-_COUNTED: Final = TypeAdapter(RuleCounts)
-_HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
+_REPLY: Final = TypeAdapter(ProxyReply)
 
 
 class RequestProxy(LinkServer):
@@ -205,7 +205,7 @@ class RequestProxy(LinkServer):
             super().end()
 
     def _answers(self) -> bool:
-        return self._order({"do": "state"}) is not None
+        return self.state() is not None
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
         """Add routes: listen there, and lead connections on."""
@@ -218,7 +218,7 @@ class RequestProxy(LinkServer):
 
     def lay(self, rule: Rule) -> None:
         """Apply a rule from the next frame on."""
-        there = self._order({"do": "lay", "rule": rule.as_json()}).rules
+        there = self._order({"do": "lay", "rule": asdict(rule)}).rules
         if rule.name not in there:
             raise LinkError(f"the request proxy did not take the rule {rule.name}; it has {', '.join(there)}")
 
@@ -231,27 +231,11 @@ class RequestProxy(LinkServer):
 
     def release(self, name: str, way: str) -> bool:
         """Release one frame that this rule holds on this route; return False if there was none."""
-        return self.release_first(name, [way], 1) > 0
+        return self._order({"do": "release", "name": name, "way": way}).released
 
-    def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
-        """Release up to `most` frames that this rule has held longest on these routes; return how many went."""
-        return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
-
-    def count_held(self) -> Mapping[str, Mapping[str, int]]:
-        """Return how many frames each rule holds on each route."""
-        return {
-            name: _HELD.validate_python(rule["held"])
-            for name, rule in self._order({"do": "state"}).rules.items()
-        }
-
-    def read_counts(self, name: str) -> RuleCounts | None:
-        """Return a rule's counts so far; None if it is not laid."""
-        rule = self._order({"do": "state"}).rules.get(name)
-        return None if rule is None else _COUNTED.validate_python(rule["counted"])
-
-    def trouble(self) -> str:
-        """Return the first bytes on its routes that were no protocol of Kafka's; '' if there were none."""
-        return self._order({"do": "state"}).trouble
+    def state(self) -> ProxyReply:
+        """Return the state of the proxy, with the counts of its rules."""
+        return self._order({"do": "state"})
 
     def _order(self, order: Mapping[str, object]) -> ProxyReply:
         try:
@@ -263,7 +247,7 @@ class RequestProxy(LinkServer):
                     if not data:
                         raise LinkError("the request proxy closed its control connection")
                     answer += data
-            said = _SAID.validate_json(answer)
+            said = _REPLY.validate_json(answer)
         except (OSError, ValueError) as error:
             self.check()
             raise LinkError(f"the request proxy at {self.address}: {error}") from error
@@ -275,24 +259,6 @@ class RequestProxy(LinkServer):
 _PORTS: Final = range(9_000, 10_240)
 
 
-class SeparateNamespaces(SharedNamespace):
-    """Questions between two network namespaces."""
-
-    def __init__(self, pid: int, spaces: Namespaces, link: Link) -> None:
-        super().__init__(pid)
-        self._spaces = spaces
-        self._link = link
-
-    def connect(self, address: Address, timeout_s: float) -> socket.socket:
-        connect = super().connect
-        if self._link.source == CLIENTS:
-            return connect(address, timeout_s)
-        return self._spaces.run_in(self._link.source, lambda: connect(address, timeout_s))
-
-    def flows(self) -> list[TcpFlow]:
-        return self._spaces.run_in(self._link.target, read_tcp_flows)
-
-
 class NamespaceRequestLinks(RequestLinks):
     """Request links of nodes with network namespaces of their own. `host`: where the proxy listens for nodes."""
 
@@ -301,7 +267,7 @@ class NamespaceRequestLinks(RequestLinks):
         ways = {
             link: of_link
             if link.source == CLIENTS
-            else tuple(replace(route, way=route.way._replace(listen=next(free))) for route in of_link)
+            else tuple(route._replace(listen=next(free)) for route in of_link)
             for link, of_link in wiring.ways.items()
         }
         super().__init__(replace(wiring, ways=ways))
@@ -318,11 +284,11 @@ class NamespaceRequestLinks(RequestLinks):
             if (rules := self._spaces.rules(node)) is None:
                 raise LinkError(f"node {node} has no process, and so no namespace")
             for route in ways:
-                rules.redirect(f"requests {link}", route.way.upstream, route.way.listen)
+                rules.redirect(f"requests {link}", route.upstream, route.listen)
 
     def find_proxy_address(self, link: Link, address: Address) -> Address | None:
         """Return the address where the proxy takes this link's connections to `address`; None if it does not."""
-        ways = (route.way for route in self._ways.get(link, ()))
+        ways = self._ways.get(link, ())
         return next((way.listen for way in ways if way.upstream == address), None)
 
     def end(self) -> None:
@@ -331,8 +297,12 @@ class NamespaceRequestLinks(RequestLinks):
         finally:
             super().end()
 
-    def _where(self, link: Link, pid: int) -> SharedNamespace:
-        return SeparateNamespaces(pid, self._spaces, link)
+    def _connect_at(self, node: int, address: Address, timeout_s: float) -> socket.socket:
+        connect = partial(super()._connect_at, node, address, timeout_s)
+        return connect() if node == CLIENTS else self._spaces.run_in(node, connect)
+
+    def _flows_at(self, node: int) -> list[TcpFlow]:
+        return self._spaces.run_in(node, read_tcp_flows)
 
 
 def _free(host: str) -> Iterator[Address]:

@@ -163,11 +163,6 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
 """Version, whether the header has tagged fields, and body, by the API's name."""
 
 
-def question_version(api: str) -> int:
-    """Return the version of this API's question."""
-    return _BODIES[api][0]
-
-
 def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
     """Return a framed request of this API that names this partition, with a client id of at least `size` bytes.
 
@@ -213,21 +208,6 @@ class QuestionOutcome:
         return f"{times}, {self.how} after {self.seconds * 1000:.0f} ms"
 
 
-class SharedNamespace:
-    """Questions within the network namespace of both ends. `pid`: the process of the node that is asked."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def connect(self, address: Address, timeout_s: float) -> socket.socket:
-        """Connect from the link's source. Raises OSError."""
-        return socket.create_connection(address, timeout_s)
-
-    def flows(self) -> list[TcpFlow]:
-        """Return the connections in the node's namespace."""
-        return read_tcp_flows()
-
-
 @dataclass(frozen=True)
 class QuestionPlan:
     """Parameters of a question.
@@ -245,29 +225,55 @@ class QuestionPlan:
     elsewhere: NamedPartition | None = None
 
 
-def ask_question(where: SharedNamespace, address: Address, api: str, asking: QuestionPlan) -> QuestionOutcome:
-    """Ask a node at the address that its peer uses."""
+def ask_question(
+    pid: int,
+    address: Address,
+    api: str,
+    asking: QuestionPlan,
+    *,
+    connect: Callable[[Address, float], socket.socket] = socket.create_connection,
+    flows: Callable[[], list[TcpFlow]] = read_tcp_flows,
+) -> QuestionOutcome:
+    """Ask the node with this process at the address that its peer uses.
+
+    `connect` connects from the link's source within seconds, `flows` returns the connections of the node's namespace.
+    """
     timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
-    before = {flow.inode for flow in where.flows()}
+    before = {flow.inode for flow in flows()}
+    most = 0
+
+    def count_arrivals() -> int:
+        """Return how often a request of this size arrived at new connections of the process, after waiting."""
+
+        def look() -> bool:
+            nonlocal most
+            own = read_socket_inodes(pid)
+            received = [flow.received for flow in flows() if flow.inode in own and flow.inode not in before]
+            most = max((count // len(frame) for count in received if count % len(frame) == 0), default=0)
+            return most >= asking.wanted
+
+        with contextlib.suppress(WaitTimeout):
+            within_s = _ARRIVES_WITHIN_S + asking.later_s
+            wait_until(look, what="a request to arrive", timeout_s=within_s, interval_s=0.01)
+        return most
+
     began = time.monotonic()
     frame = make_question(api, size=random.choice(_SIZES), named=asking.named)
     try:
-        with contextlib.closing(where.connect(address, timeout_s)) as line:
+        with contextlib.closing(connect(address, timeout_s)) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             line.sendall(frame)
             arrived = None
             how, came = _answer(line, began + (timeout_s if look_after_s is None else look_after_s))
             if look_after_s is not None:
-                arrived = _arrived(where, before, len(frame), asking)
+                arrived = count_arrivals()
             if how == "silent" and look_after_s is not None:
                 how, came = _answer(line, began + timeout_s)
             took = time.monotonic() - began
             if arrived is None:
-                arrived = 0 if how == "closed" else _arrived(where, before, len(frame), asking)
+                arrived = 0 if how == "closed" else count_arrivals()
             arrived_s = time.monotonic() - began
-            return QuestionOutcome(
-                how, took, arrived, read_error(api, question_version(api), came), arrived_s
-            )
+            return QuestionOutcome(how, took, arrived, read_error(api, _BODIES[api][0], came), arrived_s)
     except ConnectionRefusedError:
         return QuestionOutcome("refused", time.monotonic() - began, 0)
     except (ConnectionResetError, BrokenPipeError):
@@ -284,20 +290,3 @@ def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
     except TimeoutError:
         return "silent", b""
     return "answered" if came else "closed", came
-
-
-def _arrived(where: SharedNamespace, before: set[int], size: int, asking: QuestionPlan) -> int:
-    """Return how often a request of this size arrived at new connections of the process, after waiting for `wanted`."""
-    most = 0
-
-    def look() -> bool:
-        nonlocal most
-        own = read_socket_inodes(where.pid)
-        received = [flow.received for flow in where.flows() if flow.inode in own and flow.inode not in before]
-        most = max((count // size for count in received if count % size == 0), default=0)
-        return most >= asking.wanted
-
-    with contextlib.suppress(WaitTimeout):
-        within_s = _ARRIVES_WITHIN_S + asking.later_s
-        wait_until(look, what="a request to arrive", timeout_s=within_s, interval_s=0.01)
-    return most

@@ -5,10 +5,10 @@ line, each answered by a line:
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
-    {"do": "release", "name": "…", "ways": ["…", …], "most": 1}
+    {"do": "release", "name": "…", "way": "…"}
 
-An answer has `error`, or the present state: `ways`, and for each rule its counts and how many frames it holds on each
-way. `lifted` has the counts of a rule that was lifted, `released` the number of frames that were released.
+An answer has `error`, or the present state: `ways`; `rules` with the counts of each, and `held`, how many frames each
+holds on each way. `lifted` has the counts of a rule that was lifted, `released` is true if a frame was released.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -39,12 +40,8 @@ _BACKLOG: Final = 256
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
-class OrderRefused(ValueError):
-    """An order that cannot be obeyed. The text says why."""
-
-
 class Relay:
-    """Loop over all routes, rules and connections."""
+    """Loop over all routes, rules and connections. Raises ValueError for an order that cannot be obeyed."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -53,8 +50,8 @@ class Relay:
         self._epoll = select.epoll()
         self._serves: dict[int, Callable[[int], None]] = {}
         self._wanted: dict[int, int] = {}
-        self._ways: dict[str, RelayRoute] = {}
-        self._rules: dict[str, ActiveRule] = {}
+        self.ways: dict[str, RelayRoute] = {}
+        self.rules: dict[str, ActiveRule] = {}
         self._lines: set[RelayConnection] = set()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
@@ -66,61 +63,55 @@ class Relay:
     # -- orders ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
-        """Accept connections at `listen` from now on, and lead them to `upstream`. Raises `OrderRefused`, OSError."""
-        if name in self._ways:
-            raise OrderRefused(f"there is a way {name} already")
+        """Accept connections at `listen` from now on, and lead them to `upstream`. Raises ValueError, OSError."""
+        if name in self.ways:
+            raise ValueError(f"there is a way {name} already")
         way = RelayRoute(name, upstream)
         line = socket.create_server(listen, backlog=_BACKLOG)
         line.setblocking(False)
         self._listening.append(line)
-        self._ways[name] = way
+        self.ways[name] = way
         self.serve(line.fileno(), select.EPOLLIN, lambda events: self._take(line, way))
 
-    def ways(self) -> dict[str, tuple[str, int]]:
-        """Return where each route leads, by name."""
-        return {way.name: way.upstream for way in self._ways.values()}
-
     def lay(self, rule: Rule) -> None:
-        """Apply a rule from the next frame on. Raises `OrderRefused`."""
-        if rule.name in self._rules:
-            raise OrderRefused(f"there is a rule {rule.name} already")
-        if strangers := [name for name in rule.ways if name not in self._ways]:
-            raise OrderRefused(f"there is no way {', '.join(strangers)}")
-        self._rules[rule.name] = acting = ActiveRule(rule)
+        """Apply a rule from the next frame on. Raises ValueError."""
+        if rule.name in self.rules:
+            raise ValueError(f"there is a rule {rule.name} already")
+        if strangers := [name for name in rule.ways if name not in self.ways]:
+            raise ValueError(f"there is no way {', '.join(strangers)}")
+        self.rules[rule.name] = acting = ActiveRule(rule)
         for name in rule.ways:
-            self._ways[name].rules[rule.side].append(acting)
+            self.ways[name].rules[rule.side].append(acting)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule: held frames go on, silent connections are closed. Raises `OrderRefused`."""
-        acting = self._rules.pop(name, None)
+        """Remove a rule: held frames go on, silent connections are closed. Raises ValueError."""
+        acting = self.rules.pop(name, None)
         if acting is None:
-            raise OrderRefused(f"there is no rule {name}")
+            raise ValueError(f"there is no rule {name}")
         for way in acting.rule.ways:
-            self._ways[way].rules[acting.rule.side].remove(acting)
+            self.ways[way].rules[acting.rule.side].remove(acting)
         for line in list(self._lines):
             line.without(acting.rule)
         return acting.counted
 
-    def release(self, name: str, ways: Collection[str], most: int = 1) -> int:
-        """Release up to `most` frames that this rule has held longest on these routes; return how many went.
+    def release(self, name: str, way: str) -> bool:
+        """Release the frame that this rule has held longest on a route; return False if it holds none there.
 
         The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
-        Raises `OrderRefused`.
         """
-        if name not in self._rules:
-            raise OrderRefused(f"there is no rule {name}")
-        return self._rules[name].release(ways, most)
+        if name not in self.rules:
+            raise ValueError(f"there is no rule {name}")
+        for wait in self.rules[name].find_waiting([way])[:1]:
+            wait.go()
+            return True
+        return False
 
     def count_held(self) -> dict[str, dict[str, int]]:
         """Return how many frames each rule holds on each route, without clients that have hung up."""
         return {
             name: {way: len(acting.find_waiting([way])) for way in acting.rule.ways}
-            for name, acting in self._rules.items()
+            for name, acting in self.rules.items()
         }
-
-    def rules(self) -> Mapping[str, ActiveRule]:
-        """Return the rules in force, by name."""
-        return self._rules
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -137,18 +128,16 @@ class Relay:
         self._serves[descriptor], self._wanted[descriptor] = serve, events
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Call `act` after this time."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: RelayConnection) -> None:
+        """Close a connection once earlier frames are on their way."""
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
+        """Note bytes that are no protocol of Kafka's."""
         self.trouble = self.trouble or why
-
-    def run(self) -> None:
-        """Serve for ever."""
-        while True:
-            self.turn()
 
     def turn(self, longest_s: float = -1.0) -> None:
         """Serve pending events; wait at most `longest_s` seconds for one (below 0: without limit)."""
@@ -174,6 +163,7 @@ class Relay:
         self._epoll.close()
 
     def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
+        """Act on a connection; an error ends the connection."""
         if line.closed:
             return
         try:
@@ -212,25 +202,30 @@ class Relay:
             return
         line.connected = True
         self.serve(node.fileno(), 0, lambda events: None)
-        self._serve_of(line, client.fileno(), line.asking, line.answering)
-        self._serve_of(line, node.fileno(), line.answering, line.asking)
+        for sock, reads, writes in (
+            (client, line.asking, line.answering),
+            (node, line.answering, line.asking),
+        ):
+            serve = partial(self._serve_half, line, reads, writes)
+            line.serves[sock.fileno()] = serve
+            self.serve(sock.fileno(), select.EPOLLIN, serve)
 
-    def _serve_of(
-        self, line: RelayConnection, descriptor: int, reads: ConnectionHalf, writes: ConnectionHalf
+    def _serve_half(
+        self, line: RelayConnection, reads: ConnectionHalf, writes: ConnectionHalf, events: int
     ) -> None:
-        """Serve one socket of a connection: read from it, and write to it."""
+        """Serve one socket of a connection: write to it, and read from it."""
 
-        def serve(events: int) -> None:
-            self.guarded(line, partial(self._move, events, reads, writes))
+        def move() -> None:
+            if events & select.EPOLLOUT and writes.unsent:
+                writes.flush()
+            if events & _READABLE and reads.may_read:
+                with suppress(BlockingIOError):
+                    if count := reads.source.recv_into(self._scratch):
+                        reads.stream.feed(self._scratch[:count])
+                    else:
+                        reads.end()
 
-        self.serve(descriptor, select.EPOLLIN, serve)
-        line.serves[descriptor] = serve
-
-    def _move(self, events: int, reads: ConnectionHalf, writes: ConnectionHalf) -> None:
-        if events & select.EPOLLOUT and writes.unsent:
-            writes.flush()
-        if events & _READABLE and reads.may_read:
-            self._read(reads)
+        self.guarded(line, move)
 
     def _await(self, line: RelayConnection) -> None:
         """Wait for what each socket can do. One that can do nothing is not listened to: epoll would report a closed
@@ -240,16 +235,6 @@ class Relay:
             descriptor = reads.source.fileno()
             if events != self._wanted.get(descriptor, 0):
                 self.serve(descriptor, events, line.serves[descriptor])
-
-    def _read(self, half: ConnectionHalf) -> None:
-        try:
-            count = half.source.recv_into(self._scratch)
-        except BlockingIOError:
-            return
-        if count:
-            half.stream.feed(self._scratch[:count])
-        else:
-            half.end()
 
     def abort(self, line: RelayConnection) -> None:
         """Send a reset to both sides."""
@@ -269,16 +254,13 @@ class Relay:
             self._gone.append(sock)
 
 
-class ControlSocket:
-    """Control socket: takes orders."""
+def take_orders(relay: Relay, address: tuple[str, int]) -> None:
+    """Take orders for the relay at this address, in the relay's own loop."""
+    listening = socket.create_server(address)
 
-    def __init__(self, relay: Relay, address: tuple[str, int]) -> None:
-        self._relay = relay
-        self._listening = socket.create_server(address)
-        relay.serve(self._listening.fileno(), select.EPOLLIN, lambda events: self._take())
-
-    def _take(self) -> None:
-        line, _ = self._listening.accept()
+    def accept(events: int) -> None:
+        del events
+        line, _ = listening.accept()
         line.setblocking(False)
         kept = bytearray()
 
@@ -293,59 +275,61 @@ class ControlSocket:
                     order = bytes(kept[:end])
                     del kept[: end + 1]
                     # Orders and answers are a few kilobytes, which a socket's buffer takes at once.
-                    line.sendall(self._answer(order))
+                    line.sendall(_answer(relay, order))
             except BlockingIOError:
                 return
             except OSError:
-                self._relay.serve(line.fileno(), 0, serve)
+                relay.serve(line.fileno(), 0, serve)
                 line.close()
 
-        self._relay.serve(line.fileno(), select.EPOLLIN, serve)
+        relay.serve(line.fileno(), select.EPOLLIN, serve)
 
-    def _answer(self, order: bytes) -> bytes:
-        said: dict[str, object] = {}
-        try:
-            self._obey(json.loads(order), said)
-        except (OrderRefused, OSError, ValueError, TypeError, KeyError) as error:
-            said["error"] = f"{type(error).__name__}: {error}"
-        said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
-        held = self._relay.count_held()
-        said["rules"] = {
-            name: {**acting.rule.as_json(), "counted": asdict(acting.counted), "held": held[name]}
-            for name, acting in self._relay.rules().items()
-        }
-        said["trouble"] = self._relay.trouble
-        return json.dumps(said).encode() + b"\n"
+    relay.serve(listening.fileno(), select.EPOLLIN, accept)
 
-    def _obey(self, order: dict[str, object], said: dict[str, object]) -> None:
-        match order:
-            case {"do": "add", "ways": [*ways]}:
-                for name, *ends in map(_words, ways):
-                    self._relay.add(name, (ends[0], int(ends[1])), (ends[2], int(ends[3])))
-            case {"do": "lay", "rule": dict(rule)}:
-                self._relay.lay(Rule.of_json(rule))
-            case {"do": "lift", "name": str(name)}:
-                said["lifted"] = asdict(self._relay.lift(name))
-            case {"do": "release", "name": str(name), "ways": [*ways], "most": int(most)}:
-                said["released"] = self._relay.release(name, list(map(str, ways)), most)
-            case {"do": "state"}:
-                pass
-            case _:
-                raise OrderRefused("no such order")
+
+def _answer(relay: Relay, order: bytes) -> bytes:
+    said: dict[str, object] = {}
+    try:
+        _obey(relay, json.loads(order), said)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        said["error"] = f"{type(error).__name__}: {error}"
+    said["ways"] = {name: way.upstream for name, way in relay.ways.items()}
+    said["rules"] = {name: asdict(acting.counted) for name, acting in relay.rules.items()}
+    said["held"] = relay.count_held()
+    said["trouble"] = relay.trouble
+    return json.dumps(said).encode() + b"\n"
+
+
+def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> None:
+    match order:
+        case {"do": "add", "ways": [*ways]}:
+            for name, *ends in map(_words, ways):
+                relay.add(name, (ends[0], int(ends[1])), (ends[2], int(ends[3])))
+        case {"do": "lay", "rule": dict(rule)}:
+            relay.lay(Rule.of_json(rule))
+        case {"do": "lift", "name": str(name)}:
+            said["lifted"] = asdict(relay.lift(name))
+        case {"do": "release", "name": str(name), "way": str(way)}:
+            said["released"] = relay.release(name, way)
+        case {"do": "state"}:
+            pass
+        case _:
+            raise ValueError("no such order")
 
 
 def _words(row: object) -> list[str]:
     if not isinstance(row, list) or len(row) != 5:
-        raise OrderRefused("a way is a name, where it listens, and where it leads")
+        raise ValueError("a way is a name, where it listens, and where it leads")
     return list(map(str, row))
 
 
 def main(host: str, port: str) -> None:
     """Serve until the process is ended."""
     relay = Relay()
-    ControlSocket(relay, (host, int(port)))
+    take_orders(relay, (host, int(port)))
     threading.Thread(target=import_messages, daemon=True).start()
-    relay.run()
+    while True:
+        relay.turn()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import TypeAlias
@@ -73,13 +73,9 @@ class Rule:
     """Bytes after the correlation id in the response, in hexadecimal digits, by the request's version. For other
     versions the response is made from the request."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return the rule as plain data, as `of_json` reads it."""
-        return asdict(self)
-
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
-        """Make a rule from plain data. Raises TypeError, ValueError, KeyError."""
+        """Make a rule from plain data (`asdict`). Raises TypeError, ValueError, KeyError."""
         words = dict(data)
         words |= {
             "kind": RuleKind(str(words["kind"])),
@@ -137,7 +133,7 @@ class ActiveRule:
     """Held frames, in the order in which they came."""
 
     def __post_init__(self) -> None:
-        self._answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
+        self.answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
         self._random = Random(self.rule.seed)
         self._places = frozenset(self.rule.places)
 
@@ -186,16 +182,10 @@ class ActiveRule:
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
         return [wait for wait in there if not wait.abandoned()]
 
-    def release(self, ways: Collection[str], most: int) -> int:
-        """Let up to `most` of these go on, the first first; return how many went."""
-        going = self.find_waiting(ways)[:most]
-        for wait in going:
+    def release(self) -> None:
+        """Let all frames go on that wait."""
+        for wait in self.find_waiting(self.rule.ways):
             wait.go()
-        return len(going)
-
-    def answer(self, version: int) -> bytes | None:
-        """Return the bytes after the correlation id in the answer to this version; None: make them from the request."""
-        return self._answers.get(version)
 
     def wait(self) -> float:
         """Return the delay of the next frame, in seconds."""
