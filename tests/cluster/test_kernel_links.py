@@ -150,8 +150,7 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLinkFault) -> None:
     link = Link(1, 2)
-    effect, witness = fault.effect(), fault.witness()
-    before = witness.look(mesh, link)
+    effect, before = fault.effect(), fault.look(mesh, link)
     assert before.passes, before
     assert mesh.imposed(link) == ()
     mesh.impose("me", link, effect)
@@ -161,7 +160,7 @@ def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLink
         assert mesh.probe(Link(2, 1)).passed
         # One look may see nothing: where each answer is lost in turn none of the packets of whoever asks is.
         wait_until(
-            lambda: witness.shows(before, witness.look(mesh, link)),
+            lambda: fault.shows(before, fault.look(mesh, link)),
             what=f"{fault} to bite",
             timeout_s=BITES_WITHIN_S,
         )
@@ -169,7 +168,7 @@ def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, fault: NamedLink
         mesh.lift("me", link)
     assert mesh.imposed(link) == ()
     wait_until(
-        lambda: witness.is_mended(before, witness.look(mesh, link)), what=f"{link} to be whole", timeout_s=10
+        lambda: fault.is_mended(before, fault.look(mesh, link)), what=f"{link} to be whole", timeout_s=10
     )
 
 

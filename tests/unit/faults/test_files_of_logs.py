@@ -163,6 +163,15 @@ def test_a_checkpoint_that_is_not_there_is_no_reason_to_kill(node: Node) -> None
     assert node.told == []
 
 
+def test_a_disk_is_empty(node: Node) -> None:
+    emptied = _done(node, EmptyDisk)
+    emptied.inject()
+    assert list(node.disk.data.iterdir()) == []  # type: ignore[attr-defined]
+    assert "had 2 segments" in emptied.confirm()
+    emptied.heal()
+    assert (node.laid, node.now) == (["laid"], NodeState.RUNNING)
+
+
 @pytest.mark.parametrize(("how", "ends"), [("live", "kill"), ("stopped", "terminate")])
 def test_a_disk_comes_back_as_it_was_copied(node: Node, how: str, ends: str) -> None:
     data = node.disk.data  # type: ignore[attr-defined]

@@ -10,13 +10,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.links import injection as links
-from ackproof.faults.links.shaped import ROUNDS, ThrottleFault, ThrottleWitness
+from ackproof.faults.links.shaped import ROUNDS, ThrottleFault
 from ackproof.faults.links.spec import LinkObservation
-from ackproof.network.mesh import (
-    Cut,
-    Link,
-    LinkError,
-)
+from ackproof.network.mesh import Cut, Link, LinkError
 from fake_links import Ground, spec_of
 
 
@@ -71,6 +67,17 @@ EVERY = [
     ("isolate", {"target": "leader(t/0)", "silent": True}),
     ("detach", {"target": "leader(t/0)"}),
 ]
+
+
+@pytest.mark.parametrize(("kind", "body"), EVERY)
+def test_an_effect_is_seen_and_mended(ground: Ground, kind: str, body: dict[str, object]) -> None:
+    injection = ground.injection(spec_of(kind, **body))
+    injection.inject()
+    assert injection.confirm()
+    injection.heal()
+    assert "registered and unfenced" in injection.confirm_healed()
+    assert ground.mesh is not None
+    assert not ground.mesh.broken
 
 
 @pytest.mark.parametrize(("kind", "body"), EVERY)
@@ -160,6 +167,14 @@ def test_healing_half_a_fault(ground: Ground) -> None:
     assert not ground.mesh.broken
 
 
+def test_flapping(ground: Ground) -> None:
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: seen down, seen up"
+    assert "after" in injection.heal()
+    injection.confirm_healed()
+
+
 def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
@@ -208,13 +223,12 @@ def test_a_busy_machine_does_not_pass_for_lost_packets(
 def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rate: str) -> None:
     fault = spec_of("throttle", link=LINK, rate=rate)
     assert isinstance(fault, ThrottleFault)
-    witness, before = fault.witness(), LinkObservation(True, 0.01, "")
-    assert isinstance(witness, ThrottleWitness)
-    size, asks = witness.volume()
+    before = LinkObservation(True, 0.01, "")
+    size, asks = fault.volume()
     nominal = size * asks / fault.rate
     assert 0.5 <= nominal <= 1.5
-    assert witness.shows(before, LinkObservation(True, nominal, ""))
-    assert not witness.shows(before, LinkObservation(True, 0.4, ""))
+    assert fault.shows(before, LinkObservation(True, nominal, ""))
+    assert not fault.shows(before, LinkObservation(True, 0.4, ""))
 
 
 def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

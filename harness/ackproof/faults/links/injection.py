@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState
 from ackproof.faults.injection import FREE_WITHIN_S, Aim, FaultContext, Holds, Injection, injects
-from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, UnreachableWitness, names
+from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, look_for_silence, names
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
 from ackproof.network.probe import Traffic
 from ackproof.rundir.timeline import fault_name
@@ -48,7 +48,6 @@ class LinksInjection(Injection[LinksT]):
         self.links = fault.links_there(aim.numbers, context.cluster.spec)
         self.effect = fault.effect()
         self._owner = f"fault-{fault.number}"
-        self._witness = fault.witness()
         self.holds = context.holds or Holds()
         self._before: dict[Link, LinkObservation] = {}
         self._unobserved: dict[Link, str] = {}
@@ -200,8 +199,9 @@ class LinksInjection(Injection[LinksT]):
         """Look at a link. One that had another effect before does not show in which way nothing passes."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
-            witness = UnreachableWitness() if stacked else self._witness
-            return (witness.first if first else witness.look)(self.mesh, link)
+            if stacked:
+                return look_for_silence(self.mesh, link)
+            return (self.fault.first_look if first else self.fault.look)(self.mesh, link)
         except LinkError as error:
             if why := self._not_running(link):  # in containers no probe can start at a dead node
                 return LinkObservation(False, 0.0, f"{error} {why}")
@@ -273,7 +273,7 @@ class LinksInjection(Injection[LinksT]):
         before = self._before[link]
         return self._until(
             link,
-            lambda now: self._witness.shows(before, now) or bool(self._holding_faults(link)),
+            lambda now: self.fault.shows(before, now) or bool(self._holding_faults(link)),
             what,
             BITES_WITHIN_S,
         )
@@ -290,7 +290,7 @@ class LinksInjection(Injection[LinksT]):
 
         def mended(now: LinkObservation) -> bool:
             # A link that was silent before has no earlier look to compare with.
-            healed = now.passes if before is None else self._witness.is_mended(before, now)
+            healed = now.passes if before is None else self.fault.is_mended(before, now)
             return healed or bool(self._excuse(link))
 
         return self._until(link, mended, what, MENDED_WITHIN_S)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration, wrong
-from ackproof.experiment.backends import Need
+from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.links import LinkField
@@ -41,7 +41,7 @@ class NamedLinkFault(LinkFault):
 
     @property
     def needs(self) -> frozenset[Need]:
-        return self.link.needs(both_ways=self.both_ways)
+        return self.link.needs(both_ways=self.both_ways) | (self.NEEDS - LINKS)
 
     @model_validator(mode="after")
     def _clients_take_no_connections(self) -> NamedLinkFault:

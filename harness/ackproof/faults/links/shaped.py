@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field, model_validator
@@ -17,7 +16,7 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.faults.links.named import NamedLinkFault
-from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, LinkObservation, LinkWitness, names
+from ackproof.faults.links.spec import ANSWERS_WITHIN_S, SILENT_FOR_S, LinkObservation, names
 from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.network.probe import OVERHEAD
 
@@ -28,42 +27,6 @@ THIN_LOOKS: Final = 3
 FIRST_LOOKS: Final = 4
 LOSS_ASKS: Final = 150
 LARGEST: Final = 30_000
-
-
-@dataclass(frozen=True)
-class ThrottleWitness(LinkWitness):
-    """Witness of a throttled link: the time that a volume takes. `value` in seconds."""
-
-    rate: int
-
-    def volume(self) -> tuple[int, int]:
-        """Return the bytes of a request and the number of requests that together take `VOLUME_S`."""
-        size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
-        return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
-
-    @property
-    def least(self) -> float:
-        """Seconds below which the volume cannot have passed, less what a first burst carries."""
-        size, asks = self.volume()
-        return 0.6 * min(VOLUME_S, size * asks / self.rate)
-
-    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Take the fastest of a few: a busy machine may be slow for once, and a throttled link is never fast."""
-        size, asks = self.volume()
-        best = math.inf
-        for _ in range(THIN_LOOKS):
-            answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
-            best = min(best, answer.seconds)
-            if not answer.passed or best < self.least:
-                break
-        return LinkObservation(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
-
-    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        # An earlier throttle or delay adds up with this one.
-        return now.value >= before.value + max(self.least, min(before.value, VOLUME_S))
-
-    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
 
 
 class ThrottleFault(NamedLinkFault):
@@ -85,41 +48,34 @@ class ThrottleFault(NamedLinkFault):
     def effect(self) -> Effect:
         return Throttle(self.rate)
 
-    def witness(self) -> LinkWitness:
-        return ThrottleWitness(self.rate)
+    def volume(self) -> tuple[int, int]:
+        """Return the bytes of a request and the number of requests that together take `VOLUME_S`."""
+        size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
+        return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
-
-@dataclass(frozen=True)
-class _DelayWitness(LinkWitness):
-    """Witness of a delayed link: the time of a round trip. `value` in seconds, the least of a few.
-
-    The least, because a busy machine and lost packets only add to it; the median if the jitter may take it all away.
-    """
-
-    latency: float
-    jitter: float
+    @property
+    def _least_s(self) -> float:
+        """Seconds below which the volume cannot have passed, less what a first burst carries."""
+        size, asks = self.volume()
+        return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
-        took = [answer.seconds for answer in rounds if answer.passed]
-        one_of = min if 2 * self.jitter <= self.latency else statistics.median
-        value = one_of(took) if took else math.inf
-        return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
-
-    def first(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Take the fastest of a few: a slow link would hide the delay, and a machine may be busy for a moment."""
-        best = self.look(mesh, link)
-        for _ in range(FIRST_LOOKS - 1):
-            if best.value < self.latency / 2:
+        """Take the fastest of a few: a busy machine may be slow for once, and a throttled link is never fast."""
+        size, asks = self.volume()
+        best = math.inf
+        for _ in range(THIN_LOOKS):
+            answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
+            best = min(best, answer.seconds)
+            if not answer.passed or best < self._least_s:
                 break
-            best = min(best, self.look(mesh, link), key=lambda look: look.value)
-        return best
+        return LinkObservation(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return now.passes and now.value >= before.value + self.latency
+        # An earlier throttle or delay adds up with this one.
+        return now.value >= before.value + max(self._least_s, min(before.value, VOLUME_S))
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return now.passes and now.value < before.value + self.latency
+        return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
 
 
 class DelayFault(NamedLinkFault):
@@ -150,29 +106,31 @@ class DelayFault(NamedLinkFault):
     def effect(self) -> Effect:
         return Delay(self.latency, self.jitter)
 
-    def witness(self) -> LinkWitness:
-        return _DelayWitness(self.latency, self.jitter)
-
-
-@dataclass(frozen=True)
-class _LossWitness(LinkWitness):
-    """Witness of lost packets: how often the kernel sent those of a probe again. `value` in packets per answer.
-
-    Late answers are no sign: another delay, or a busy machine, does the same.
-    """
-
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
-        asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
-        value = answer.resent / max(1, answer.answers)
-        return LinkObservation(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
+        """Take the least of a few round trips, to which a busy machine and lost packets only add.
+
+        The median if the jitter may take it all away.
+        """
+        rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
+        took = [answer.seconds for answer in rounds if answer.passed]
+        one_of = min if 2 * self.jitter <= self.latency else statistics.median
+        value = one_of(took) if took else math.inf
+        return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
+
+    def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
+        """Take the fastest of a few: a slow link would hide the delay, and a machine may be busy for a moment."""
+        best = self.look(mesh, link)
+        for _ in range(FIRST_LOOKS - 1):
+            if best.value < self.latency / 2:
+                break
+            best = min(best, self.look(mesh, link), key=lambda look: look.value)
+        return best
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        # Losses by other faults vary from look to look.
-        return before.passes and (now.value > 3 * before.value or not now.passes)
+        return now.passes and now.value >= before.value + self.latency
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return now.passes and now.value <= 2 * before.value
+        return now.passes and now.value < before.value + self.latency
 
 
 class LossFault(NamedLinkFault):
@@ -184,10 +142,6 @@ class LossFault(NamedLinkFault):
 
     share: Share = Field(gt=0, le=1, description="Share of packets that are lost.")
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        return super().needs | {Need.PACKETS}
-
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Draw so few losses that connections live."""
@@ -196,30 +150,20 @@ class LossFault(NamedLinkFault):
     def effect(self) -> Effect:
         return Loss(self.share)
 
-    def witness(self) -> LinkWitness:
-        return _LossWitness()
-
-
-def _large(above: int) -> int:
-    """Return the bytes of a question that does not pass if packets of more than `above` are lost."""
-    return min(LARGEST, 2 * above)
-
-
-@dataclass(frozen=True)
-class _DropLargeWitness(LinkWitness):
-    """Witness of dropped large packets: small questions pass, large ones do not."""
-
-    above: int
-
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        small = mesh.probe(link, timeout_s=ANSWERS_WITHIN_S)
-        large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=_large(self.above))
-        return LinkObservation(
-            large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}"
-        )
+        """Count packets sent again per answer. Late answers are no sign: another delay, or a busy machine, does the
+        same."""
+        answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
+        asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
+        value = answer.resent / max(1, answer.answers)
+        return LinkObservation(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return before.passes and not now.passes and now.value == 1
+        # Losses by other faults vary from look to look.
+        return before.passes and (now.value > 3 * before.value or not now.passes)
+
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
+        return now.passes and now.value <= 2 * before.value
 
 
 class DropLargeFault(NamedLinkFault):
@@ -234,22 +178,19 @@ class DropLargeFault(NamedLinkFault):
     )
 
     @property
-    def needs(self) -> frozenset[Need]:
-        return super().needs | {Need.PACKETS}
+    def _large(self) -> int:
+        """Bytes of a question that does not pass."""
+        return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Large packets that another fault already loses cannot be lost again."""
         if why := super().at_odds(first, spec):
             return why
-        asked = _large(self.above)
-        if (
-            not isinstance(first, DropLargeFault)
-            or first.above >= asked
-            or not (links := self.sure_links(spec))
-        ):
+        if not isinstance(first, DropLargeFault) or first.above >= self._large:
             return ""
-        there = set(links) <= set(first.sure_links(spec))
-        return f"loses packets of {asked} bytes over {names(links)}" if there else ""
+        links = self.sure_links(spec)
+        there = links and set(links) <= set(first.sure_links(spec))
+        return f"loses packets of {self._large} bytes over {names(links)}" if there else ""
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -259,27 +200,15 @@ class DropLargeFault(NamedLinkFault):
     def effect(self) -> Effect:
         return DropLarge(self.above)
 
-    def witness(self) -> LinkWitness:
-        return _DropLargeWitness(self.above)
-
-
-@dataclass(frozen=True)
-class _SlowCloseWitness(LinkWitness):
-    """Witness of slow closing: the time from our end of a connection to the other. `value` in seconds."""
-
-    delay: float
-
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        seconds = mesh.closing(link, timeout_s=ANSWERS_WITHIN_S + 3 * self.delay)
-        if seconds is None:
-            return LinkObservation(False, float("inf"), "it did not close")
-        return LinkObservation(True, seconds, f"closed after {seconds * 1000:.0f} ms")
+        small = mesh.probe(link, timeout_s=ANSWERS_WITHIN_S)
+        large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=self._large)
+        return LinkObservation(
+            large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}"
+        )
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return before.passes and now.value >= before.value + 0.8 * self.delay
-
-    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        return now.passes and now.value < before.value + 0.8 * self.delay
+        return before.passes and not now.passes and now.value == 1
 
 
 class SlowCloseFault(NamedLinkFault):
@@ -298,5 +227,14 @@ class SlowCloseFault(NamedLinkFault):
     def effect(self) -> Effect:
         return SlowClose(self.delay)
 
-    def witness(self) -> LinkWitness:
-        return _SlowCloseWitness(self.delay)
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
+        seconds = mesh.closing(link, timeout_s=ANSWERS_WITHIN_S + 3 * self.delay)
+        if seconds is None:
+            return LinkObservation(False, math.inf, "it did not close")
+        return LinkObservation(True, seconds, f"closed after {seconds * 1000:.0f} ms")
+
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
+        return before.passes and now.value >= before.value + 0.8 * self.delay
+
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
+        return now.passes and now.value < before.value + 0.8 * self.delay

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -21,8 +20,25 @@ from ackproof.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 SILENT: Final = (Cut, BlackHole, Reset)
 """Effects under which nothing passes. If another fault silenced the link before, or holds its end, only continued
 silence can be seen."""
+ANSWERS_WITHIN_S: Final = 2.0
+"""A healthy node answers a probe within 5 ms."""
+SILENT_FOR_S: Final = 0.8
+"""A link is silent if a probe gets no answer for this long."""
+STANDS_STILL_S: Final = 0.3
+"""Time over which the kernel's counters are compared."""
+_WAYS: Final = {Cut: ("refused", "reset", "closed"), Reset: ("reset", "closed"), BlackHole: ("silent",)}
+"""Ends of a probe that show the effect."""
 Holders: TypeAlias = Mapping[Role, Sequence[int]]
 """Nodes that held each role of the fault when it was due, by number."""
+
+
+@dataclass(frozen=True)
+class LinkObservation:
+    """Observation of a link at one moment. `passes`: questions are answered; `value`: seconds, bytes or packets."""
+
+    passes: bool
+    value: float
+    words: str
 
 
 class LinkFault(FaultSpec):
@@ -74,9 +90,23 @@ class LinkFault(FaultSpec):
             return ()
         return self.links_there({role: tuple(nodes) for role, (nodes, _) in held.items()}, cluster)
 
-    def witness(self) -> LinkWitness:
-        """Return the witness of the effect."""
-        return UnreachableWitness.for_effect(self.effect())
+    # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
+
+    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
+        """Look at the link now, which may take seconds."""
+        return look_for_silence(mesh, link, _WAYS[type(self.effect())])
+
+    def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
+        """Look before the effect, patiently if a busy machine could hide it."""
+        return self.look(mesh, link)
+
+    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
+        """Return True if the effect shows."""
+        return before.passes and not now.passes
+
+    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
+        """Return True if nothing of the effect is left."""
+        return now.passes
 
 
 def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -> tuple[Link, ...]:
@@ -106,80 +136,19 @@ def names(links: Sequence[Link]) -> str:
     return ", ".join(map(str, links))
 
 
-ANSWERS_WITHIN_S: Final = 2.0
-"""A healthy node answers a probe within 5 ms."""
-SILENT_FOR_S: Final = 0.8
-"""A link is silent if a probe gets no answer for this long."""
-STANDS_STILL_S: Final = 0.3
-"""Time over which the kernel's counters are compared."""
-
-
-@dataclass(frozen=True)
-class LinkObservation:
-    """Observation of a link at one moment. `passes`: questions are answered; `value`: seconds, bytes or packets."""
-
-    passes: bool
-    value: float
-    words: str
-
-
-class LinkWitness(ABC):
-    """Witness of one effect, which looks before, during and after a fault and never asks what was imposed.
-
-    A look may take seconds, and raises `LinkError` if it is not possible.
-    """
-
-    @abstractmethod
-    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Look at the link now."""
-
-    def first(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Look before the effect, patiently if a busy machine could hide it."""
-        return self.look(mesh, link)
-
-    def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the effect shows."""
-        return before.passes and not now.passes
-
-    def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if nothing of the effect is left."""
-        return now.passes
-
-
-@dataclass(frozen=True)
-class UnreachableWitness(LinkWitness):
-    """Witness of a link over which nothing passes: a probe that ends in one of `ways`, and a source that receives no
-    byte."""
-
-    ways: tuple[str, ...] = ("refused", "reset", "closed", "silent")
-
-    @classmethod
-    def for_effect(cls, effect: Effect) -> UnreachableWitness:
-        """Return the witness for a cut, a reset or a black hole."""
-        match effect:
-            case Cut():
-                return cls(("refused", "reset", "closed"))
-            case Reset():
-                return cls(("reset", "closed"))
-            case BlackHole():
-                return cls(("silent",))
-        raise ValueError(f"{effect} lets something through")
-
-    def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
-        if answer.passed:
-            return LinkObservation(True, 0.0, f"probe {answer}")
-        first = mesh.traffic(link)
-        _pass(STANDS_STILL_S)
-        later = mesh.traffic(link)
-        came = later.received_since(first)
-        words = f"probe {answer}, {came} bytes came back over {len(later.flows)} connections"
-        return LinkObservation(came > 0 or answer.how not in self.ways, float(came), words)
-
-
-def _pass(seconds: float) -> None:
-    """Let time pass while something is measured."""
-    until = time.monotonic() + seconds
+def look_for_silence(
+    mesh: Mesh, link: Link, ways: Sequence[str] = ("refused", "reset", "closed", "silent")
+) -> LinkObservation:
+    """Probe a link over which nothing should pass: the probe ends in one of `ways`, and the source receives no byte."""
+    answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
+    if answer.passed:
+        return LinkObservation(True, 0.0, f"probe {answer}")
+    first = mesh.traffic(link)
+    until = time.monotonic() + STANDS_STILL_S
     wait_until(
-        lambda: time.monotonic() >= until, what="a measurement", timeout_s=seconds + 5, interval_s=seconds
+        lambda: time.monotonic() >= until, what="a measurement", timeout_s=5, interval_s=STANDS_STILL_S
     )
+    later = mesh.traffic(link)
+    came = later.received_since(first)
+    words = f"probe {answer}, {came} bytes came back over {len(later.flows)} connections"
+    return LinkObservation(came > 0 or answer.how not in ways, float(came), words)
