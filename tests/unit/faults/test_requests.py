@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.faults.requests.injection import (
-    ClosedWitness,
-    ErrorWitness,
-    LateWitness,
-    RepeatWitness,
-    RequestObservation,
-    RequestWitness,
-    UnansweredWitness,
-)
+from ackproof.faults.requests.injection import RequestObservation, RequestWitness
 from ackproof.network.requests.questions import How, QuestionOutcome
 
 ANSWERED = QuestionOutcome("answered", 0.003, 1)
-HELD = UnansweredWitness("holds", arrives=False)
-UNHEARD = UnansweredWitness("loses", arrives=True)
-TOLD = ErrorWitness("answers", code=41, arrives=False)
-STAMPED = ErrorWitness("answers", code=41, arrives=True)
-TWICE = RepeatWitness("repeats", later_s=0.0)
-AGAIN = RepeatWitness("repeats", later_s=0.4)
-LATE = LateWitness("delays", least_s=0.3, arrives=False, look_after_s=0.15)
+HELD = RequestWitness("holds", how="silent", arrives=False)
+UNHEARD = RequestWitness("loses", how="silent", arrives=True)
+TOLD = RequestWitness("answers", code=41, arrives=False)
+STAMPED = RequestWitness("answers", code=41, arrives=True)
+TWICE = RequestWitness("repeats", wanted=2, later_s=0.0)
+CLOSED = RequestWitness("closes at", how="closed")
+AGAIN = RequestWitness("repeats", wanted=2, later_s=0.4)
+LATE = RequestWitness("delays", least_s=0.3, arrives=False, look_after_s=0.15)
 
 
 def make_outcome(how: How, seconds: float = 0.003, arrived: int = 1) -> QuestionOutcome:
@@ -34,7 +27,7 @@ def make_outcome(how: How, seconds: float = 0.003, arrived: int = 1) -> Question
     [
         (HELD, make_outcome("silent", 0.8, 0)),
         (UNHEARD, make_outcome("silent", 0.8, 1)),
-        (ClosedWitness("closes at"), make_outcome("closed", 0.01, 0)),
+        (CLOSED, make_outcome("closed", 0.01, 0)),
         (LATE, make_outcome("answered", 0.31, 0)),
         (TWICE, make_outcome("answered", 0.004, 2)),
         (AGAIN, QuestionOutcome("answered", 0.004, 2, arrived_s=0.41)),
@@ -58,8 +51,8 @@ def test_each_sees_its_own_and_no_other(witness: RequestWitness, seen: QuestionO
         (HELD, make_outcome("closed", 0.1, 0)),
         (UNHEARD, make_outcome("silent", 0.8, 0)),
         (UNHEARD, ANSWERED),
-        (ClosedWitness("closes at"), ANSWERED),
-        (ClosedWitness("closes at"), make_outcome("silent", 2.0, 0)),
+        (CLOSED, ANSWERED),
+        (CLOSED, make_outcome("silent", 2.0, 0)),
         (LATE, ANSWERED),
         (LATE, make_outcome("answered", 0.31, 1)),
         (TWICE, ANSWERED),

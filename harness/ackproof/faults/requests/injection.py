@@ -10,7 +10,7 @@ effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
@@ -27,7 +27,7 @@ from ackproof.network.requests.rules import RuleCounts
 from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:
-    from ackproof.network.requests.questions import QuestionOutcome
+    from ackproof.network.requests.questions import How, QuestionOutcome
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
@@ -53,9 +53,20 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """Witness of a link without a fault: the question arrives once, and is answered."""
+    """Witness of a fault: the outcome of a question while the fault lasts. A control must be answered as usual.
+
+    The defaults are those of a link without a fault: the question arrives once, and is answered.
+    """
 
     word: str = "passes"
+    how: How = "answered"
+    """Outcome of the question."""
+    arrives: bool | None = None
+    """True if the question arrives at the node, False if not, None: not looked at."""
+    code: int | None = None
+    """Error code of the answer; None: not looked at."""
+    least_s: float | None = None
+    """The question takes this long, and the control less; None: not measured."""
     timeout_s: float = ANSWERS_WITHIN_S
     look_after_s: float | None = None
     """Time after which to look whether the question has arrived; None: at the end."""
@@ -66,70 +77,15 @@ class RequestWitness:
 
     def sees(self, look: RequestObservation) -> bool:
         """Return True if the fault is visible on this probe."""
-        return look.control.answered and look.asked.answered
-
-
-@dataclass(frozen=True)
-class UnansweredWitness(RequestWitness):
-    """Witness of requests that are held or lost: no answer, and an arrival only if the answer is held or lost."""
-
-    timeout_s: float = SILENT_FOR_S
-    arrives: bool = field(kw_only=True)
-
-    def sees(self, look: RequestObservation) -> bool:
-        return (
-            look.control.answered and look.asked.how == "silent" and bool(look.asked.arrived) is self.arrives
-        )
-
-
-@dataclass(frozen=True)
-class ClosedWitness(RequestWitness):
-    """Witness of closed connections."""
-
-    def sees(self, look: RequestObservation) -> bool:
-        return look.control.answered and look.asked.how == "closed"
-
-
-@dataclass(frozen=True)
-class LateWitness(RequestWitness):
-    """Witness of delays: after half of `least_s` the question has arrived if its answer is late."""
-
-    least_s: float = field(kw_only=True)
-    arrives: bool = field(kw_only=True)
-
-    def sees(self, look: RequestObservation) -> bool:
         asked, control = look
-        # The kernel's tables are read twice: a shorter delay does not show where the request waits.
-        placed = self.look_after_s is None or bool(asked.arrived) is self.arrives
         return (
-            control.answered and asked.answered and control.seconds < self.least_s <= asked.seconds and placed
+            control.answered
+            and asked.how == self.how
+            and (self.code is None or asked.error == self.code)
+            and (self.arrives is None or bool(asked.arrived) is self.arrives)
+            and (self.least_s is None or control.seconds < self.least_s <= asked.seconds)
+            and (self.wanted == 1 or (asked.arrived == self.wanted and asked.arrived_s >= self.later_s))
         )
-
-
-@dataclass(frozen=True)
-class ErrorWitness(RequestWitness):
-    """Witness of error answers, made before the question arrives or in place of the node's answer."""
-
-    code: int = field(kw_only=True)
-    arrives: bool = field(kw_only=True)
-
-    def sees(self, look: RequestObservation) -> bool:
-        asked = look.asked
-        if not (look.control.answered and asked.answered and asked.error == self.code):
-            return False
-        return bool(asked.arrived) is self.arrives
-
-
-@dataclass(frozen=True)
-class RepeatWitness(RequestWitness):
-    """Witness of repeated requests: the question arrives twice, not too early, and one answer comes."""
-
-    wanted: int = 2
-
-    def sees(self, look: RequestObservation) -> bool:
-        asked = look.asked
-        arrived = asked.arrived == self.wanted and asked.arrived_s >= self.later_s
-        return look.control.answered and asked.answered and arrived
 
 
 @injects(RequestFault)

@@ -27,12 +27,8 @@ from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.faults.requests.injection import (
     ANSWERS_WITHIN_S,
-    ClosedWitness,
-    ErrorWitness,
-    LateWitness,
-    RepeatWitness,
+    SILENT_FOR_S,
     RequestWitness,
-    UnansweredWitness,
 )
 from ackproof.faults.requests.spec import RequestFault
 from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, error_bodies
@@ -62,7 +58,7 @@ class HoldRequest(RequestFault):
         return self._rule(RuleKind.HOLD, ways, until_held=self.until_held, overtaken=self.overtaken)
 
     def witness(self) -> RequestWitness:
-        return UnansweredWitness("holds", arrives=self.side == "response")
+        return RequestWitness("holds", how="silent", arrives=self.side == "response", timeout_s=SILENT_FOR_S)
 
     def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
@@ -80,7 +76,7 @@ class LoseRequest(RequestFault):
         return self._rule(RuleKind.LOSE, ways)
 
     def witness(self) -> RequestWitness:
-        return UnansweredWitness("loses", arrives=self.side == "response")
+        return RequestWitness("loses", how="silent", arrives=self.side == "response", timeout_s=SILENT_FOR_S)
 
 
 class CloseAtRequest(RequestFault):
@@ -93,7 +89,7 @@ class CloseAtRequest(RequestFault):
         return self._rule(RuleKind.CLOSE, ways)
 
     def witness(self) -> RequestWitness:
-        return ClosedWitness("closes at")
+        return RequestWitness("closes at", how="closed")
 
 
 class LateRequest(RequestFault):
@@ -130,12 +126,13 @@ class LateRequest(RequestFault):
 
     def witness(self) -> RequestWitness:
         least = self.by - self._less
-        return LateWitness(
+        placed = least >= _PLACED_S
+        return RequestWitness(
             "delays",
             timeout_s=ANSWERS_WITHIN_S + 2 * self.by + 8 * self.jitter,
-            look_after_s=least / 2 if least >= _PLACED_S else None,
+            look_after_s=least / 2 if placed else None,
             least_s=least,
-            arrives=self.side == "response",
+            arrives=self.side == "response" if placed else None,
         )
 
 
@@ -161,7 +158,7 @@ class RepeatRequest(RequestFault):
         return self._rule(RuleKind.REPEAT, ways, delay=self.by)
 
     def witness(self) -> RequestWitness:
-        return RepeatWitness("repeats", later_s=self.by)
+        return RequestWitness("repeats", wanted=2, later_s=self.by)
 
     def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
@@ -221,7 +218,7 @@ class AnswerRequest(RequestFault):
         return self._rule(RuleKind.ANSWER, ways, code=code, answers=known)
 
     def witness(self) -> RequestWitness:
-        return ErrorWitness("answers", code=ERRORS[self.error], arrives=self.side == "response")
+        return RequestWitness("answers", code=ERRORS[self.error], arrives=self.side == "response")
 
     def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check_more(spec, say)
