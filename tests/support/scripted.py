@@ -78,13 +78,11 @@ def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
     """A step that lets more through than it says."""
 
     def spoilt(self: ScriptActions, step: StepSpec) -> str:
-        self._on.gates.release(Gate.FETCHES, 3, FrameSide.REQUEST)
+        self.gates.release(Gate.FETCHES, 3, FrameSide.REQUEST)
         done = act(self, step)
-        self._on.until(
-            lambda: self._on.gates.count_held(Gate.FETCHES, 3, FrameSide.RESPONSE), "3 to be answered"
-        )
-        self._on.gates.release(Gate.FETCHES, 3, FrameSide.RESPONSE)
-        self._on.until(lambda: self._on.gates.count_held(Gate.FETCHES, 3, FrameSide.REQUEST), "3 to ask anew")
+        self.until(lambda: self.gates.count_held(Gate.FETCHES, 3, FrameSide.RESPONSE), "3 to be answered")
+        self.gates.release(Gate.FETCHES, 3, FrameSide.RESPONSE)
+        self.until(lambda: self.gates.count_held(Gate.FETCHES, 3, FrameSide.REQUEST), "3 to ask anew")
         return done
 
     return spoilt

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
-from ackproof.cluster.protocol import LocalNode, NodeState, local
+from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
+from ackproof.faults.injection import Clients
 from ackproof.faults.script.spec import Gate, StepSpec
-from ackproof.faults.script.stage import ControllerState, ScriptStage
+from ackproof.faults.script.stage import ControllerState, Gates, PartitionObserver
 from ackproof.network.requests.rules import FrameSide
+from ackproof.network.wire import Connection
 from ackproof.rundir.metadata import ConfigChanged
 
 
+@dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps, one method each."""
+    """Actions of a script's steps, one method each, and all that they act on."""
 
-    def __init__(self, stage: ScriptStage) -> None:
-        self._on = stage
-        self._by_name: dict[str, Callable[[StepSpec], str]] = {
+    cluster: Cluster
+    clients: Clients
+    gates: Gates
+    looks: PartitionObserver
+    until: Callable[[Callable[[], object], str], object]
+    """Wait until a look returns something. Raises `FaultNotConfirmed` with what was awaited."""
+    acks: str
+    """Setting acks of the producers."""
+
+    def take(self, step: StepSpec) -> str:
+        """Take a step, and wait until its effect is seen; return what was done.
+
+        Raises `FaultNotConfirmed`, `AckproofError`.
+        """
+        by_name: dict[str, Callable[[StepSpec], str]] = {
             "send": self._send,
             "resend": self._resend,
             "fetch": self._fetch,
@@ -41,13 +57,7 @@ class ScriptActions:
             "open": self._open,
             "shut": self._shut,
         }
-
-    def take(self, step: StepSpec) -> str:
-        """Take a step, and wait until its effect is seen; return what was done.
-
-        Raises `FaultNotConfirmed`, `AckproofError`.
-        """
-        return self._by_name[step.action](step) if step.action else ""
+        return by_name[step.action](step) if step.action else ""
 
     # -- what goes through the gates ----------------------------------------------------------------------------
 
@@ -62,7 +72,7 @@ class ScriptActions:
 
         A request is through when its response waits; a response, when the next request waits or nothing more comes.
         """
-        broker, gates, until = step.broker or 0, self._on.gates, self._on.until
+        broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"
         if step.side in ("request", "both"):
             until(lambda: gates.count_held(gate, broker, FrameSide.REQUEST) == 1, f"{name} to be there")
@@ -82,22 +92,22 @@ class ScriptActions:
         return f"let through {'' if step.side == 'both' else f'the {step.side} of '}{name}"
 
     def _learn(self, step: StepSpec) -> str:
-        broker, gates = step.broker or 0, self._on.gates
+        broker, gates = step.broker or 0, self.gates
         passed = 0
 
         def knows() -> bool:
             nonlocal passed
-            decided = self._on.read_decisions()
-            if decided is not None and self._on.looks.knows(broker, decided):
+            decided = self.looks.try_decisions()
+            if decided is not None and self.looks.knows(broker, decided):
                 return True
             passed += gates.release(Gate.METADATA, broker, FrameSide.REQUEST)
             return False
 
-        self._on.until(knows, f"broker {broker} to learn what the controller has decided")
+        self.until(knows, f"broker {broker} to learn what the controller has decided")
         return f"let {passed} fetches of the metadata log through to broker {broker}"
 
     def _heartbeat(self, step: StepSpec) -> str:
-        broker, gates, until = step.broker or 0, self._on.gates, self._on.until
+        broker, gates, until = step.broker or 0, self.gates, self.until
         until(
             lambda: gates.count_held(Gate.HEARTBEATS, broker, FrameSide.REQUEST) == 1,
             f"a heartbeat of broker {broker}",
@@ -111,38 +121,38 @@ class ScriptActions:
 
     def _end_session(self, step: StepSpec) -> str:
         broker = step.broker or 0
-        if self._on.node(broker).state() is not NodeState.GONE:
-            self._on.gates.shut(Gate.HEARTBEATS, broker, FrameSide.REQUEST)
+        if self._node(step).state() is not NodeState.GONE:
+            self.gates.shut(Gate.HEARTBEATS, broker, FrameSide.REQUEST)
         self._until_decided(lambda decided: broker in decided.fenced, f"broker {broker} to be fenced")
         return f"waited for the end of broker {broker}'s session"
 
     def _unfence(self, step: StepSpec) -> str:
         broker = step.broker or 0
-        self._on.gates.open(Gate.HEARTBEATS, broker)
+        self.gates.open(Gate.HEARTBEATS, broker)
         self._until_decided(lambda decided: broker not in decided.fenced, f"broker {broker} to be unfenced")
         return f"let broker {broker}'s heartbeats through"
 
     def _open(self, step: StepSpec) -> str:
-        whose = step.of or self._on.cluster.spec.broker_ids
+        whose = step.of or self.cluster.spec.broker_ids
         for gate in step.open or ():
             for broker in whose:
-                self._on.gates.open(gate, broker)
+                self.gates.open(gate, broker)
         return f"opened {' and '.join(step.open or ())} of {', '.join(map(str, whose))}"
 
     def _shut(self, step: StepSpec) -> str:
-        whose = step.of or self._on.cluster.spec.broker_ids
+        whose = step.of or self.cluster.spec.broker_ids
         for gate in step.shut or ():
             for broker in whose:
                 for side in gate.sides:
-                    self._on.gates.shut(gate, broker, FrameSide(side))
+                    self.gates.shut(gate, broker, FrameSide(side))
         return f"shut {' and '.join(step.shut or ())} of {', '.join(map(str, whose))}"
 
     # -- producers ----------------------------------------------------------------------------------------------
 
     def _send(self, step: StepSpec) -> str:
-        clients, until, name = self._on.clients, self._on.until, f"p{step.send}"
+        clients, until, name = self.clients, self.until, f"p{step.send}"
         acked, sent, before = clients.acked(), clients.sent(), self._ends()
-        far = step.until or ("appended" if self._on.acks == "all" else "acked")
+        far = step.until or ("appended" if self.acks == "all" else "acked")
         clients.ask_for_record(name)
         until(lambda: clients.sent() > sent, f"producer {name} to send")
         if far != "sent":
@@ -154,33 +164,33 @@ class ScriptActions:
 
     def _resend(self, step: StepSpec) -> str:
         before = self._ends()
-        self._on.until(lambda: self._ends() != before, f"a broker to append what p{step.resend} sends again")
+        self.until(lambda: self._ends() != before, f"a broker to append what p{step.resend} sends again")
         return f"p{step.resend} sent again what it had not heard of"
 
     def _ends(self) -> dict[int, int]:
         found = {}
-        for node in local(self._on.cluster.brokers()):
-            if (folder := node.disk.partition(*self._on.looks.place)) is not None:
+        for node in local(self.cluster.brokers()):
+            if (folder := node.disk.partition(*self.looks.place)) is not None:
                 found[node.id] = log_end(folder)
         return found
 
     # -- processes ----------------------------------------------------------------------------------------------
 
     def _kill(self, step: StepSpec) -> str:
-        node = self._on.node(step.broker or 0)
+        node = self._node(step)
         node.kill()
         self._until_state(node, NodeState.GONE)
         return f"SIGKILL to {node.name}"
 
     def _stop(self, step: StepSpec) -> str:
-        node = self._on.node(step.broker or 0)
+        node = self._node(step)
         node.terminate()
         self._until_state(node, NodeState.GONE)
         self._until_decided(lambda decided: node.id in decided.fenced, f"{node.name} to be fenced")
         return f"{node.name} shut down (controlled)"
 
     def _power_loss(self, step: StepSpec) -> str:
-        node, place = self._on.node(step.broker or 0), self._on.looks.place
+        node, place = self._node(step), self.looks.place
         node.kill()
         self._until_state(node, NodeState.GONE)
         folder = node.disk.partition(*place)
@@ -188,7 +198,7 @@ class ScriptActions:
             raise FaultNotConfirmed(f"{node.name} has no log of {place}")
         for log_dir in node.disk.log_dirs:
             (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        before, base = log_end(folder), self._on.looks.base.ends.get(node.id, 0)
+        before, base = log_end(folder), self.looks.base.ends.get(node.id, 0)
         safe = checkpoint(folder.parent).get(place, 0) if step.keep is None else base + step.keep
         after = cut(folder, safe)
         if after == before:
@@ -196,7 +206,7 @@ class ScriptActions:
         return f"SIGKILL to {node.name}, its log cut from {before - base} to {after - base}"
 
     def _start(self, step: StepSpec) -> str:
-        node, gates, looks = self._on.node(step.broker or 0), self._on.gates, self._on.looks
+        node, gates, looks = self._node(step), self.gates, self.looks
         before = looks.read_decisions().registered.get(node.id, -1)
         were = [gate for gate in (Gate.METADATA, Gate.HEARTBEATS) if gates.is_shut(gate, node.id)]
         for gate in were:
@@ -204,7 +214,7 @@ class ScriptActions:
         node.start()
 
         def back() -> bool:
-            decided = self._on.read_decisions()
+            decided = self.looks.try_decisions()
             return (
                 decided is not None
                 and decided.registered.get(node.id, -1) > before
@@ -212,20 +222,20 @@ class ScriptActions:
                 and looks.knows(node.id, decided)
             )
 
-        self._on.until(back, f"{node.name} to register, to learn all, and to be unfenced")
+        self.until(back, f"{node.name} to register, to learn all, and to be unfenced")
         for gate in were:
             for side in gate.sides:
                 gates.shut(gate, node.id, FrameSide(side))
         return f"started {node.name}"
 
     def _pause(self, step: StepSpec) -> str:
-        node = self._on.node(step.broker or 0)
+        node = self._node(step)
         node.pause()
         self._until_state(node, NodeState.STOPPED)
         return f"SIGSTOP to {node.name}"
 
     def _resume(self, step: StepSpec) -> str:
-        node = self._on.node(step.broker or 0)
+        node = self._node(step)
         node.resume()
         self._until_state(node, NodeState.RUNNING)
         return f"SIGCONT to {node.name}"
@@ -233,10 +243,10 @@ class ScriptActions:
     # -- operators ----------------------------------------------------------------------------------------------
 
     def _elect(self, step: StepSpec) -> str:
-        now = self._on.looks.read_decisions().partition
+        now = self.looks.read_decisions().partition
         epoch = -1 if now is None else now.leader_epoch
         kind = Election.UNCLEAN if step.elect == "unclean" else Election.PREFERRED
-        admin.elect(self._on.admin_link(), self._on.looks.place, kind)
+        admin.elect(self._admin_link(), self.looks.place, kind)
         self._until_decided(
             lambda decided: decided.partition is not None and decided.partition.leader_epoch > epoch,
             "a new leader",
@@ -244,17 +254,17 @@ class ScriptActions:
         return f"asked for {'an unclean' if kind is Election.UNCLEAN else 'a preferred'} election"
 
     def _lead(self, step: StepSpec) -> str:
-        broker, place = step.lead or 0, self._on.looks.place
-        now = self._on.looks.read_decisions().partition
+        broker, place = step.lead or 0, self.looks.place
+        now = self.looks.read_decisions().partition
         replicas = () if now is None else now.replicas
         order = (broker, *(replica for replica in replicas if replica != broker))
         if order != replicas:
-            admin.reassign(self._on.admin_link(), {place: order})
+            admin.reassign(self._admin_link(), {place: order})
             self._until_decided(
                 lambda decided: decided.partition is not None and decided.partition.replicas == order,
                 f"the replicas in the order {list(order)}",
             )
-        admin.elect(self._on.admin_link(), place, Election.PREFERRED)
+        admin.elect(self._admin_link(), place, Election.PREFERRED)
         self._until_decided(
             lambda decided: decided.partition is not None and decided.partition.leader == broker,
             f"broker {broker} to be elected",
@@ -262,9 +272,9 @@ class ScriptActions:
         return f"made broker {broker} the first of the assignment, and asked for a preferred election"
 
     def _set(self, step: StepSpec) -> str:
-        topic, wanted = self._on.looks.place.topic, dict(step.set or {})
-        before = len(self._on.looks.read_decisions().records)
-        admin.alter_config(self._on.admin_link(), {Owner(Whose.TOPIC, topic): wanted})
+        topic, wanted = self.looks.place.topic, dict(step.set or {})
+        before = len(self.looks.read_decisions().records)
+        admin.alter_config(self._admin_link(), {Owner(Whose.TOPIC, topic): wanted})
 
         def written(decided: ControllerState) -> bool:
             new = {
@@ -279,8 +289,18 @@ class ScriptActions:
 
     # -- within -------------------------------------------------------------------------------------------------
 
+    def _node(self, step: StepSpec) -> LocalNode:
+        (node,) = local([self.cluster.node(step.broker or 0)])
+        return node
+
+    def _admin_link(self) -> Connection:
+        link = self.cluster.admin_link()
+        if link is None:
+            raise FaultNotConfirmed("no broker is there to be asked")
+        return link
+
     def _until_state(self, node: LocalNode, state: NodeState) -> None:
-        self._on.until(lambda: node.state() is state, f"{node.name} to be {state.value}")
+        self.until(lambda: node.state() is state, f"{node.name} to be {state.value}")
 
     def _until_decided(self, look: Callable[[ControllerState], bool], what: str) -> None:
-        self._on.until(lambda: (decided := self._on.read_decisions()) is not None and look(decided), what)
+        self.until(lambda: (decided := self.looks.try_decisions()) is not None and look(decided), what)

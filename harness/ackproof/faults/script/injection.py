@@ -10,11 +10,9 @@ from ackproof.cluster.protocol import NodeState, local
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
 from ackproof.faults.script.acts import ScriptActions
 from ackproof.faults.script.spec import ENDS, Gate, Script, StateSpec, StepSpec
-from ackproof.faults.script.stage import Gates, PartitionObserver, ScriptStage, find_unexpected_decisions
+from ackproof.faults.script.stage import Gates, PartitionObserver, find_unexpected_decisions
 from ackproof.network.requests.rules import FrameSide
-from ackproof.rundir.metadata import (
-    MetadataRecord,
-)
+from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ScriptState, ScriptStep
 
@@ -53,7 +51,7 @@ class ScriptInjection(Injection[Script]):
         self._gates = Gates(cluster.requests, cluster.spec, fault.number)
         self._looks = PartitionObserver(cluster, TopicPartition(topic, 0))
         acks = case.experiment.workload.producers.acks
-        self._stage = ScriptStage(cluster, self._clients, self._gates, self._looks, self._until, acks)
+        self._actions = ScriptActions(cluster, self._clients, self._gates, self._looks, self._until, acks)
         self._seen = ScriptState()
         self._records = 0
         self._within_s = SETTLED_WITHIN_S
@@ -63,14 +61,12 @@ class ScriptInjection(Injection[Script]):
     # -- its life -----------------------------------------------------------------------------------------------
 
     def inject(self) -> str:
-        """Shut the gates, and take step after step."""
         self._begin()
-        acts = ScriptActions(self._stage)
         for number, step in enumerate(self.fault.steps, 1):
             self._within_s = step.within
             did, wrong = "", ""
             try:
-                did = "; ".join(filter(None, [acts.take(step) for _ in range(step.times)]))
+                did = "; ".join(filter(None, [self._actions.take(step) for _ in range(step.times)]))
                 self._look(step.then)
             except AckproofError as error:
                 wrong = str(error)
@@ -115,7 +111,6 @@ class ScriptInjection(Injection[Script]):
         return "opened all gates" + (f", woke {', '.join(map(str, woken))}" if woken else "")
 
     def confirm_healed(self) -> str:
-        """See that all brokers answer, and let producers send freely."""
         for node in self._brokers:
             try:
                 node.await_ready(READY_WITHIN_S)
@@ -170,7 +165,6 @@ class ScriptInjection(Injection[Script]):
         return seen
 
     def _look(self, then: StateSpec) -> None:
-        """Wait for the state that the step expects."""
         last: list[str] = []
 
         def is_as_expected() -> bool:

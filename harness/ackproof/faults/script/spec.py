@@ -243,21 +243,8 @@ _OPENS: Final = {
     "learn": Gate.METADATA,
     "heartbeat": Gate.HEARTBEATS,
 }
-_OF_BROKERS: Final = (
-    *(
-        "fetch",
-        "proposal",
-        "learn",
-        "heartbeat",
-        "end_session",
-        "unfence",
-        "kill",
-        "stop",
-        "power_loss",
-        "start",
-    ),
-    *("pause", "resume", "lead"),
-)
+_KILLS: Final = ("kill", "stop", "power_loss")
+_OF_BROKERS: Final = (*_OPENS, "end_session", "unfence", *_KILLS, "start", "pause", "resume", "lead")
 OF_PRODUCERS: Final = ("send", "resend")
 ACTIONS: Final = (*OF_PRODUCERS, *_OF_BROKERS, "elect", "set", "open", "shut")
 _GO_WITH: Final = {
@@ -266,8 +253,6 @@ _GO_WITH: Final = {
     "keep": ("power_loss",),
     "until": ("send",),
 }
-
-
 _COUNTS: Final = {
     "kill": Incidents(kills=1),
     "stop": Incidents(clean_stops=1),
@@ -275,7 +260,6 @@ _COUNTS: Final = {
     "end_session": Incidents(cuts=1),
     "proposal": Incidents(shrinks=1),
 }
-_KILLS: Final = ("kill", "stop", "power_loss")
 ENDS: Final = (*_KILLS, "pause")
 """Steps after which a broker must be started or resumed."""
 
@@ -326,7 +310,6 @@ class Script(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Brokers that a step ends."""
         ended = {step.broker for step in self.steps if step.action in _KILLS and step.broker is not None}
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
@@ -345,7 +328,6 @@ class Script(FaultSpec):
         return self._count(_KILLS)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count each step by itself."""
         del exposure
         found = self._count(tuple(_COUNTS))
         for step in self.steps:

@@ -8,17 +8,15 @@ epoch its own replica is in (Partition.checkCurrentLeaderEpoch).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final
 
-from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Clients
 from ackproof.faults.script.spec import Gate
 from ackproof.network.mesh import Link
 from ackproof.network.requests.links import RequestLinks
@@ -62,7 +60,6 @@ class PartitionObserver:
         """Read the controller's log. Raises `NotDecoded`, or OSError, while its end is being written."""
         from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
 
-        found = ControllerState()
         fenced: set[int] = set()
         registered: dict[int, int] = {}
         partition: PartitionChanged | None = None
@@ -81,17 +78,19 @@ class PartitionObserver:
                 case _:
                     pass
         brokers = set(self._cluster.spec.broker_ids)
-        return (
-            ControllerState(records, partition, frozenset(fenced & brokers), registered) if records else found
-        )
+        return ControllerState(records, partition, frozenset(fenced & brokers), registered)
+
+    def try_decisions(self) -> ControllerState | None:
+        """Read the controller's log; None while its end is being written."""
+        try:
+            return self.read_decisions()
+        except (NotDecoded, OSError):
+            return None
 
     def read_state(self, acked: int) -> ScriptState | None:
         """Return the state relative to the beginning; None while the controller's log cannot be read."""
-        try:
-            decided = self.read_decisions()
-        except (NotDecoded, OSError):
-            return None
-        if (partition := decided.partition) is None:
+        decided = self.try_decisions()
+        if decided is None or (partition := decided.partition) is None:
             return None
         base = self.base
         epoch = partition.leader_epoch
@@ -144,23 +143,22 @@ class PartitionObserver:
     def _read_epoch(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
         """Return the leader epoch of the broker's own replica, and its high watermark."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
-        questions = [self._of_epoch(epoch) for epoch in epochs]
+        questions = [
+            Question(
+                "ListOffsets",
+                5,
+                replica_id=queries.DEBUGGING_REPLICA,
+                isolation_level=queries.READ_UNCOMMITTED,
+                topics=[(self.place.topic, [(self.place.partition, epoch, queries.LATEST)])],
+            )
+            for epoch in epochs
+        ]
         mark, *answers = link.ask_all([queries.ask_high_watermark(self.place), *questions], timeout_s=_ASK_S)
         own = next(
             (epoch for epoch, answer in zip(epochs, answers, strict=True) if queries.read_offsets(answer)),
             None,
         )
         return own, queries.read_high_watermark(mark)
-
-    def _of_epoch(self, epoch: int) -> Question:
-        rows = [(self.place.topic, [(self.place.partition, epoch, queries.LATEST)])]
-        return Question(
-            "ListOffsets",
-            5,
-            replica_id=queries.DEBUGGING_REPLICA,
-            isolation_level=queries.READ_UNCOMMITTED,
-            topics=rows,
-        )
 
 
 def find_unexpected_decisions(
@@ -212,7 +210,8 @@ class Gates:
         """Hold these frames from the next on. Idempotent."""
         if (gate, broker, side) in self._shut:
             return
-        links = (Link(broker, target) for target in self._targets(gate, broker))
+        ids = self._cluster.broker_ids if gate is Gate.FETCHES else self._cluster.controller_ids
+        links = (Link(broker, target) for target in ids if gate is not Gate.FETCHES or target != broker)
         ways = tuple(way for link in links for way in self._laid.ways(link, gate.api))
         name = f"script-{self._number}-{gate}-{broker}-{side}"
         rule = Rule(name, RuleKind.HOLD, side, gate.api.key, ways)
@@ -250,47 +249,3 @@ class Gates:
     def _held_by_route(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
         rule = self._shut.get((gate, broker, side))
         return {} if rule is None else dict(self._laid.proxy.state().held.get(rule.name, {}))
-
-    def _targets(self, gate: Gate, broker: int) -> Iterable[int]:
-        if gate is Gate.FETCHES:
-            return [other for other in self._cluster.broker_ids if other != broker]
-        return self._cluster.controller_ids
-
-
-class Until(Protocol):
-    """Function that waits until `look` returns something, and returns it. Raises `FaultNotConfirmed`."""
-
-    def __call__(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
-        """Wait; `what` is for messages."""
-
-
-@dataclass(frozen=True)
-class ScriptStage:
-    """Everything that a step acts on."""
-
-    cluster: Cluster
-    clients: Clients
-    gates: Gates
-    looks: PartitionObserver
-    until: Until
-    acks: str
-    """Setting acks of the producers."""
-
-    def node(self, broker: int) -> LocalNode:
-        """Return a broker's node."""
-        (node,) = local([self.cluster.node(broker)])
-        return node
-
-    def read_decisions(self) -> ControllerState | None:
-        """Return the controller's decisions; None while its log cannot be read."""
-        try:
-            return self.looks.read_decisions()
-        except (NotDecoded, OSError):
-            return None
-
-    def admin_link(self) -> Connection:
-        """Return a connection to a broker for an operator's request. Raises `FaultNotConfirmed` if there is none."""
-        link = self.cluster.admin_link()
-        if link is None:
-            raise FaultNotConfirmed("no broker is there to be asked")
-        return link
