@@ -107,7 +107,6 @@ class ClientFault(FaultSpec):
     )
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a client that does not exist. A successor may be named although it starts later."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
             say.report(("client",), f"{self.client} does not exist: set workload.consumers.live to 1 or more")
@@ -121,7 +120,6 @@ class ClientFault(FaultSpec):
         return super().lasts if isinstance(self, PauseClient) else inf
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """A client that is gone cannot be hit, and one that is stopped cannot be stopped again."""
         same = (
             isinstance(first, ClientFault) and first.client == self.client and self.client.number is not None
         )

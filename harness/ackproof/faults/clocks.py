@@ -21,7 +21,7 @@ from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
@@ -62,7 +62,6 @@ class ClockJump(NodeFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw seconds or minutes, forwards or back."""
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -97,7 +96,6 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"the clock of {self._name_nodes()} set to {self.fault.by:+g} s"
 
     def confirm(self) -> str:
-        """See that the node's log lines have the shifted time."""
         return "; ".join(self._await_shift(node) for node in self.nodes)
 
     def heal(self) -> str:
@@ -108,7 +106,6 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"the clock of {self._name_nodes()} set right"
 
     def confirm_healed(self) -> str:
-        """See that the node's log lines have the true time, and that it answers."""
         ready = self._await_ready()
         return "; ".join([*(self._await_shift(node) for node in self.nodes if node.id in self._true), ready])
 
@@ -147,13 +144,12 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
             moved[:] = [now - self._true[node.id]]
             return moved[0].near(off, abs(self.fault.by) * SHARP) and off == self.holds.jumped(node.id)
 
-        self._wait_when_free(
-            node,
-            there,
-            f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s",
-            SEEN_WITHIN_S,
-            lambda: f"its log's stamps are off by {moved[0]}" if moved else "it logs nothing",
-        )
+        what = f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s"
+
+        def state() -> str:
+            return f"its log's stamps are off by {moved[0]}" if moved else "it logs nothing"
+
+        self._when_free(node, lambda: self.wait_for(there, what, state=state))
         return f"log stamps of node {node.id}: off by {moved[0]}"
 
     @staticmethod

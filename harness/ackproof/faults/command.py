@@ -13,6 +13,7 @@ import shutil
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -151,7 +152,6 @@ class CommandInjection(Injection[CommandFault]):
         return self._run_or_fail("inject", self.fault.inject)
 
     def confirm(self) -> str:
-        """See that the check says yes, and that a heal_check says no."""
         seen = self._await_check("check", self.fault.looks, yes=True)
         if self.fault.heal_check is not None:
             mended = self._run("heal_check", self.fault.heal_check)
@@ -163,7 +163,6 @@ class CommandInjection(Injection[CommandFault]):
         return self._run_or_fail("heal", self.fault.heal) if self._begun else "nothing was done"
 
     def confirm_healed(self) -> str:
-        """See that the heal_check says yes, or that the check says no again."""
         if not self._begun:
             return "nothing was done"
         if self.fault.heal_check is not None:
@@ -177,24 +176,20 @@ class CommandInjection(Injection[CommandFault]):
         return str(ran)
 
     def _await_check(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
-        last: list[CommandResult] = []
-
-        def run_once() -> CommandResult | None:
-            last[:] = [self._run(name, argv)]
-            return last[0] if (last[0].status == 0) is yes else None
-
-        return self.wait_for(
-            run_once,
+        return self.wait_for_good(
+            partial(self._run, name, argv),
+            lambda ran: (ran.status == 0) is yes,
             f"{name} to say {'yes' if yes else 'no'}",
             self.fault.timeout,
             interval_s=CHECK_EVERY_S,
-            state=lambda: str(last[0]) if last else "nothing",
             to_the_end=True,
         )
 
     def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
         """Run a command. Raises `FaultNotConfirmed` if it cannot start or takes too long; it is killed then."""
-        words = [self._fill_words(word) for word in argv]
+        words = list(argv)
+        for field, value in self._replace.items():
+            words = [word.replace(field, value) for word in words]
         folder = self._tag.case_dir / "commands"
         folder.mkdir(parents=True, exist_ok=True)
         self._count += 1
@@ -212,11 +207,6 @@ class CommandInjection(Injection[CommandFault]):
         finally:
             _end(child)
         return CommandResult(" ".join(words), status, _text(output))
-
-    def _fill_words(self, word: str) -> str:
-        for name, value in self._replace.items():
-            word = word.replace(name, value)
-        return word
 
 
 def _end(child: Child) -> None:

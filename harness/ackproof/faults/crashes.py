@@ -66,7 +66,6 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return did
 
     def heal(self) -> str:
-        """Start and crash again; the last start stays."""
         crashes = 1
         while self._crashed and crashes < self.fault.times:
             self._start_dead_nodes()
@@ -86,7 +85,6 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return True
 
     def confirm_healed(self) -> str:
-        """See that as many processes as asked for are gone, and another runs."""
         if self.refused:
             return self._await_ready()
         lived = {pid for pid in self._crashed if pid is not None}
@@ -140,7 +138,6 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         return f"SIGKILL to {self._name_nodes()}, and again {self.fault.up:g} s after the first line of its start"
 
     def confirm(self) -> str:
-        """See that the process is gone, and that its log begins a start without completing it."""
         gone = super().confirm()
         for node in self.nodes:
             if any(STARTED in line for line in self._since(node)):
@@ -153,7 +150,6 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
 
     def _since(self, node: LocalNode) -> list[str]:
-        """Return the lines that the node logged since its death."""
         lines = self._log(node)
         last = self._last_line[node.id]
         if last not in lines:
@@ -222,7 +218,6 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                 )
 
     def confirm(self) -> str:
-        """See that the process is gone, and that it logged OutOfMemoryError."""
         gone = super().confirm()
         for node in self.nodes:
             try:
@@ -301,7 +296,6 @@ class StarveInjection(ProcessInjection[Starve]):
                     node.resume()
 
     def confirm(self) -> str:
-        """See that each node is stopped for most of the remaining time."""
         stopped, cpu = self._look()
         wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
@@ -332,7 +326,6 @@ class StarveInjection(ProcessInjection[Starve]):
         return f"SIGCONT to {self._name_nodes()}{ended}"
 
     def confirm_healed(self) -> str:
-        """See that no node is ever stopped, and that each answers."""
         if self.refused:
             return self._await_ready()
         stopped, _ = self._look()
@@ -356,7 +349,6 @@ class StarveInjection(ProcessInjection[Starve]):
 
 
 def _cpu_s(pid: int | None) -> float:
-    """Return the user and system CPU seconds of a process; 0 if it is gone."""
     try:
         fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()

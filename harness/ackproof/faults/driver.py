@@ -108,7 +108,6 @@ class FaultDriver:
         return self._load is LoadPhase.OVER or self._not_before(number) <= passed + SOON_S
 
     def _begin(self, due: Callable[[int], bool]) -> None:
-        """Start threads for the later faults that are due."""
         with self._later_lock:
             while self._later and due(self._later[-1]):
                 number = self._later.pop()

@@ -132,7 +132,6 @@ class Injection(ABC, Generic[SpecT]):
         """Look, often, whether the fault still lasts. Raises `FaultNotConfirmed` if it is known not to."""
 
     def heal(self) -> str:
-        """Undo the fault."""
         return "nothing to undo"
 
     @abstractmethod
@@ -172,6 +171,33 @@ class Injection(ABC, Generic[SpecT]):
         except WaitTimeout as error:
             raise self.not_confirmed(error) from error
 
+    def wait_for_good(
+        self,
+        look: Callable[[], T],
+        good: Callable[[T], bool],
+        what: str,
+        within_s: float,
+        *,
+        interval_s: float = 0.05,
+        to_the_end: bool = False,
+    ) -> T:
+        """Look until a look is `good`, and return it. An error's message ends with the last look."""
+        last: list[T] = []
+
+        def is_good() -> bool:
+            last[:] = [look()]
+            return good(last[0])
+
+        self.wait_for(
+            is_good,
+            what,
+            within_s,
+            state=lambda: str(last[0]) if last else "nothing",
+            interval_s=interval_s,
+            to_the_end=to_the_end,
+        )
+        return last[0]
+
     def fall_short(self, why: str) -> str:
         """Return why the fault was over early or hit nothing, if a storm drew it; else raise `FaultNotConfirmed`.
 
@@ -189,11 +215,11 @@ class Injection(ABC, Generic[SpecT]):
 InjectionFactory: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]
 
 
-def injects(kind: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
-    """Class decorator: the class injects faults of `kind`, and of its subclasses without an injection of their own."""
+def injects(*kinds: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
+    """Class decorator: the class injects faults of `kinds`, and of subclasses without an injection of their own."""
 
     def note(maker: InjectionFactory[SpecT]) -> InjectionFactory[SpecT]:
-        _MAKERS[kind] = maker
+        _MAKERS.update(dict.fromkeys(kinds, maker))
         return maker
 
     return note

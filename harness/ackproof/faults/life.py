@@ -217,7 +217,6 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def _pairs_before(life: Life, lives: Lives) -> list[Life]:
-    """Return the faults of the earlier pairs in a storm of pairs."""
     storm = lives[life.number // DRAWN_FROM].fault
     if not isinstance(storm, Storm) or storm.pairs is None:
         return []

@@ -115,13 +115,14 @@ class ProcessInjection(Injection[SpecT]):
             with self.holds.acting_on(node.id):
                 if node.state() is NodeState.RUNNING and node.pid == pid:
                     node.terminate()
-            self._wait_when_free(
-                node,
+            end = partial(
+                self.wait_for,
                 partial(_has_ended, node, pid),
                 f"node {node.id} to shut down",
                 SHUTDOWN_WITHIN_S,
-                lambda node=node: node.state().value,  # type: ignore[misc]
+                state=partial(_state_word, node),
             )
+            self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
         """Take hold of all nodes and act on each, or on none if one of them cannot be broken."""
@@ -135,7 +136,6 @@ class ProcessInjection(Injection[SpecT]):
 
     @contextmanager
     def _lock_nodes(self) -> Iterator[None]:
-        """Keep other faults from acting on the nodes."""
         with ExitStack() as stack:
             for node in sorted(self.nodes, key=lambda node: node.id):
                 stack.enter_context(self.holds.acting_on(node.id))
@@ -144,22 +144,17 @@ class ProcessInjection(Injection[SpecT]):
     def _require_breakable(self) -> None:
         """Raise `FaultNotConfirmed` if a node is not in a state that the fault's `OVER` allows."""
         for node in self.nodes:
-            state = node.state()
-            breakable = state is NodeState.STOPPED and (
-                Grip.STILL in self.fault.OVER or self._is_starved(node)
+            state, number = node.state(), self.fault.number
+            # A starved node is stopped now and then.
+            starved = self.holds.others(node.id, number, Grip.SLOW) and not self.holds.others(
+                node.id, number, Grip.STILL
             )
+            breakable = state is NodeState.STOPPED and (Grip.STILL in self.fault.OVER or starved)
             if state is not NodeState.RUNNING and not breakable:
                 self.refused = True
                 raise FaultNotConfirmed(
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
-
-    def _is_starved(self, node: LocalNode) -> bool:
-        """Return True if the node is starved, and was only met while it was stopped."""
-        number = self.fault.number
-        return bool(self.holds.others(node.id, number, Grip.SLOW)) and not self.holds.others(
-            node.id, number, Grip.STILL
-        )
 
     def _await_state(
         self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None
@@ -170,37 +165,29 @@ class ProcessInjection(Injection[SpecT]):
                 f"node {node.id} to be {state.value}",
                 within_s,
                 interval_s=0.005,
-                state=lambda node=node: node.state().value,  # type: ignore[misc]
+                state=partial(_state_word, node),
                 to_the_end=True,
             )
         return f"kernel: {self._name_nodes()} {state.value}"
 
-    def _wait_when_free(
-        self,
-        node: LocalNode,
-        look: Callable[[], object],
-        what: str,
-        within_s: float,
-        state: Callable[[], str],
-    ) -> None:
-        """Wait until `look` sees it. Time in which another fault holds the node does not count."""
+    def _when_free(self, node: LocalNode, see: Callable[[], object]) -> None:
+        """Call `see` while no other fault holds the node: again, if one held it when `see` raised
+        `FaultNotConfirmed`."""
         while True:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             before = self.holds.changes(node.id)
             try:
-                self.wait_for(look, what, within_s, state=state)
+                see()
                 return
             except FaultNotConfirmed:
                 if self.holds.changes(node.id) == before:
                     raise
 
     def _pause_for(self, seconds: float) -> None:
-        """Wait without doing anything."""
         with suppress(WaitTimeout):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
     def _await_answer(self, node: LocalNode) -> None:
-        """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
@@ -227,17 +214,13 @@ class ProcessInjection(Injection[SpecT]):
         """Wait until each node answers. Time in which another fault holds the node does not count."""
         if self.refused:
             return f"nothing was done to {self._name_nodes()}"
+
+        def see(node: LocalNode) -> None:
+            self._await_state(NodeState.RUNNING, GONE_WITHIN_S, [node])
+            self._await_answer(node)
+
         for node in self.nodes:
-            while True:
-                self.holds.await_free(node.id, self.fault.number, self.context.stop)
-                seen = self.holds.changes(node.id)
-                try:
-                    self._await_state(NodeState.RUNNING, GONE_WITHIN_S, [node])
-                    self._await_answer(node)
-                    break
-                except FaultNotConfirmed:
-                    if self.holds.changes(node.id) == seen:
-                        raise
+            self._when_free(node, partial(see, node))
         return f"protocol: {self._name_nodes()} answers, registered and unfenced"
 
     def confirm(self) -> str:
@@ -251,6 +234,10 @@ class ProcessInjection(Injection[SpecT]):
 
     def _name_nodes(self) -> str:
         return "node " + ", ".join(str(node.id) for node in self.nodes)
+
+
+def _state_word(node: LocalNode) -> str:
+    return node.state().value
 
 
 def _has_ended(node: LocalNode, pid: int | None) -> bool:
@@ -292,7 +279,6 @@ class PauseInjection(ProcessInjection[Pause]):
         return self._strike(lambda node: node.pause(), "SIGSTOP")
 
     def confirm(self) -> str:
-        """See that all threads are stopped."""
         witness = self._await_state(NodeState.STOPPED, GONE_WITHIN_S)
         self._standing = {node.id: node.pid for node in self.nodes}
         return witness
@@ -313,8 +299,7 @@ class PauseInjection(ProcessInjection[Pause]):
                     and self._standing.get(node.id) == node.pid
                 ):
                     woken.append(str(node.id))
-                elif self._standing:
-                    # another fault has replaced the process
+                elif self._standing:  # another fault has replaced the process
                     other.append(str(node.id))
         if woken:
             raise FaultNotConfirmed(f"pause did not hold: node {', '.join(woken)} ran before its healing")
@@ -331,7 +316,15 @@ class RestartInjection(ProcessInjection[Restart]):
         self._strike(lambda _: None, "a bounce")
         for node in self.nodes:
             self._terminate(node)
-            self._await_end(node)
+            self.wait_for(
+                partial(_has_ended, node, self._before[node.id]),
+                f"node {node.id} to shut down",
+                STOPPED_WITHIN_S,
+                interval_s=0.005,
+                state=partial(_state_word, node),
+                logs=partial(node.log_tail, 5),
+                to_the_end=True,
+            )
             self._start(node)
         return f"SIGTERM and start of {self._name_nodes()}"
 
@@ -343,19 +336,7 @@ class RestartInjection(ProcessInjection[Restart]):
             if node.state() is NodeState.GONE:
                 node.start()
 
-    def _await_end(self, node: LocalNode) -> None:
-        self.wait_for(
-            partial(_has_ended, node, self._before[node.id]),
-            f"node {node.id} to shut down",
-            STOPPED_WITHIN_S,
-            interval_s=0.005,
-            state=lambda: node.state().value,
-            logs=lambda: node.log_tail(5),
-            to_the_end=True,
-        )
-
     def confirm(self) -> str:
-        """See that another process runs each node."""
         for node in self.nodes:
             held = self.holds.others(node.id, self.fault.number)
             runs = node.state() is NodeState.RUNNING or held

@@ -60,7 +60,6 @@ class LoseQuorum(FaultSpec):
         return Grip.DOWN if self.by == "kill" else Grip.STILL
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Number of controllers whose loss leaves no majority."""
         nodes, every = super().reach(spec)
         return nodes, (every + 1) // 2
 
@@ -102,7 +101,6 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         return f"{did}, of {len(self.voters)} controllers"
 
     def confirm(self) -> str:
-        """See that they are gone or stopped, and that the others have no leader."""
         state = NodeState.GONE if self.fault.by == "kill" else NodeState.STOPPED
         witness = self._await_state(state, GONE_WITHIN_S)
         looks = 0
@@ -133,7 +131,6 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         return f"SIGCONT to {self._name_nodes()}"
 
     def confirm_healed(self) -> str:
-        """See that they answer, and that a controller leads the quorum."""
         ready = self._await_ready()
         leader = self.wait_for(
             self.context.cluster.controller,
@@ -170,7 +167,6 @@ class RemoveController(NodeFault):
         return value
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report too few controllers, or a release that cannot do it."""
         if not say.sound(("target",), cluster=True):
             return
         if len(spec.cluster.controller_ids) < 3:
@@ -182,7 +178,6 @@ class RemoveController(NodeFault):
             )
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """A controller that is no voter cannot be removed."""
         met = self.meets(first, spec) if isinstance(first, RemoveController) else ""
         return f"keeps {met} out of the quorum" if met else ""
 
@@ -200,7 +195,6 @@ class ControllerRemoval(Injection[RemoveController]):
         self._removed: list[Voter] = []
 
     def inject(self) -> str:
-        """Make the quorum dynamic if it is not, and remove the controllers."""
         self._await("the quorum to be a dynamic one", self._make_dynamic)
         before = self._quorum()
         if before is None:
@@ -228,7 +222,6 @@ class ControllerRemoval(Injection[RemoveController]):
         return True
 
     def confirm(self) -> str:
-        """See that another broker lists the voters without them."""
         return self._listed(False)
 
     def heal(self) -> str:
@@ -248,7 +241,6 @@ class ControllerRemoval(Injection[RemoveController]):
         return True
 
     def confirm_healed(self) -> str:
-        """See that another broker lists them among the voters."""
         return self._listed(True)
 
     def _listed(self, wanted: bool) -> str:

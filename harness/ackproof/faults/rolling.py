@@ -85,7 +85,6 @@ class Upgrade(FaultSpec):
         return frozenset(nodes), len(nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a release that is not newer."""
         if not say.sound(("to",), cluster=True):
             return
         now = spec.cluster.kafka
@@ -100,32 +99,25 @@ class Upgrade(FaultSpec):
         return f"{self.kind} to {self.to}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count every node of the cluster."""
         return self.observed(exposure.replicas)
 
 
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
+@injects(RollingRestart)
 class RolloutInjection(ProcessInjection[RolloutT]):
     """Node after node: controlled shutdown, start, ready, in sync."""
 
-    await_isr = True
-    rest_s = 0.0
-
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.nodes = self._order_nodes(aim)
+        active = context.cluster.controller()
+        nodes = local(aim.nodes or context.cluster.nodes.values())
+        # The active controller comes last of its kind: leadership moves once.
+        self.nodes = tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
         self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[LocalNode] = []
         self._begun = False
-
-    def _order_nodes(self, aim: Aim) -> tuple[LocalNode, ...]:
-        """Order controllers before brokers, the active controller last of its kind: leadership moves once."""
-        cluster = self.context.cluster
-        active = cluster.controller()
-        nodes = local(aim.nodes or cluster.nodes.values())
-        return tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
 
     def _prepare(self, node: LocalNode) -> None:
         """Change the node between its end and its start."""
@@ -168,7 +160,6 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
 
     def confirm(self) -> str:
-        """See that another process runs the first node."""
         return self._confirm_new_process(self._done)
 
     def heal(self) -> str:
@@ -180,18 +171,14 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         for node in self.nodes:
             if node in self._done or not self._done:
                 continue
-            self._pause_between()
+            if not isinstance(self.fault, RollingRestart) or self.fault.await_isr:
+                await_all_in_sync(self.context)
+            if isinstance(self.fault, RollingRestart) and self.fault.rest:
+                self._pause_for(self.fault.rest)
             self._restart_node(node)
         return f"went through node {', '.join(str(node.id) for node in self._done) or 'none'}"
 
-    def _pause_between(self) -> None:
-        if self.await_isr:
-            await_all_in_sync(self.context)
-        if self.rest_s:
-            self._pause_for(self.rest_s)
-
     def confirm_healed(self) -> str:
-        """See that another process runs every node, and that all replicas are in sync."""
         if not self._done:  # the first node did not return in time: see only that it answers
             return self._await_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
@@ -209,40 +196,26 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         return f"/proc: another process runs node {', '.join(str(node.id) for node in nodes)}"
 
 
-@injects(RollingRestart)
-class RollingRestartInjection(RolloutInjection[RollingRestart]):
-    """Restart nodes one after the other."""
-
-    def __init__(self, fault: RollingRestart, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self.await_isr = fault.await_isr
-        self.rest_s = fault.rest
-
-
 @injects(Upgrade)
 class UpgradeInjection(RolloutInjection[Upgrade]):
     """Restart nodes one after the other on another release, then raise the feature levels."""
 
     def __init__(self, fault: Upgrade, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.to = fault.to
-        self.finalise = fault.finalise
         self._levels: dict[str, int] = {}
 
     def _prepare(self, node: LocalNode) -> None:
-        self.context.cluster.use_build(node.id, self.to)
+        self.context.cluster.use_build(node.id, self.fault.to)
 
     def confirm(self) -> str:
-        """See that another process runs the first node, and that it logs the new release."""
         return f"{super().confirm()}; {self._releases(self._done)}"
 
     def heal(self) -> str:
-        """Restart the other nodes; then raise the levels."""
         did = super().heal()
-        if not self.finalise or len(self._done) != len(self.nodes):
+        if not self.fault.finalise or len(self._done) != len(self.nodes):
             return did
         chosen = self.context.cluster.spec.features
-        levels = release_levels(self.to)
+        levels = release_levels(self.fault.to)
         self._levels = {name: level for name, level in levels.items() if level and name not in chosen}
         said: list[str] = []
 
@@ -267,7 +240,6 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         return f"{did}; asked for {self._text(self._levels)}"
 
     def confirm_healed(self) -> str:
-        """See that every node logs the new release, and that another broker shows the levels in force."""
         witness = f"{super().confirm_healed()}; {self._releases(self.nodes)}"
         if not self._levels:
             return witness
@@ -291,17 +263,17 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
 
         def says() -> bool:
             logged[:] = _STARTED.findall(node.log_tail(_LOG_LINES))[-1:]
-            return logged == [self.to.version]
+            return logged == [self.fault.to.version]
 
         self.wait_for(
             says,
-            f"node {node.id} to log that it is of release {self.to.version}",
+            f"node {node.id} to log that it is of release {self.fault.to.version}",
             state=lambda: f"it logged {logged}",
             within_s=_LOGGED_WITHIN_S,
         )
 
     def _releases(self, nodes: Sequence[LocalNode]) -> str:
-        return f"logs: node {', '.join(str(node.id) for node in nodes)} started as Kafka {self.to}"
+        return f"logs: node {', '.join(str(node.id) for node in nodes)} started as Kafka {self.fault.to}"
 
     @staticmethod
     def _text(levels: dict[str, int]) -> str:

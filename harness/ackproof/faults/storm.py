@@ -296,7 +296,6 @@ class _LastComplaint:
 
 
 def _served(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -> list[str]:
-    """Return the kinds that this seed serves; without `swarm` all."""
     every = list(menu)
     if not swarm:
         return every

@@ -90,7 +90,6 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         )
 
     def confirm(self) -> str:
-        """See that the registrations of these sessions are gone."""
         seen = [self._await_loss(node) for node in self.nodes]
         return "znodes: " + ", ".join(seen)
 
@@ -99,7 +98,6 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         return "left to the brokers"
 
     def confirm_healed(self) -> str:
-        """See that each broker is registered, by a new session if the old one ended, and that it answers."""
         seen = [self._await_return(node) for node in self.nodes if node.id in self._before]
         return "znodes: " + ", ".join(seen)
 

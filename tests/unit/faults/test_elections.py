@@ -93,8 +93,8 @@ def test_an_election_that_another_broker_shows(cluster: Cluster, kind: Any, befo
     cluster.show(PLACE, before)
     election = _election(cluster, kind)
     election.inject()
-    assert cluster.asked == [(1, PLACE, election.ELECTION)]
-    assert election.ELECTION.name == kind.__name__.removeprefix("Elect").upper()
+    assert cluster.asked == [(1, PLACE, election.election)]
+    assert election.election.name == kind.__name__.removeprefix("Elect").upper()
     cluster.show(PLACE, after)
     assert f"leader of t/0 {before.leader} → {after.leader}, epoch 4 → 5" in election.confirm()
 

@@ -46,7 +46,6 @@ class DiskFault(NodeFault):
         return ()
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report the misfits."""
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
                 say.report((name,), message)
@@ -75,7 +74,6 @@ class DiskInjection(ProcessInjection[SpecT]):
         return ""
 
     def confirm_healed(self) -> str:
-        """See that the nodes are registered, and that every replica of theirs is in its ISR."""
         if self.refused:
             return self._await_ready()
         return f"{self._await_ready()}; {in_sync_again(self.context, self.nodes)}"
@@ -214,7 +212,6 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._copied[node.id] = count_contents(node.disk.copies.values())
 
     def confirm(self) -> str:
-        """See that the process is gone and its folders are empty."""
         witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]

@@ -52,7 +52,6 @@ class FlipBits(PartitionFault):
         """The broker runs on until it is healed."""
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Refuse a topic with one replica, which nothing could mend."""
         topic = experiment.topics.get(self.place.topic)
         if topic is not None and topic.replication_factor < 2:
             name = "target" if self.partition is None else "partition"
@@ -111,7 +110,6 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"flipped a bit of {', '.join(said)}"
 
     def confirm(self) -> str:
-        """See that the batch's checksum, which was right, is wrong."""
         said = []
         for node in self.nodes:
             flipped = self._flipped[node.id]
@@ -158,7 +156,6 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"killed {self._name_nodes()}, removed its replica of {self.place}; {self._start_dead_nodes()}"
 
     def confirm_healed(self) -> str:
-        """See that the node is in its ISRs again, and that the batch in its log is sound."""
         if not self._flipped:
             return "nothing was flipped"
         witness = super().confirm_healed()
@@ -219,7 +216,6 @@ def flip(file: Path, position: int) -> None:
 
 
 def _batch_of(replica: Path, offset: int) -> tuple[Segment, Batch] | None:
-    """Return the batch of a replica that holds an offset, and its segment."""
     for segment in reversed(segments(replica)):
         if segment.base <= offset:
             found = next((batch for batch in segment.batches() if batch.first <= offset <= batch.last), None)

@@ -60,18 +60,15 @@ class LogDirFault(DiskFault):
         return True
 
     def keeps(self, spec: ExperimentSpec) -> Grip | None:
-        """A broker ends without its only log dir."""
         ends = self.spoils and spec.cluster.log_dirs == 1 and True not in self.target.sides()
         return Grip.DOWN if ends else None
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """A broker cannot lose one log dir twice."""
         spoilt = isinstance(first, LogDirFault) and first.spoils and None is not self.dir == first.dir
         met = self.meets(first, spec) if spoilt else ""
         return super().at_odds(first, spec) or (f"leaves {met} without log dir {self.dir}" if met else "")
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Refuse a log dir that does not exist, and a fault that names none of several."""
         there = experiment.cluster.log_dirs
         if self.dir is None and self.target.topic is None and there > 1:
             yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
@@ -80,7 +77,6 @@ class LogDirFault(DiskFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw one of several log dirs if the role has no partition."""
         target = draw.role()
         dirs = draw.experiment.cluster.log_dirs
         if "/" in target or dirs < 2:
@@ -136,7 +132,6 @@ class FailLogDir(LogDirFault):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Errors of the device need file systems of their own."""
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
     def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
@@ -230,7 +225,6 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
         return f"filled the file system of {self._name_nodes()}"
 
     def confirm(self) -> str:
-        """See that nothing is free where the log is, and that the broker noticed."""
         said = []
         for node in self.nodes:
             folder = self._dirs[node.id]
@@ -270,7 +264,6 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
         return f"{way} on a log dir of {self._name_nodes()} and the folders in it"
 
     def confirm(self) -> str:
-        """See that no file can be made in the log dir, and that the broker noticed."""
         said = []
         for node in self.nodes:
             probe = self._dirs[node.id] / ".ackproof-probe"

@@ -68,7 +68,6 @@ class PartitionFault(DiskFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the role's partition, or another if the role has none."""
         target = draw.role()
         return _with_files_of(draw, "broker" if target.startswith("controller") else target)
 
@@ -117,7 +116,6 @@ class DeleteCheckpoint(PartitionFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw any of the files."""
         files = ("recovery-point", "replication-offset", "log-start-offset", "leader-epoch")
         return {**(super().draw_fields(draw) or {}), "file": draw.more.choice(files)}
 
@@ -181,7 +179,6 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
         return f"SIGKILL to {self._name_nodes()}, and {self.fault.bytes} B cut off {which}"
 
     def confirm(self) -> str:
-        """See that the process is gone, and that the file is shorter and holds fewer records."""
         said = [self._await_state(NodeState.GONE, GONE_WITHIN_S)]
         for node in self.nodes:
             segment, size, end = self._before[node.id]
@@ -216,7 +213,6 @@ class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
         return f"SIGKILL to {self._name_nodes()}, and {_FILES[self.fault.file]} deleted"
 
     def confirm(self) -> str:
-        """See that the process is gone, and the file too."""
         witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             for path in self._deleted[node.id]:

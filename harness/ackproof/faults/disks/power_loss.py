@@ -143,7 +143,6 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return self._cut()
 
     def confirm(self) -> str:
-        """See that what had not reached the disk is gone."""
         witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
         if self._by_device:
             for canary in self._canaries:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,6 @@ class SlowDisk(LogDirFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a stall that can be seen, and is shorter than a session."""
         return {**(super().draw_fields(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -123,7 +123,6 @@ class Stutter:
         self._thread = threading.Thread(target=self._run, name="slow-disk", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def end(self) -> None:
@@ -225,7 +224,6 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         return "thawed for good"
 
     def confirm_healed(self) -> str:
-        """See that a write and an fsync are fast again, and that the node is in its ISRs."""
         if self._stutter is None:
             return "nothing was slowed"
         took = max(self._await_fast_write(node) for node in self.nodes)
@@ -235,7 +233,6 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def _await_fast_write(self, node: LocalNode) -> float:
-        """Wait until a write of ours is fast; return its seconds."""
         took = 0.0
 
         def fast() -> bool:
@@ -244,7 +241,9 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
             return took < self.fault.stall / 2
 
         what = f"the disk of {node.name} to be fast again"
-        self._wait_when_free(node, fast, what, _FAST_WITHIN_S, lambda: f"a write and fsync took {took:.3f} s")
+        said = "a write and fsync took {:.3f} s"
+        see = partial(self.wait_for, fast, what, _FAST_WITHIN_S, state=lambda: said.format(took))
+        self._when_free(node, see)
         return took
 
 

@@ -133,7 +133,6 @@ class IsolateFault(LinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw one of the storm's roles, from all nodes or from those of its kind, in silence or not."""
         target = draw.more.choice(list(draw.roles))
         lone = target.startswith("controller") and len(draw.experiment.cluster.controller_ids) < 2
         away = "all" if lone else draw.more.choice(("all", "peers"))
@@ -233,7 +232,6 @@ class BridgeFault(GroupFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw two brokers that only a third connects."""
         brokers = list(draw.experiment.cluster.broker_ids)
         if len(brokers) < 3:
             return None

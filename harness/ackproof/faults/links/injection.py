@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
@@ -79,7 +80,7 @@ class LinksInjection(Injection[LinksT]):
             back = on_each(there, self._await_silence)
         finally:
             self._lift()
-        return f"mended {names(self.links)}{lasted}{self._describe_looks(back)}"
+        return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
         """See that broken links are whole again, and that nodes whose links are all whole take part."""
@@ -93,17 +94,11 @@ class LinksInjection(Injection[LinksT]):
 
     @property
     def _broken(self) -> tuple[Link, ...]:
-        """Links that were seen to be broken."""
         return (*self._before, *self._vouched)
 
     def _look_at_silent(self) -> dict[Link, LinkObservation]:
-        """Look at links that another fault had silenced, if their ends run."""
         ends_run = [link for link in self._vouched if not self._not_running(link)]
         return on_each(ends_run, self._await_silence)
-
-    @staticmethod
-    def _describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
-        return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
 
     def _confirm_lasting(self) -> str:
         """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
@@ -124,7 +119,7 @@ class LinksInjection(Injection[LinksT]):
             for link in self._bitten
             if not self._excuse(link) and self._others(link) == self._below[link]
         ]
-        return self._describe_looks(on_each(comparable, self._await_effect))
+        return describe_looks(on_each(comparable, self._await_effect))
 
     def _count_bytes(self, link: Link) -> int | None:
         """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
@@ -222,7 +217,6 @@ class LinksInjection(Injection[LinksT]):
         return ""
 
     def _holding_faults(self, link: Link) -> tuple[int, ...]:
-        """Return the other faults that hold an end of a link."""
         return tuple(
             fault for end in link if end != CLIENTS for fault in self.holds.others(end, self.fault.number)
         )
@@ -241,7 +235,6 @@ class LinksInjection(Injection[LinksT]):
         return next((f"(node {end} was started again a moment ago)" for end in back), "")
 
     def _others(self, link: Link) -> frozenset[str]:
-        """Return the effects of other faults on a link."""
         own = (f"{self._owner}-", f"{self._owner} ")
         return frozenset(words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own))
 
@@ -269,43 +262,32 @@ class LinksInjection(Injection[LinksT]):
             raise self.not_confirmed(f"could not mend: {'; '.join(failed)}")
 
     def _await_effect(self, link: Link) -> LinkObservation:
-        what = f"{self.effect} to show on {link}"
         before = self._before[link]
-        return self._until(
-            link,
+        return self.wait_for_good(
+            partial(self._look, link),
             lambda now: self.fault.shows(before, now) or bool(self._holding_faults(link)),
-            what,
+            f"{self.effect} to show on {link}",
             BITES_WITHIN_S,
         )
 
     def _await_silence(self, link: Link) -> LinkObservation:
-        what = f"{link} to carry nothing, as before"
-        return self._until(
-            link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
+        return self.wait_for_good(
+            partial(self._look, link),
+            lambda now: not now.passes or bool(self._is_away(link)),
+            f"{link} to carry nothing, as before",
+            BITES_WITHIN_S,
         )
 
     def _await_mending(self, link: Link) -> LinkObservation:
-        what = f"{link} to be whole"
         before = self._before.get(link)
 
-        def mended(now: LinkObservation) -> bool:
+        def is_mended(now: LinkObservation) -> bool:
             # A link that was silent before has no earlier look to compare with.
             healed = now.passes if before is None else self.fault.is_mended(before, now)
             return healed or bool(self._excuse(link))
 
-        return self._until(link, mended, what, MENDED_WITHIN_S)
-
-    def _until(
-        self, link: Link, good: Callable[[LinkObservation], bool], what: str, within_s: float
-    ) -> LinkObservation:
-        last: list[LinkObservation] = []
-
-        def look() -> LinkObservation | None:
-            last[:] = [self._look(link)]
-            return last[0] if good(last[0]) else None
-
-        return self.wait_for(
-            look, what, within_s, interval_s=0.05, state=lambda: last[0].words if last else "nothing"
+        return self.wait_for_good(
+            partial(self._look, link), is_mended, f"{link} to be whole", MENDED_WITHIN_S
         )
 
     def _await_ready(self) -> None:
@@ -327,7 +309,7 @@ class LinksInjection(Injection[LinksT]):
         return not running or any(map(self.mesh.imposed, touching))
 
     def _describe(self, seen: dict[Link, LinkObservation]) -> str:
-        words = [f"{link}: {look.words}" for link, look in seen.items()]
+        words = [f"{link}: {look}" for link, look in seen.items()]
         words += [f"{link} was not looked at {why}" for link, why in self._unobserved.items()]
         return "; ".join(words)
 
@@ -336,6 +318,11 @@ def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
     """Call `act` for each link, several at once, and return its results by link."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
         return dict(zip(links, pool.map(act, links), strict=True))
+
+
+def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
+    """Return what was seen last, before the healing."""
+    return "".join(f"; {link} until then: {look}" for link, look in looks.items())
 
 
 def _broken_by(others: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection, on_each
+from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection, describe_looks, on_each
 from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, LinkFault, LinkObservation, names
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 
@@ -54,7 +54,6 @@ class NamedLinkFault(LinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a link that carries something."""
         return {"link": draw.link()}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -122,7 +121,6 @@ class FlapFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw times that let the link flap a few times."""
         return {
             "link": draw.link(),
             "down": f"{draw.between(200, 800)}ms",
@@ -155,7 +153,6 @@ class FlapInjection(LinksInjection[FlapFault]):
         return f"cut for {self.fault.down:g} s, whole for {self.fault.up:g} s: {names(self.links)}"
 
     def confirm(self) -> str:
-        """See that probes are refused, then answered again, wherever nothing else hinders them."""
         seen = on_each(tuple(self._before), self._await_flap) | self._look_at_silent()
         return self._describe(seen)
 
@@ -172,7 +169,7 @@ class FlapInjection(LinksInjection[FlapFault]):
             self._lift()
         if self._trouble:
             raise self.not_confirmed(f"{self._trouble}")
-        return f"mended {names(self.links)} after {self._times} cuts{self._describe_looks(back)}"
+        return f"mended {names(self.links)} after {self._times} cuts{describe_looks(back)}"
 
     def _flap(self) -> None:
         try:

@@ -42,7 +42,6 @@ class ThrottleFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw less than a follower of a busy partition needs."""
         return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
 
     def effect(self) -> Effect:

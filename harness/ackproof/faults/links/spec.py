@@ -40,6 +40,9 @@ class LinkObservation:
     value: float
     words: str
 
+    def __str__(self) -> str:
+        return self.words
+
 
 class LinkFault(FaultSpec):
     """Base of faults of links."""

@@ -51,7 +51,6 @@ class Decommission(ProcessFault):
         return refuse_controllers(value, "holds no partitions")
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report topics for which no broker could take a replica."""
         if not say.sound(("target",), cluster=True):
             return
         leave = max(1, self.target.reach(spec.cluster.members)[1])
@@ -96,7 +95,6 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"{did}; {self._moved} replicas went to other brokers"
 
     def confirm(self) -> str:
-        """See that the broker is gone, and that it holds no replica."""
         gone = self._await_state(NodeState.GONE, 30.0)
         return f"{gone}; {self._await_moved()}"
 

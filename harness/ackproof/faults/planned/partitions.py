@@ -81,16 +81,6 @@ class PartitionOperationInjection(Injection[PlannedT]):
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 
-    def _await_leader(self) -> str:
-        """Wait until the leader answers for its partition."""
-        ends = self.wait_for(
-            lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
-            f"the leader of {self.place} to answer for it",
-        )
-        return (
-            f"protocol: broker {ends.leader} answers as leader of {self.place} in epoch {ends.leader_epoch}"
-        )
-
 
 _ELECTION_NOT_NEEDED: Final = 84
 
@@ -103,7 +93,6 @@ class ElectPreferred(PartitionOperation):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw any partition."""
         return {"partition": draw.other_place()}
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -127,39 +116,56 @@ class ElectUnclean(PartitionOperation):
         return Incidents(unclean=1)
 
 
-class ElectionInjection(PartitionOperationInjection[PlannedT]):
-    """Base injection of both elections."""
+@injects(ElectPreferred, ElectUnclean)
+class ElectionInjection(PartitionOperationInjection[PartitionOperation]):
+    """Elect the preferred leader, or any live replica of a leaderless partition."""
 
-    ELECTION = Election.PREFERRED
+    def __init__(self, fault: PartitionOperation, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.election = Election.UNCLEAN if isinstance(fault, ElectUnclean) else Election.PREFERRED
 
     def inject(self) -> str:
-        """Ask for the election."""
         self._look()
         self._must_change_something()
         asked = ask_for_one(
-            self.context, lambda link: admin.elect(link, self.place, self.ELECTION), _ELECTION_NOT_NEEDED
+            self.context, lambda link: admin.elect(link, self.place, self.election), _ELECTION_NOT_NEEDED
         )
-        return f"asked broker {asked} for a {self.ELECTION.name.lower()} election of {self.place}"
+        return f"asked broker {asked} for a {self.election.name.lower()} election of {self.place}"
 
     def _must_change_something(self) -> None:
-        raise NotImplementedError
+        before = self.state_before
+        preferred = before.replicas[0]
+        if self.election is Election.UNCLEAN:
+            if before.leader >= 0:
+                raise FaultNotConfirmed(
+                    f"broker {before.leader} leads {self.place}: an unclean election takes a leaderless partition"
+                )
+        elif before.leader == preferred:
+            raise FaultNotConfirmed(
+                f"broker {preferred}, the preferred leader, leads {self.place} already: nothing to elect"
+            )
+        elif preferred not in before.isr:
+            raise FaultNotConfirmed(
+                f"broker {preferred}, the preferred leader of {self.place}, is not in sync {list(before.isr)}"
+            )
 
-    def _is_elected(self, state: PartitionState) -> bool:
-        raise NotImplementedError
+    def _find_elected(self) -> PartitionState | None:
+        state, before = self._witness(), self.state_before
+        if state is None or state.leader_epoch <= before.leader_epoch:
+            return None
+        if self.election is Election.PREFERRED:
+            return state if state.leader == before.replicas[0] else None
+        if state.leader in before.isr:
+            raise FaultNotConfirmed(
+                f"broker {state.leader} came to lead {self.place} and was in sync {list(before.isr)}: "
+                "that election was clean"
+            )
+        return state if state.leader >= 0 else None
 
     def confirm(self) -> str:
-        """See that another broker shows another leader, in a newer epoch."""
         before = self.state_before
         after = self.wait_for(
-            lambda: (
-                (
-                    (state := self._witness())
-                    and state.leader_epoch > before.leader_epoch
-                    and self._is_elected(state)
-                    and state
-                )
-                or None
-            ),
+            self._find_elected,
             f"another broker to show a new leader of {self.place}",
             state=lambda: str(self._witness()),
         )
@@ -169,50 +175,13 @@ class ElectionInjection(PartitionOperationInjection[PlannedT]):
         )
 
     def confirm_healed(self) -> str:
-        """See that the leader answers."""
-        return self._await_leader()
-
-
-@injects(ElectPreferred)
-class PreferredElection(ElectionInjection[ElectPreferred]):
-    """Make the first assigned replica the leader."""
-
-    def _must_change_something(self) -> None:
-        before = self.state_before
-        preferred = before.replicas[0]
-        if before.leader == preferred:
-            raise FaultNotConfirmed(
-                f"broker {preferred}, the preferred leader, leads {self.place} already: nothing to elect"
-            )
-        if preferred not in before.isr:
-            raise FaultNotConfirmed(
-                f"broker {preferred}, the preferred leader of {self.place}, is not in sync {list(before.isr)}"
-            )
-
-    def _is_elected(self, state: PartitionState) -> bool:
-        return state.leader == self.state_before.replicas[0]
-
-
-@injects(ElectUnclean)
-class UncleanElection(ElectionInjection[ElectUnclean]):
-    """Make any live replica the leader of a leaderless partition."""
-
-    ELECTION = Election.UNCLEAN
-
-    def _must_change_something(self) -> None:
-        if self.state_before.leader >= 0:
-            raise FaultNotConfirmed(
-                f"broker {self.state_before.leader} leads {self.place}: "
-                "an unclean election takes a leaderless partition"
-            )
-
-    def _is_elected(self, state: PartitionState) -> bool:
-        if state.leader in self.state_before.isr:
-            raise FaultNotConfirmed(
-                f"broker {state.leader} came to lead {self.place} and was in sync {list(self.state_before.isr)}: "
-                "that election was clean"
-            )
-        return state.leader >= 0
+        ends = self.wait_for(
+            lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
+            f"the leader of {self.place} to answer for it",
+        )
+        return (
+            f"protocol: broker {ends.leader} answers as leader of {self.place} in epoch {ends.leader_epoch}"
+        )
 
 
 MOVED_WITHIN_S: Final = 60.0
@@ -240,7 +209,6 @@ class MoveLogDir(FaultSpec):
         return (self.target,)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report brokers with a single log dir."""
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
             say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
 
@@ -249,7 +217,6 @@ class MoveLogDir(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the leader of a partition."""
         place = draw.other_place()
         return {"partition": place, "target": f"leader({place})"}
 
@@ -282,7 +249,6 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"asked for the move of {self.place} at {', '.join(did)}"
 
     def confirm(self) -> str:
-        """See the partition's folder in another log dir."""
         said = []
         for node in self.nodes:
             before = self._before[node.id]
@@ -298,7 +264,6 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"disk: the folder of {self.place} is at " + "; ".join(said)
 
     def confirm_healed(self) -> str:
-        """See that the replicas that moved are in sync."""
         moved = {node.id for node in self.nodes}
         self.wait_for(
             lambda: (
@@ -310,6 +275,5 @@ class LogDirMove(Injection[MoveLogDir]):
         return f"metadata: broker {', '.join(map(str, sorted(moved)))} in the ISR of {self.place}"
 
     def _on_disk(self, node: LocalNode) -> tuple[Path, ...]:
-        """Return the folders of the partition on this broker, over all log dirs."""
         name = f"{self.place.topic}-{self.place.partition}"
         return tuple(folder / name for folder in node.disk.log_dirs if (folder / name).is_dir())

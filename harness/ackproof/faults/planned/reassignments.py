@@ -47,7 +47,6 @@ class Move(PartitionOperation):
     )
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report brokers that do not exist, or are named twice."""
         if not say.sound(("to",), cluster=True):
             return
         for index, broker in enumerate(self.to):
@@ -101,7 +100,6 @@ class CancelReassign(Move):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw brokers that hold no replica yet: any other reassignment completes at once."""
         brokers, topics = list(draw.experiment.cluster.broker_ids), draw.experiment.topics
         copies = {
             place: topics[place.rpartition("/")[0]].replication_factor for place in places_of(draw.experiment)
@@ -126,7 +124,6 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         self._asked = False
 
     def inject(self) -> str:
-        """Ask for the reassignment, with a throttle if wanted."""
         self._look()
         if self.state_before.replicas == self.fault.to:
             raise FaultNotConfirmed(
@@ -142,7 +139,6 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return f"asked broker {asked} to give {self.place} the replicas {list(self.fault.to)}"
 
     def confirm(self) -> str:
-        """See that another broker shows changed replicas."""
         before = self.state_before
         after = self.wait_for(
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
@@ -211,13 +207,9 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _last_asked(self) -> tuple[int, tuple[int, ...]]:
-        """Return the last fault that asked for replicas of the partition, and the replicas."""
         return self.holds.assigned(self.place) or (self.fault.number, self.fault.to)
 
     def _log_end(self, broker: int) -> int:
-        """Return the end of the broker's own log of the partition; wait for a broker that another fault holds, or
-        that starts."""
-
         def one_more() -> int | None:
             link = self.context.cluster.running_links().get(broker)
             if link is None:
@@ -262,7 +254,6 @@ class Reassignment(MoveInjection[Reassign]):
         return f"{end}{lifted}"
 
     def confirm_healed(self) -> str:
-        """See that another broker shows the new replicas in sync, and that each has a log."""
         return self._await_replicas() if self._asked else "nothing was asked for"
 
 
@@ -273,7 +264,6 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
     _cancelled = False
 
     def confirm(self) -> str:
-        """See that another broker shows replicas being added, and that the controller lists the reassignment."""
         witness = super().confirm()
         if not self._goes_on():
             raise self.not_confirmed(
@@ -310,5 +300,4 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         return "; ".join(filter(None, (did, super().put_back())))
 
     def confirm_healed(self) -> str:
-        """See that another broker shows the former replicas."""
         return self._await_replicas(any_order=True) if self._asked else "nothing was asked for"

@@ -62,7 +62,6 @@ class SetConfig(FaultSpec):
     )
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a topic or broker that does not exist, and the harness's own settings."""
         if self.topic is not None and self.broker is not None:
             say.report(("broker",), "settings change of a topic or of a broker, not of both")
         elif self.topic is not None and self.topic not in spec.topics:
@@ -154,7 +153,6 @@ class ConfigChange(Injection[SetConfig]):
         return self.fault.broker, do(link)
 
     def inject(self) -> str:
-        """Note what is in force, and ask one broker for the change."""
         names = list(self.fault.config)
         _, before = self._ask(lambda link: admin.describe_config(link, self.owner, names))
         in_force = self._in_force()
@@ -165,7 +163,6 @@ class ConfigChange(Injection[SetConfig]):
         return f"asked broker {asked} for {self._text(self.fault.config)} of {self.owner}"
 
     def confirm(self) -> str:
-        """See that every running broker reports the new values."""
         return self._await(lambda said: said == self.fault.config, self._text(self.fault.config))
 
     def put_back(self) -> str:
@@ -188,7 +185,6 @@ class ConfigChange(Injection[SetConfig]):
         return f"asked broker {asked} to put {self.owner} back: {back}"
 
     def confirm_healed(self) -> str:
-        """See that no broker reports the change any longer."""
         if self._before is None:
             return "nothing was asked for"
         return self._await(lambda said: said != self.fault.config, "what was in force before", BACK_WITHIN_S)
@@ -259,7 +255,6 @@ class Recreate(FaultSpec):
         return topic == self.topic
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a topic that does not exist."""
         if self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
 
@@ -299,8 +294,6 @@ class Recreation(Injection[Recreate]):
         return f"asked broker {asked} to delete {self.fault.topic}, whose logs ended at {ends}"
 
     def confirm(self) -> str:
-        """See that another broker does not know the topic."""
-
         def is_gone() -> bool:
             look = find_views(self.context)
             try:
@@ -322,7 +315,6 @@ class Recreation(Injection[Recreate]):
         return f"created {self.fault.topic} again"
 
     def confirm_healed(self) -> str:
-        """See that its logs begin at offset 0."""
         after = self.wait_for(self._all_ends, f"every leader of {self.fault.topic} to answer")
         for place, ends in after.items():
             if ends.start > 0:

@@ -106,7 +106,6 @@ class RequestsInjection(Injection[SpecT]):
         self._bit = False
 
     def inject(self) -> str:
-        """Look at the links without a rule, then lay it."""
         if (place := self.fault.place) is not None:
             topic, partition = place
             topic_id = self._topic_id(topic)
@@ -187,18 +186,8 @@ class RequestsInjection(Injection[SpecT]):
         what: str,
         within_s: float = BITES_WITHIN_S,
     ) -> RequestObservation:
-        last: list[RequestObservation] = []
-
-        def look() -> RequestObservation | None:
-            last[:] = [self._look(link)]
-            return last[0] if sees(last[0]) else None
-
-        return self.wait_for(
-            look,
-            f"{self.fault.api} on {link} {what}",
-            within_s,
-            interval_s=0.05,
-            state=lambda: str(last[0]) if last else "nothing",
+        return self.wait_for_good(
+            lambda: self._look(link), sees, f"{self.fault.api} on {link} {what}", within_s
         )
 
     def _look(self, link: Link) -> RequestObservation:

@@ -180,7 +180,6 @@ class RequestFault(FaultSpec):
 
     @property
     def _where(self) -> str:
-        """Field that selects partitions."""
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
