@@ -37,6 +37,7 @@ from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.network.wire import Access, Connection
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.provision.tools import exporter_settings
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeStarted
 
@@ -105,7 +106,9 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
-        """Write the files that only this backend needs for a node's first start."""
+        """Write the files for a node's first start that depend on the backend and on the needs."""
+        if Need.METRICS in self._needs:
+            files.exporter.write_text(exporter_settings(), encoding="utf-8")
 
     @abstractmethod
     def _launch(self, node: ProcessNode) -> NodeProcess:

@@ -57,7 +57,7 @@ class FoundBuild:
         return match[0]
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each jar, by file name (0.3 s)."""
+        """Return the SHA-256 of each jar, by file name (0.3 s)."""
         return {jar.name: sha256(jar) for jar in self.jars}
 
     @property
@@ -67,32 +67,33 @@ class FoundBuild:
 
 
 def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
-    """The build at a path. Raises `BadInput` with cause and remedy for what is none."""
+    """Return the build at a path. Raises `BadInput` with cause and remedy for what is none."""
     if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
-        return _checked(path, (_unpacked(path, progress)).glob("*.jar"))
+        stat = path.stat()
+        target = cache_root() / f"kafka-tgz-{path.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
+        progress(Progress("verify", f"unpacking {path.name}"))
+        build_once(target, lambda folder: unpack_jars(path, folder), progress)
+        return _checked(path, target.glob("*.jar"))
     if not path.is_dir():
         raise BadInput(f"{path}: no such folder or .tgz; give a source tree, a distribution, or its .tgz")
     if (path / "core" / "build.gradle").exists() or (path / "settings.gradle").exists():
-        return _checked(path, _of_source_tree(path), "build it: ./gradlew jar")
+        folders = (f"*/build/dependant-libs-{SCALA}*", "*/build/libs", "*/*/build/libs")
+        found = (jar for folder in folders for jar in path.glob(f"{folder}/*.jar"))
+        return _checked(path, found, "build it: ./gradlew jar")
     libs = path / "libs" if (path / "libs").is_dir() else path
     return _checked(path, libs.glob("*.jar"))
 
 
 def artifact_of(jar: Path) -> str:
-    """`kafka-clients` of kafka-clients-4.3.1.jar."""
+    """Return the artifact's name: `kafka-clients` for kafka-clients-4.3.1.jar."""
     match = _JAR.match(jar.name)
     return match["artifact"] if match else jar.stem
-
-
-def _of_source_tree(path: Path) -> Iterable[Path]:
-    for folder in (f"*/build/dependant-libs-{SCALA}*", "*/build/libs", "*/*/build/libs"):
-        yield from path.glob(f"{folder}/*.jar")
 
 
 def _checked(
     path: Path, found: Iterable[Path], remedy: str = "give the folder that holds libs/"
 ) -> FoundBuild:
-    """The jars as one class path, by file name. Of files with one name the first counts."""
+    """Return the jars as one class path, by file name. Of files with one name the first counts."""
     by_name: dict[str, Path] = {}
     for jar in found:
         if not _NOT_RUN.search(jar.name) and not jar.name.startswith("connect-file"):
@@ -110,55 +111,39 @@ def _checked(
     there = {artifact_of(jar): jar for jar in jars}
     if missing := [name for name in _LEAST if name not in there]:
         raise BadInput(f"{path}: {missing[0]} is missing, without which no broker starts; {remedy}")
-    version, commit = _about(there[_CLIENTS])
+    clients = there[_CLIENTS]
+    try:
+        with zipfile.ZipFile(clients) as opened:
+            lines = opened.read(_ABOUT).decode("utf-8", "replace").splitlines()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{clients}: it does not say its version ({error}); is the jar whole?") from error
+    said = dict(line.split("=", 1) for line in lines if "=" in line)
+    version = said.get("version", "").strip()
     server = str(_JAR.match(servers[0].string)["version"])  # type: ignore[index]
     if _NUMBER.findall(version)[:1] != _NUMBER.findall(server)[:1]:
         raise BadInput(
-            f"{path}: jars of two builds: {servers[0].string} and {there[_CLIENTS].name}, which says {version}; "
+            f"{path}: jars of two builds: {servers[0].string} and {clients.name}, which says {version}; "
             "build all of it again: ./gradlew clean jar"
         )
-    return FoundBuild(jars, version, commit)
+    return FoundBuild(jars, version, said.get("commitId", "").strip())
 
 
 def _require_single(path: Path, jars: Sequence[Path]) -> None:
-    """Raises `BadInput` where one artifact is there in two versions."""
+    """Raise `BadInput` where one artifact is there in two versions."""
     seen: dict[str, tuple[str, str]] = {}
     for jar in jars:
         match = _JAR.match(jar.name)
         if match is None:
             continue
-        version = _without_classifier(match["version"])
+        # `4.1.130-linux-x86_64` is 4.1.130; what marks an unfinished version (-SNAPSHOT, -rc1) is part of it.
+        number, _, rest = match["version"].partition("-")
+        version = match["version"] if _UNFINISHED.match(rest) else number
         before, name = seen.setdefault(match["artifact"], (version, jar.name))
         if before != version:
             raise BadInput(
                 f"{path}: two versions of {match['artifact']}: {name} and {jar.name}; remove the one that does not "
                 "belong there (./gradlew clean)"
             )
-
-
-def _without_classifier(version: str) -> str:
-    """`4.1.130-linux-x86_64` → `4.1.130`; what marks an unfinished version (-SNAPSHOT, -rc1) is part of it."""
-    number, _, rest = version.partition("-")
-    return version if _UNFINISHED.match(rest) else number
-
-
-def _about(clients: Path) -> tuple[str, str]:
-    """Version and commit, as the jar of the clients says them. Raises `BadInput`."""
-    try:
-        with zipfile.ZipFile(clients) as jar:
-            lines = jar.read(_ABOUT).decode("utf-8", "replace").splitlines()
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{clients}: it does not say its version ({error}); is the jar whole?") from error
-    said = dict(line.split("=", 1) for line in lines if "=" in line)
-    return said.get("version", "").strip(), said.get("commitId", "").strip()
-
-
-def _unpacked(archive: Path, progress: ProgressSink) -> Path:
-    """The jars of a .tgz, unpacked once into the cache. Raises `BadInput`."""
-    stat = archive.stat()
-    target = cache_root() / f"kafka-tgz-{archive.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
-    progress(Progress("verify", f"unpacking {archive.name}"))
-    return build_once(target, lambda folder: unpack_jars(archive, folder), progress)
 
 
 def unpack_jars(archive: Path, folder: Path) -> None:
@@ -175,7 +160,7 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """The files of a patch by their path in a jar. Raises `BadInput`."""
+    """Return the files of a patch by their path in a jar. Raises `BadInput`."""
     if patch.is_dir():
         files = {
             file.relative_to(patch).as_posix(): file.read_bytes()
@@ -194,15 +179,13 @@ def read_patch(patch: Path) -> dict[str, bytes]:
 
 
 def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Path]) -> None:
-    """Raises `BadInput` unless one of these files at least replaces one of these jars'."""
-    if not any(_contains(jar, files) for jar in jars):
-        first = next(iter(files), "nothing")
-        raise BadInput(
-            f"{patch}: none of its {len(files)} files replaces one of Kafka's (the first is {first}); give the folder "
-            "that holds kafka/ or org/"
-        )
-
-
-def _contains(jar: Path, files: Mapping[str, bytes]) -> bool:
-    with zipfile.ZipFile(jar) as opened:
-        return not files.keys().isdisjoint(opened.namelist())
+    """Raise `BadInput` unless at least one of these files replaces one in these jars."""
+    for jar in jars:
+        with zipfile.ZipFile(jar) as opened:
+            if not files.keys().isdisjoint(opened.namelist()):
+                return
+    first = next(iter(files), "nothing")
+    raise BadInput(
+        f"{patch}: none of its {len(files)} files replaces one of Kafka's (the first is {first}); give the folder "
+        "that holds kafka/ or org/"
+    )

@@ -1,20 +1,19 @@
-"""Entries of the cache folder, which several runs share at once.
+"""Entries of the cache folder, which several runs share at once, and the programs that make them.
 
-Each entry is a folder that is
-either whole or absent: it is built under a file lock in a neighbouring folder and renamed into place. A
-builder that was killed leaves its building folder, and perhaps processes at work in it: the next builder
-ends and removes them.
+Each entry is a folder that is either whole or absent: it is built under a file lock in a neighbouring folder and
+renamed into place. A builder that was killed leaves its building folder, and perhaps processes at work in it: the next
+builder ends and removes them.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from ackproof.base import processes
@@ -26,10 +25,7 @@ _LOCK_TIMEOUT_S = 900.0
 
 
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:
-    """`target`, built by `build(empty folder)` unless it is there. Only one process on the machine builds it.
-
-    What `build` leaves in its folder becomes `target`, whole or not at all; what it raises passes through.
-    """
+    """Return `target`, built by `build(empty folder)` unless it is there. Only one process on the machine builds it."""
     if target.exists():
         return target
     with _locked(target, progress):
@@ -47,7 +43,7 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
 
 
 def discard(target: Path, progress: ProgressSink) -> None:
-    """Remove an entry that turned out to be of no use, whole and at once: nobody finds half of it."""
+    """Remove an entry that turned out to be of no use: nobody finds half of it."""
     with _locked(target, progress):
         if not target.exists():
             return
@@ -56,19 +52,60 @@ def discard(target: Path, progress: ProgressSink) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
+def run_program(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    role: str,
+    what: str,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    watch: Callable[[str], None] | None = None,
+) -> tuple[int | None, str]:
+    """Run a program in `folder`, where `ackproof clean` finds it. Return its exit status and its output.
+
+    `what` completes "waited for …". `watch` gets the output so far, ten times a second. Raises `WaitTimeout`. The
+    program has ended when this returns or raises.
+    """
+    output = folder / f"{role}.log"
+    tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)
+    child = processes.spawn(command, run=tag, role=role, cwd=folder, stdout=output, env=env)
+
+    def said() -> str:
+        return output.read_text(encoding="utf-8", errors="replace")
+
+    def ended() -> bool:
+        status = child.poll()
+        if watch is not None:
+            watch(said())
+        return status is not None
+
+    try:
+        wait_until(
+            ended,
+            what=what,
+            timeout_s=timeout_s,
+            interval_s=0.02 if watch is None else 0.1,
+            logs=lambda: "\n".join(said().splitlines()[-5:]),
+        )
+    finally:
+        child.kill()
+    return child.poll(), said()
+
+
 def _building(target: Path) -> str:
     return f".{target.name}.building-"
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def _locked(target: Path, progress: ProgressSink) -> Iterator[None]:
-    """Hold the lock of `target`. The kernel frees it when its holder dies; the lock file itself stays."""
+    # The kernel frees the lock when its holder dies; the file itself stays.
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("a", encoding="utf-8") as file:
         if not _try_lock(file.fileno()):
@@ -92,10 +129,10 @@ def _try_lock(descriptor: int) -> bool:
 
 def _sweep(target: Path) -> None:
     """Remove what killed builders of `target` left. Call with the lock held: no other one is at work."""
-    for stale in target.parent.glob(f"{_building(target)}*"):
-        processes.end_children(partial(_orphan_in, stale))
-        shutil.rmtree(stale, ignore_errors=True)
-
-
-def _orphan_in(folder: Path, child: processes.MarkedProcess) -> bool:
-    return not child.owner_alive and child.directory.is_relative_to(folder)
+    stale = list(target.parent.glob(f"{_building(target)}*"))
+    if stale:
+        processes.end_children(
+            lambda child: not child.owner_alive and any(map(child.directory.is_relative_to, stale))
+        )
+    for folder in stale:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,6 @@ on. They name no cluster and no node, so one copy serves the controllers of ever
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import uuid
@@ -15,11 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-from ackproof.base.processes import RunTag, spawn
-from ackproof.provision.cache import build_once
+from ackproof.provision.cache import build_once, run_program
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
-from ackproof.provision.jvm import STORAGE_TOOL, java_command
+from ackproof.provision.jvm import STORAGE_TOOL, java_command, jvm_flags, logging_flags
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 
 CHECKPOINT = "bootstrap.checkpoint"
@@ -49,10 +47,8 @@ def bootstrap_checkpoint(
             raise BadInput(f"{name}={level} is not a feature and its level")
     key = ",".join(f"{name}={level}" for name, level in wanted.items()) or "default"
     target = jars.home / "checkpoints" / key
-    return (
-        build_once(target, lambda folder: _format(jars, java, wanted, folder, progress), progress)
-        / CHECKPOINT
-    )
+    build_once(target, lambda folder: _format(jars, java, wanted, folder, progress), progress)
+    return target / CHECKPOINT
 
 
 def new_cluster_id() -> str:
@@ -84,21 +80,14 @@ def _format(
     arguments = ["format", "-t", new_cluster_id(), "-c", str(work / "server.properties")]
     for name, level in features.items():
         arguments += ["--feature", f"{name}={level}"]
-    output = work / "output"
-    child = spawn(
-        java_command(java, jars, STORAGE_TOOL, arguments, log=work / "tool.log"),
-        run=RunTag(f"provision-{os.getpid()}", work, work),
-        role="storage-tool",
-        cwd=work,
-        stdout=output,
+    command = java_command(
+        java, jars, STORAGE_TOOL, arguments, [*jvm_flags(), *logging_flags(jars.version, work / "tool.log")]
     )
-    try:
-        status = child.wait(_FORMAT_TIMEOUT_S)
-    finally:
-        child.kill()
+    what = f"Kafka {jars.version} to format"
+    status, output = run_program(command, work, role="storage-tool", what=what, timeout_s=_FORMAT_TIMEOUT_S)
     made = next(filter(Path.is_file, (work / "data" / name for name in (CHECKPOINT, _SNAPSHOT))), None)
     if status != 0 or made is None:
-        said = " ".join(output.read_text(encoding="utf-8", errors="replace").split())[-600:]
+        said = " ".join(output.split())[-600:]
         if features:
             asked = ", ".join(f"{name}={level}" for name, level in features.items())
             raise BadInput(f"Kafka {jars.version} cannot be formatted with {asked}: {said}")

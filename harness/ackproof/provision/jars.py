@@ -83,11 +83,25 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
     Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
     """
     locked = lock(version)
-    if locked is None:
-        return _prepare_unlisted(version, progress)
-    directory = _home(locked) / "jars"
-    build_once(directory, lambda folder: _fetch(locked, folder, progress), progress)
-    return _verify_jars(locked, directory, progress)
+    if locked is None and (why := not_a_version(version)) is not None:
+        raise BadInput(why)
+    home = _home(version, locked)
+
+    def fetch(folder: Path) -> None:
+        if locked is None:
+            require_offered(version)
+            _download(version, folder / "jars", (), progress, strict=True)
+            _write_own_lock(folder, version)
+            return
+        _download(version, folder / "jars", locked.jars, progress)
+        progress(Progress("verify", f"Kafka {version}: comparing SHA-256", 0, len(locked.jars)))
+        verify(locked, folder / "jars")
+        for jar in (folder / "jars").iterdir():
+            jar.rename(folder / jar.name)
+        (folder / "jars").rmdir()
+
+    build_once(home if locked is None else home / "jars", fetch, progress)
+    return _verify_jars(locked or read_lock(version, home / _OWN_LOCK), home / "jars", progress)
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
@@ -111,8 +125,7 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
 
 def is_cached(version: str) -> bool:
     """Return True if `kafka_jars` needs neither Maven nor a network."""
-    locked = lock(version)
-    return (_unlisted_home(version) if locked is None else _home(locked) / "jars").exists()
+    return (_home(version, lock(version)) / "jars").exists()
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
@@ -122,7 +135,12 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     """
     own = found.digests()
     _require_same(build, compute_digest(own))
-    logger = () if found.logs else _logger(found, progress)
+    logger: tuple[Path, ...] = ()
+    if not found.logs:  # as in Maven's server jars: take that of the nearest known release
+        there = {artifact_of(jar) for jar in found.jars}
+        known = kafka_jars(line_of(found.version).releases[-1], progress).classpath
+        named = ((jar, artifact_of(jar)) for jar in known)
+        logger = tuple(jar for jar, name in named if "log4j" in name and name not in there)
     digests = {**own, **{jar.name: sha256(jar) for jar in logger}}
     home = cache_root() / f"kafka-{found.full_version}-build-{compute_digest(digests)}"
 
@@ -139,15 +157,6 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     jars = _verify_jars(read_lock(found.version, home / _OWN_LOCK), home / "jars", progress)
     return KafkaJars(
         jars.version, home, jars.classpath, digests, full_version=found.full_version, commit=found.commit
-    )
-
-
-def _logger(found: FoundBuild, progress: ProgressSink) -> tuple[Path, ...]:
-    """Return the logger of the nearest known release, which Maven's server jars lack."""
-    there = {artifact_of(jar) for jar in found.jars}
-    known = kafka_jars(line_of(found.version).releases[-1], progress)
-    return tuple(
-        jar for jar in known.classpath if "log4j" in artifact_of(jar) and artifact_of(jar) not in there
     )
 
 
@@ -186,49 +195,15 @@ def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> Ka
     return KafkaJars(version, home, (built, *base.classpath), digests)
 
 
-def _prepare_unlisted(version: str, progress: ProgressSink) -> KafkaJars:
-    """Return the jars of a release without a lock, as Maven offers them."""
-    if (why := not_a_version(version)) is not None:
-        raise BadInput(why)
-    home = _unlisted_home(version)
-
-    def fetch(folder: Path) -> None:
-        require_offered(version)
-        _download(version, folder / "jars", (), progress, strict=True)
-        _write_own_lock(folder, version)
-
-    build_once(home, fetch, progress)
-    return _verify_jars(read_lock(version, home / _OWN_LOCK), home / "jars", progress)
-
-
-def _unlisted_home(version: str) -> Path:
-    return cache_root() / f"kafka-{version}"
-
-
 def _write_own_lock(folder: Path, version: str) -> Lock:
     made = Lock(version, {jar.name: sha256(jar) for jar in (folder / "jars").iterdir()})
     (folder / _OWN_LOCK).write_text(made.text(), encoding="utf-8")
     return made
 
 
-def _home(locked: Lock) -> Path:
-    return cache_root() / f"kafka-{locked.version}-{locked.digest}"
-
-
-def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> KafkaJars:
-    _check_cached(locked, directory, progress)
-    classpath = tuple(directory / name for name in sorted(locked.jars))
-    return KafkaJars(locked.version, directory.parent, classpath, locked.jars)
-
-
-def _fetch(locked: Lock, folder: Path, progress: ProgressSink) -> None:
-    """Fetch the jars of a known release into `folder`."""
-    _download(locked.version, folder / "jars", locked.jars, progress)
-    progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
-    verify(locked, folder / "jars")
-    for jar in (folder / "jars").iterdir():
-        jar.rename(folder / jar.name)
-    (folder / "jars").rmdir()
+def _home(version: str, locked: Lock | None) -> Path:
+    """Return the folder of a release; what has no lock comes as Maven offers it."""
+    return cache_root() / (f"kafka-{version}" if locked is None else f"kafka-{version}-{locked.digest}")
 
 
 def _download(
@@ -268,14 +243,15 @@ _verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
 """Verified in this process: lock digest, and name, size and time of change (ns) of every file."""
 
 
-def _check_cached(locked: Lock, directory: Path, progress: ProgressSink) -> None:
+def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> KafkaJars:
     stats = ((path, path.stat()) for path in sorted(directory.iterdir()))
     look = (locked.digest, tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats))
-    if look in _verified:
-        return
-    progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
-    try:
-        verify(locked, directory)
-    except ProvisionFailed as error:
-        raise ProvisionFailed(f"{error}. To fetch it again: rm -r {directory}") from error
-    _verified.add(look)
+    if look not in _verified:
+        progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
+        try:
+            verify(locked, directory)
+        except ProvisionFailed as error:
+            raise ProvisionFailed(f"{error}. To fetch it again: rm -r {directory}") from error
+        _verified.add(look)
+    classpath = tuple(directory / name for name in sorted(locked.jars))
+    return KafkaJars(locked.version, directory.parent, classpath, locked.jars)

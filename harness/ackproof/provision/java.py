@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,8 +36,11 @@ class Java:
 
 def find_java() -> Java:
     """Return `$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool`."""
+    home, found = os.environ.get("JAVA_HOME"), shutil.which("java")
+    paths = [Path(home) / "bin" / "java"] if home else []
+    paths = [path for path in paths if os.access(path, os.X_OK)] + ([Path(found).absolute()] if found else [])
     unfit: list[str] = []
-    for path in _candidates():
+    for path in paths:
         java = _ask(path, path.stat().st_mtime_ns)
         if java is not None and java.major >= LEAST_MAJOR:
             return java
@@ -46,15 +48,6 @@ def find_java() -> Java:
     raise MissingTool(
         "java", f"{LEAST_MAJOR} or newer is needed; {', '.join(unfit) or 'none found'}", INSTALL
     )
-
-
-def _candidates() -> Iterator[Path]:
-    if home := os.environ.get("JAVA_HOME"):
-        path = Path(home) / "bin" / "java"
-        if os.access(path, os.X_OK):
-            yield path
-    if found := shutil.which("java"):
-        yield Path(found).absolute()
 
 
 @lru_cache(maxsize=8)

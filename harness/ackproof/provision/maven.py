@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 from xml.etree import ElementTree
 
 from ackproof.base.errors import MissingTool
-from ackproof.base.processes import Child, RunTag, spawn
-from ackproof.base.wait import wait_until
+from ackproof.provision.cache import run_program
 from ackproof.provision.java import find_java
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 
@@ -63,10 +62,11 @@ def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
     return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each, kind) for each in artifacts))
 
 
+@cache
 def list_published_versions(group: str, artifact: str) -> frozenset[str]:
-    """Every version of an artifact that the repositories of Maven's settings offer now (2 s).
+    """Return every version of an artifact that the repositories of Maven's settings offer now (2 s).
 
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's own complaint where no repository answers.
+    Raises as `fetch` does, also if no repository answers.
     """
     with tempfile.TemporaryDirectory(prefix="ackproof-maven-") as folder:
         work = Path(folder)
@@ -100,14 +100,12 @@ def fetch(
     progress: ProgressSink,
     strict: bool = False,
 ) -> None:
-    """Put the jars of these and of all that they need into the new folder `jars`. `what` names them for people;
-    `expected`: their file names, if known, for `progress`.
+    """Put the jars of these artifacts and of all that they need into the new folder `jars`.
 
-    `strict`: a file whose checksum is not the repository's ends it, and nothing that was missing earlier today counts
-    as missing. Maven only warns of the first.
-
-    `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
-    `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
+    `what` names them for people. `work`: an empty folder for the project and Maven's output. `expected`: file names,
+    if known, for `progress`. `strict`: a wrong checksum is an error, of which Maven only warns, and files that were
+    missing earlier today are looked for again. Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's own
+    complaint, `WaitTimeout`.
     """
     (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
     goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
@@ -121,54 +119,32 @@ def _run(
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
     progress(Progress("download", f"{what}: asking Maven", 0, len(expected)))
-    output = work / "mvn.log"
-    child = spawn(
-        [str(maven), "-B", *arguments],
-        run=RunTag(f"provision-{os.getpid()}", work, work),
-        role="mvn",
-        cwd=work,
-        stdout=output,
-    )
-    try:
-        status = _follow(child, output, what, expected, progress)
-    finally:
-        child.kill()
-    if status != 0:
-        raise ProvisionFailed(f"mvn could not fetch {what} (exit {status}): {_complaint(output)}")
-
-
-def _follow(child: Child, output: Path, what: str, expected: Collection[str], progress: ProgressSink) -> int:
     told = 0
 
-    def ended() -> tuple[int] | None:
+    def watch(output: str) -> None:
         nonlocal told
-        status = child.poll()
-        done = _count(output, expected)
+        # Fetched from a repository, or copied from the local one. Maven fetches the jars of its own plugins, too.
+        text = _COLOUR.sub("", output)
+        done = len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))
         if done > told:
             told = done
             progress(Progress("download", f"{what}: fetching its jars", done, len(expected)))
-        return None if status is None else (status,)
 
-    (status,) = wait_until(
-        ended,
+    status, output = run_program(
+        [str(maven), "-B", *arguments],
+        work,
+        role="mvn",
         what=f"mvn to fetch {what}",
         timeout_s=_TIMEOUT_S,
-        interval_s=0.1,
-        logs=lambda: "\n".join(_text(output).splitlines()[-5:]),
+        watch=watch,
     )
-    return status
+    if status != 0:
+        complaint = _complaint(_COLOUR.sub("", output).splitlines())
+        raise ProvisionFailed(f"mvn could not fetch {what} (exit {status}): {complaint}")
 
 
-def _count(output: Path, expected: Collection[str]) -> int:
-    """Return how many of the expected jars are there: fetched from a repository, or copied from the local one."""
-    text = _text(output)
-    # Maven fetches the jars of its own plugins, too
-    return len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))
-
-
-def _complaint(output: Path) -> str:
-    """The lines by which Maven says what is wrong, on one line."""
-    said = _text(output).splitlines()
+def _complaint(said: Sequence[str]) -> str:
+    """Return the lines by which Maven says what is wrong, on one line."""
     errors = [
         line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
         for line in said
@@ -177,7 +153,3 @@ def _complaint(output: Path) -> str:
     telling = [line for line in errors if not _NOT_TELLING.match(line)]
     lines = telling or [line for line in said if line.strip()][-3:]
     return " ".join(lines[:3]) or "it said nothing"
-
-
-def _text(output: Path) -> str:
-    return _COLOUR.sub("", output.read_text(encoding="utf-8", errors="replace"))

@@ -1,8 +1,7 @@
-"""Of which jars each release of Kafka consists (`ackproof.experiment.kafka` says which releases there are).
+"""The jars of each release of Kafka (`ackproof.experiment.kafka` says which releases there are).
 
-`locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted.
-`python tools/new_release.py VERSION` writes these files. A release without one is fetched as Maven offers
-it.
+`locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted (`tools/new_release.py VERSION`
+writes it). A release without one is fetched as Maven offers it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -63,18 +62,19 @@ def lock(version: str) -> Lock | None:
 
 def read_lock(version: str, file: Path) -> Lock:
     """Read a lock file. Raises `BadInput` if it is damaged."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return Lock(version, {match["name"]: match["sha256"] for match in map(_line, lines)})
+    jars: dict[str, str] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise BadInput(f"a damaged lock: {line!r} is not '<file name> <SHA-256>'")
+        jars[match["name"]] = match["sha256"]
+    return Lock(version, jars)
 
 
 def list_offered_releases() -> list[str]:
     """Return the releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
-    return sorted((one for one in _list_published() if not_a_version(one) is None), key=numbers)
-
-
-@cache
-def _list_published() -> frozenset[str]:
-    return maven.list_published_versions(*SERVER)
+    published = maven.list_published_versions(*SERVER)
+    return sorted((one for one in published if not_a_version(one) is None), key=numbers)
 
 
 def find_newest_release() -> str:
@@ -127,10 +127,3 @@ def direct_dependencies(version: str) -> list[Artifact]:
 def is_4(version: str) -> bool:
     """Return True if it logs by log4j 2 (4.0 and later), not reload4j."""
     return numbers(version)[0] >= 4
-
-
-def _line(line: str) -> re.Match[str]:
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise BadInput(f"a damaged lock: {line!r} is not '<file name> <SHA-256>'")
-    return match

@@ -18,10 +18,8 @@ from typing import Final
 
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput, MissingTool
-from ackproof.base.processes import RunTag, spawn
-from ackproof.base.wait import wait_until
 from ackproof.provision import maven
-from ackproof.provision.cache import build_once, sha256
+from ackproof.provision.cache import build_once, run_program, sha256
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.rundir.metrics import METRICS
 
@@ -44,19 +42,16 @@ def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
 
     Raises `MissingTool`, `ProvisionFailed`.
     """
-    found = shutil.which(TOXIPROXY)
-    if found is not None:
+    if (found := shutil.which(TOXIPROXY)) is not None:
         return Path(found).absolute()
-    return (
-        build_once(_toxiproxy_folder(), lambda folder: _build_toxiproxy(folder, progress), progress)
-        / TOXIPROXY
-    )
+    folder = _toxiproxy_folder()
+    build_once(folder, lambda building: _build_toxiproxy(building, progress), progress)
+    return folder / TOXIPROXY
 
 
 def locate_toxiproxy() -> str:
     """Say in words where the proxy program is or how it will be built. Raises `MissingTool`; builds nothing."""
-    found = shutil.which(TOXIPROXY)
-    if found is not None:
+    if (found := shutil.which(TOXIPROXY)) is not None:
         return found
     if _toxiproxy_folder().exists():
         return str(_toxiproxy_folder() / TOXIPROXY)
@@ -79,46 +74,28 @@ def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
     progress(
         Progress("download", f"building {TOXIPROXY} {TOXIPROXY_VERSION} with Go, this once: some 10 to 45 s")
     )
-    output = folder / "go.log"
-    child = spawn(
+    status, output = run_program(
         [str(go), "install", f"{_MODULE}/cmd/server@v{TOXIPROXY_VERSION}"],
-        run=RunTag(f"provision-{os.getpid()}", folder, folder),
+        folder,
         role="go",
-        cwd=folder,
-        stdout=output,
+        what=f"Go to build {TOXIPROXY}",
+        timeout_s=_BUILD_WITHIN_S,
         env={"GOBIN": str(folder), "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"},
     )
-    try:
-        wait_until(
-            lambda: child.poll() is not None,
-            what=f"Go to build {TOXIPROXY}",
-            timeout_s=_BUILD_WITHIN_S,
-            interval_s=0.1,
-        )
-        status = child.poll()
-    finally:
-        child.kill()
     built = folder / "server"
     if status != 0 or not built.exists():
-        said = " ".join(output.read_text(encoding="utf-8", errors="replace").split())
-        raise ProvisionFailed(
-            f"Go could not build {TOXIPROXY} {TOXIPROXY_VERSION} (exit {status}): {said[-300:]}"
-        )
-    _verify_toxiproxy(go, built)
-    built.rename(folder / TOXIPROXY)
-    output.unlink()
-
-
-def _verify_toxiproxy(go: Path, program: Path) -> None:
-    """Raise `ProvisionFailed` unless the program was built from exactly the locked files of this version."""
+        said = " ".join(output.split())[-300:]
+        raise ProvisionFailed(f"Go could not build {TOXIPROXY} {TOXIPROXY_VERSION} (exit {status}): {said}")
     build_info = subprocess.run(
-        [str(go), "version", "-m", str(program)], capture_output=True, text=True, timeout=60, check=False
+        [str(go), "version", "-m", str(built)], capture_output=True, text=True, timeout=60, check=False
     ).stdout
     wanted = ["mod", _MODULE, f"v{TOXIPROXY_VERSION}", _SUM]
     if not any(line.split() == wanted for line in build_info.splitlines()):
         raise ProvisionFailed(
             f"{TOXIPROXY} was not built from the locked files of {_MODULE} v{TOXIPROXY_VERSION}; expected {_SUM}"
         )
+    built.rename(folder / TOXIPROXY)
+    (folder / "go.log").unlink()
 
 
 EXPORTER_VERSION: Final = "0.20.0"
@@ -131,7 +108,6 @@ _ATTRIBUTES: Final = (
     "MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate", "EventType", "RateUnit", "LatencyUnit",
 )  # fmt: skip
 """Attributes of Kafka's meters and histograms. Each quantile that is read copies and sorts the whole histogram."""
-_ARTIFACT: Final = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
@@ -140,34 +116,28 @@ def exporter_jar(progress: ProgressSink = ignore) -> Path:
     Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
     """
     folder = cache_root() / f"jmx-exporter-{EXPORTER_VERSION}-{EXPORTER_SHA256[:12]}"
-    jar = build_once(folder, lambda building: _fetch_exporter(building, progress), progress) / EXPORTER
-    _check_exporter(jar)
+
+    def fetch(building: Path) -> None:
+        work, jars = building / "work", building / "jars"
+        work.mkdir()
+        artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
+        what = f"the JMX exporter {EXPORTER_VERSION}"
+        maven.fetch(what, [artifact], jars, work, expected=[EXPORTER], progress=progress)
+        (jars / EXPORTER).rename(building / EXPORTER)
+        _verify_exporter(building / EXPORTER)
+        shutil.rmtree(jars)
+        shutil.rmtree(work)
+
+    jar = build_once(folder, fetch, progress) / EXPORTER
+    _verify_exporter(jar, f". To fetch it again: rm -r {folder}")
     return jar
 
 
-def _fetch_exporter(folder: Path, progress: ProgressSink) -> None:
-    work, jars = folder / "work", folder / "jars"
-    work.mkdir()
-    what = f"the JMX exporter {EXPORTER_VERSION}"
-    maven.fetch(what, [_ARTIFACT], jars, work, expected=[EXPORTER], progress=progress)
-    (jars / EXPORTER).rename(folder / EXPORTER)
-    _verify_exporter(folder / EXPORTER)
-    shutil.rmtree(jars)
-    shutil.rmtree(work)
-
-
 @cache
-def _check_exporter(jar: Path) -> None:
-    try:
-        _verify_exporter(jar)
-    except ProvisionFailed as error:
-        raise ProvisionFailed(f"{error}. To fetch it again: rm -r {jar.parent}") from error
-
-
-def _verify_exporter(jar: Path) -> None:
+def _verify_exporter(jar: Path, remedy: str = "") -> None:
     if (got := sha256(jar)) != EXPORTER_SHA256:
         raise ProvisionFailed(
-            f"wrong SHA-256 of {jar}: expected {EXPORTER_SHA256}, got {got}; it is not used"
+            f"wrong SHA-256 of {jar}: expected {EXPORTER_SHA256}, got {got}; it is not used{remedy}"
         )
 
 

@@ -11,8 +11,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import RELEASES, numbers
 from ackproof.provision import releases
-from ackproof.provision.jars import KafkaJars
-from ackproof.provision.jvm import logging_arguments
+from ackproof.provision.jvm import logging_flags
 from ackproof.provision.maven import pom
 
 MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
@@ -57,7 +56,7 @@ def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     [("3.9.2", "-Dlog4j.configuration=file:"), ("4.3.1", "-Dlog4j2.configurationFile=")],
 )
 def test_each_generation_has_its_logger(version: str, option: str) -> None:
-    config, target = logging_arguments(KafkaJars(version, Path("/jars"), (), {}), Path("/node/server.log"))
+    config, target = logging_flags(version, Path("/node/server.log"))
     assert config.startswith(option)
     path = Path(config.removeprefix(option))
     assert "ackproof.log" in path.read_text()

@@ -18,7 +18,6 @@ from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import clocks
 from ackproof.cluster.containers.build import prepare_image
 from ackproof.cluster.containers.container import (
-    JVM_FLAGS,
     NODE_FOLDER,
     ContainerPlan,
     ContainerProcess,
@@ -34,7 +33,7 @@ from ackproof.cluster.containers.engine import (
     make_bridge,
     remove_leftovers,
 )
-from ackproof.cluster.containers.images import ARCHIVE, KafkaImage
+from ackproof.cluster.containers.images import ARCHIVE, LIBS, KafkaImage
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.own import START_WITHIN_S, OwnCluster
@@ -45,8 +44,15 @@ from ackproof.network.addresses import Address, Addresses, Lease, acquire_lease,
 from ackproof.network.kernel import Namespaces, table_name
 from ackproof.network.meshes import KernelMesh, MeshWiring
 from ackproof.network.requests.links import NamespaceRequestLinks, RequestWiring
-from ackproof.provision.jvm import SERVER, archive_in_use, configuration, logging_by
-from ackproof.provision.tools import clock_library, exporter_jar, exporter_settings, java_agent
+from ackproof.provision.jvm import (
+    SERVER,
+    archive_in_use,
+    jvm_flags,
+    log_configuration,
+    logging_flags,
+    node_flags,
+)
+from ackproof.provision.tools import clock_library, exporter_jar, java_agent
 
 _SUBNET_TRIES: Final = 8
 
@@ -127,11 +133,11 @@ class DockerCluster(OwnCluster):
         )
 
     def _lay_more(self, files: NodeFiles) -> None:
+        super()._lay_more(files)
         self._lay_logging(files, self.spec.kafka)
         if self._clocks:
             shutil.copyfile(clock_library(), files.clock_library)
         if Need.METRICS in self._needs:
-            files.exporter.write_text(exporter_settings(), encoding="utf-8")
             jar = exporter_jar(self._progress)
             shutil.copyfile(jar, files.folder / jar.name)
 
@@ -145,8 +151,7 @@ class DockerCluster(OwnCluster):
             old.remove()
 
     def _lay_logging(self, files: NodeFiles, build: KafkaBuild) -> None:
-        """Write the log configuration; the node logs into its folder."""
-        logging = configuration(build.version)
+        logging = log_configuration(build.version)
         shutil.copyfile(logging, files.folder / logging.name)
 
     def start(self, timeout_s: float = START_WITHIN_S) -> None:
@@ -185,13 +190,18 @@ class DockerCluster(OwnCluster):
             published[addresses.controller_port] = addresses.controller(node.id)
         if node.id in addresses.exporters:
             published[addresses.exporter_port] = addresses.exporter(node.id)
-        is_kafka = self._is_kafka(node)
+        is_kafka, folder = self._is_kafka(node), Path(NODE_FOLDER)
+        environment = self._variables(node) if is_kafka else {}
+        if self._clocks:
+            environment |= clocks.preload(
+                folder / node.files.clock.name, folder / node.files.clock_library.name
+            )
         return ContainerPlan(
             image=ground.images.get(node.id, ground.image).reference,
             role=node.name,
             hostname=node_name(node.id),
             network=ground.network,
-            environment=(self._variables(node) if is_kafka else {}) | self._clock_variables(node),
+            environment=environment,
             folder=node.files.folder,
             published=published,
             address=addresses.node(node.id),
@@ -199,54 +209,32 @@ class DockerCluster(OwnCluster):
         )
 
     def _variables(self, node: ProcessNode) -> dict[str, str]:
-        heap = self.spec.heap >> 20
+        flags, options, folder = node_flags(self.spec.heap), [_hosts_flag(node)], Path(NODE_FOLDER)
+        if node.id in self.exporters():
+            listens = Address("0.0.0.0", self._ground.addresses.exporter_port)
+            jar = folder / exporter_jar(self._progress).name
+            options.append(java_agent(jar, listens, folder / node.files.exporter.name))
         return {
             **settings_as_environment(settings(self.layout, node.id, node.files.data.name)),
             "CLUSTER_ID": self._cluster_id,
-            "KAFKA_HEAP_OPTS": f"-Xmx{heap}m -Xms{min(64, heap)}m",
-            "KAFKA_JVM_PERFORMANCE_OPTS": f"{JVM_FLAGS} -Xmn{min(40, heap // 3)}m -XX:+ExitOnOutOfMemoryError",
-            "KAFKA_OPTS": " ".join([_names(node), *self._telling(node)]),
+            "KAFKA_HEAP_OPTS": " ".join(flags[:2]),
+            # They replace flags of the image that name another collector.
+            "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(flags[2:]),
+            "KAFKA_OPTS": " ".join(options),
             "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
             "LOG_DIR": NODE_FOLDER,
         }
 
-    def _clock_variables(self, node: ProcessNode) -> dict[str, str]:
-        if not self._clocks:
-            return {}
-        folder = Path(NODE_FOLDER)
-        return clocks.preload(folder / node.files.clock.name, folder / node.files.clock_library.name)
-
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
         """A ZooKeeper server: both images have it among Kafka's jars, and neither starts it."""
-        heap = self.spec.heap >> 20
-        words = [
-            f"-Xmx{heap}m",
-            f"-Xms{min(64, heap)}m",
-            *JVM_FLAGS.split(),
-            _names(node),
-            *self._logging(node),
-        ]
-        return (
-            "java",
-            *words,
-            "-cp",
-            "/opt/kafka/libs/*",
-            self._main(node),
-            f"{NODE_FOLDER}/{node.files.properties.name}",
-        )
-
-    def _telling(self, node: ProcessNode) -> list[str]:
-        """Return the JVM flag of the metrics exporter, if the node has one."""
-        if node.id not in self.exporters():
-            return []
-        folder, listens = Path(NODE_FOLDER), Address("0.0.0.0", self._ground.addresses.exporter_port)
-        jar = folder / exporter_jar(self._progress).name
-        return [java_agent(jar, listens, folder / node.files.exporter.name)]
+        flags = [*jvm_flags(self.spec.heap), _hosts_flag(node), *self._logging(node)]
+        classpath, file = f"{LIBS}/*", f"{NODE_FOLDER}/{node.files.properties.name}"
+        return ("java", *flags, "-cp", classpath, self._main(node), file)
 
     def _logging(self, node: ProcessNode) -> list[str]:
         folder = Path(NODE_FOLDER)
         version = self._builds.get(node.id, self._installed).jars.version
-        return logging_by(folder / configuration(version).name, folder / node.files.log.name)
+        return logging_flags(version, folder / node.files.log.name, folder)
 
     def _main(self, node: ProcessNode) -> str:
         return metadata_of(self.spec).main(broker=node.is_broker)
@@ -283,8 +271,7 @@ class DockerCluster(OwnCluster):
         return self._laid
 
 
-def _names(node: ProcessNode) -> str:
-    """Return the JVM flag for its hosts file."""
+def _hosts_flag(node: ProcessNode) -> str:
     return f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}"
 
 

@@ -11,15 +11,14 @@ from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.cluster import clocks
 from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata import metadata_of
-from ackproof.cluster.node import NodeFiles, ProcessNode
+from ackproof.cluster.node import ProcessNode
 from ackproof.cluster.own import OwnCluster
-from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.addresses import Addresses, acquire_lease
-from ackproof.provision.jvm import ROLES, archive_in_use, java_command, warm_up
+from ackproof.provision.jvm import ROLES, archive_in_use, java_command, logging_flags, node_flags, warm_up
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
-from ackproof.provision.tools import exporter_jar, exporter_settings, java_agent
+from ackproof.provision.tools import exporter_jar, java_agent
 from ackproof.rundir.layout import CaseDir
 
 
@@ -29,10 +28,6 @@ class ProcessCluster(OwnCluster):
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = acquire_lease(node_ids, holder=self._holder())
         return self._lease.addresses
-
-    def _lay_more(self, files: NodeFiles) -> None:
-        if Need.METRICS in self._needs:
-            files.exporter.write_text(exporter_settings(), encoding="utf-8")
 
     def _launch(self, node: ProcessNode) -> Child:
         return spawn(
@@ -49,33 +44,19 @@ class ProcessCluster(OwnCluster):
     def _command(self, node: ProcessNode) -> list[str]:
         """Return the command line. Paths are relative to the node's folder, its working folder."""
         installed = self._builds.get(node.id, self._installed)
-        heap, files = self.spec.heap, node.files
+        files = node.files
         flags = [
-            # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
-            f"-Xmn{min(40, (heap >> 20) // 3)}m",
-            "-XX:+ExitOnOutOfMemoryError",
+            *node_flags(self.spec.heap),
             f"-Djdk.net.hosts.file={files.hosts.name}",
             # Libraries that it unpacks stay where a node is killed: in its own folder, not in the machine's /tmp.
             "-Djava.io.tmpdir=.",
             *self._sharing(node, installed),
-            *self._telling(node),
+            *logging_flags(installed.jars.version, Path(files.log.name)),
         ]
-        return java_command(
-            installed.java,
-            installed.jars,
-            metadata_of(self.spec).main(broker=node.is_broker),
-            [files.properties.name],
-            log=Path(files.log.name),
-            heap_bytes=heap,
-            flags=flags,
-        )
-
-    def _telling(self, node: ProcessNode) -> list[str]:
-        """Return the JVM flag of the metrics exporter, if the node has one."""
-        where = self.exporters().get(node.id)
-        if where is None:
-            return []
-        return [java_agent(exporter_jar(self._progress), where, Path(node.files.exporter.name))]
+        if (listens := self.exporters().get(node.id)) is not None:
+            flags.append(java_agent(exporter_jar(self._progress), listens, Path(files.exporter.name)))
+        main = metadata_of(self.spec).main(broker=node.is_broker)
+        return java_command(installed.java, installed.jars, main, [files.properties.name], flags)
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         """Return the JVM flags for its class-data archive."""

@@ -27,7 +27,6 @@ from ackproof.base.errors import MissingTool, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster.containers.container import (
-    JVM_FLAGS,
     NODE_FOLDER,
     ContainerPlan,
     ContainerProcess,
@@ -55,7 +54,7 @@ from ackproof.cluster.containers.images import (
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.jars import KafkaJars, kafka_jars, prepare_jars
-from ackproof.provision.jvm import warm_up
+from ackproof.provision.jvm import jvm_flags, warm_up
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import is_4
 from ackproof.rundir.layout import CaseDir
@@ -317,11 +316,12 @@ def _container(
     }
     # hundreds of warnings about classes that cannot be archived are of no interest
     dump = f"-Xlog:disable -Xlog:all=error:stdout -XX:ArchiveClassesAtExit={NODE_FOLDER}/kafka.jsa"
+    flags = jvm_flags()
     environment = {
         **settings_as_environment(settings),
         "CLUSTER_ID": cluster_id,
-        "KAFKA_HEAP_OPTS": "-Xmx256m -Xms64m",
-        "KAFKA_JVM_PERFORMANCE_OPTS": JVM_FLAGS,
+        "KAFKA_HEAP_OPTS": " ".join(flags[:2]),
+        "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(flags[2:]),
         **({"KAFKA_OPTS": dump} if controller else {}),
     }
     return NodeContainer(

@@ -274,8 +274,6 @@ def _says(file: Path, line: str) -> bool:
         return False
 
 
-JVM_FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.awt.headless=true"
-"""As on the process backend. They replace flags of the image that name another collector."""
 _PLAIN: Final = re.compile(r"[a-z0-9._-]+")
 _RUNS: Final = re.compile(r"[._-]{2,}")
 
@@ -290,8 +288,7 @@ def settings_as_environment(settings: Mapping[str, str]) -> dict[str, str]:
             f"the setting {unfit[0]} cannot be given to a container: only small letters, digits and single . _ - "
             "pass through a variable KAFKA_*"
         )
-    return {f"KAFKA_{_variable(key)}": value for key, value in settings.items()}
-
-
-def _variable(key: str) -> str:
-    return key.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+    return {
+        f"KAFKA_{key.replace('_', '__').replace('-', '___').replace('.', '_').upper()}": value
+        for key, value in settings.items()
+    }
