@@ -62,13 +62,6 @@ class NodeClock:
     log: Path
     address: Address
 
-    @classmethod
-    def right(cls, file: Path, log: Path, address: Address) -> NodeClock:
-        """Return a clock without an offset."""
-        clock = cls(file, log, address)
-        clock.shift(0.0)
-        return clock
-
     def shift(self, seconds: float) -> None:
         """Set the clock ahead of this machine's by so many seconds (negative: behind), at once, in the same file."""
         with self.file.open("r+b" if self.file.exists() else "wb", buffering=0) as opened:

@@ -31,7 +31,7 @@ from ackproof.cluster.readiness import Readiness, create_topics, give_head_start
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.network.addresses import Address, Addresses, Layout, Lease, hosts_file
+from ackproof.network.addresses import Address, Addresses, Layout, Lease, acquire_lease, hosts_file
 from ackproof.network.meshes import MeshWiring, ProxyMesh
 from ackproof.network.requests.links import RequestLinks, RequestWiring
 from ackproof.network.wire import Access, Connection
@@ -154,7 +154,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             descriptor = self._lease.descriptor
             self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor)
         self._watcher = watcher = Watcher()
-        self._quorum = self._make_quorum(layout.addresses)
+        servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
+        self._quorum = metadata_of(self.spec).quorum(
+            servers, lambda node: self._nodes[node].state() is NodeState.RUNNING
+        )
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
         own = file_systems.to_be_made(self._needs)
@@ -177,15 +180,13 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             self._await_ready(self._nodes[node_id], timeout_s)
         others = [broker for broker in self.spec.broker_ids if broker not in self.spec.start_order]
         self._launch_together([self._nodes[broker] for broker in others])
-        waiting, readiness = dict(self._nodes), self._readiness
+        waiting, readiness, all_brokers = dict(self._nodes), self._readiness, self.spec.broker_ids
 
         def all_ready() -> bool:
             self.check()
-            for node_id, node in list(waiting.items()):
-                if not readiness.sees(node, self.spec.broker_ids):
-                    return False
-                del waiting[node_id]
-            return True
+            while waiting and readiness.sees(next(iter(waiting.values())), all_brokers):
+                del waiting[next(iter(waiting))]
+            return not waiting
 
         wait_until(
             all_ready,
@@ -323,8 +324,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         node = self._nodes.get(node_id)
         return node.pid if node is not None and node.alive else None
 
-    def _holder(self) -> str:
-        return f"{self._tag.run_id} {self._tag.case_dir}"
+    def _acquire_lease(self, node_ids: Sequence[int]) -> Lease:
+        return acquire_lease(node_ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
 
     def _lay_data(self, node_id: int) -> None:
         """Format the node's empty data folders for this cluster."""
@@ -345,12 +346,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         files.hosts.write_text(hosts_file(node_id, address(node_id), peers), encoding="utf-8")
         self._lay_more(files)
 
-    def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
-        servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
-        nodes = self._nodes
-        return metadata_of(self.spec).quorum(servers, lambda node: nodes[node].state() is NodeState.RUNNING)
-
     def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
+        clock = NodeClock(files.clock, files.log, self.layout.listens(node_id)) if self._clocks else None
+        if clock is not None:
+            clock.shift(0.0)
         return ProcessNode(
             node_id,
             f"{self.layout.title(node_id)}-{node_id}",
@@ -362,9 +361,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             watcher=watcher,
             on_event=self._forward,
             ready=self._await_ready,
-            clock=NodeClock.right(files.clock, files.log, self.layout.listens(node_id))
-            if self._clocks
-            else None,
+            clock=clock,
         )
 
     def _launch_when_free(self, node_id: int) -> NodeProcess:

@@ -19,7 +19,6 @@ from ackproof.cluster import clocks
 from ackproof.cluster.containers.build import prepare_image
 from ackproof.cluster.containers.container import (
     NODE_FOLDER,
-    ContainerPlan,
     ContainerProcess,
     NodeContainer,
     settings_as_environment,
@@ -40,7 +39,7 @@ from ackproof.cluster.own import START_WITHIN_S, OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.network.addresses import Address, Addresses, Lease, acquire_lease, is_free, node_name
+from ackproof.network.addresses import Address, Addresses, Lease, is_free, node_name
 from ackproof.network.kernel import Namespaces, table_name
 from ackproof.network.meshes import KernelMesh, MeshWiring
 from ackproof.network.requests.links import NamespaceRequestLinks, RequestWiring
@@ -118,7 +117,7 @@ class DockerCluster(OwnCluster):
 
         def prefixes() -> Iterator[str]:
             while len(leases) < _SUBNET_TRIES:
-                leases.append(acquire_lease(node_ids, holder=self._holder()))
+                leases.append(self._acquire_lease(node_ids))
                 yield subnet(leases[-1].addresses.block)
 
         try:
@@ -177,11 +176,10 @@ class DockerCluster(OwnCluster):
         containers = self._ground.containers
         container = containers.get(node.id)
         if container is None:
-            engine = self._ground.engine
-            container = containers[node.id] = NodeContainer(engine, self._tag, self._plan(node))
+            container = containers[node.id] = self._make_container(node)
         return container.start()
 
-    def _plan(self, node: ProcessNode) -> ContainerPlan:
+    def _make_container(self, node: ProcessNode) -> NodeContainer:
         ground, addresses = self._ground, self._ground.addresses
         published: dict[int, tuple[str, int]] = {}
         if node.is_broker:
@@ -196,7 +194,9 @@ class DockerCluster(OwnCluster):
             environment |= clocks.preload(
                 folder / node.files.clock.name, folder / node.files.clock_library.name
             )
-        return ContainerPlan(
+        return NodeContainer(
+            ground.engine,
+            self._tag,
             image=ground.images.get(node.id, ground.image).reference,
             role=node.name,
             hostname=node_name(node.id),

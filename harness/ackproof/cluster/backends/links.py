@@ -101,8 +101,9 @@ def wire(
 
     Raises `MissingTool` if there is no Toxiproxy server.
     """
-    server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder_of(nodes_dir), tag=tag)
-    behind = frozenset(requested(layout, needs))
+    folder = nodes_dir.parent / "links"
+    server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
+    behind = frozenset(_requested(layout, needs))
     ways = {
         link: tuple(
             way._replace(upstream=layout.addresses.behind(way.listen)) if link in behind else way
@@ -117,7 +118,7 @@ def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
     """Return the wiring of links whose requests can be changed; faults of the link itself come before this proxy."""
-    proxy = RequestProxy(layout.addresses.requests, folder=folder_of(nodes_dir), tag=tag)
+    proxy = RequestProxy(layout.addresses.requests, folder=nodes_dir.parent / "links", tag=tag)
     broken = frozenset(_named_links(layout, needs))
     ways = {
         link: tuple(
@@ -127,23 +128,16 @@ def wire_requests(
             )
             for way in _ways(layout, link)
         )
-        for link in requested(layout, needs)
+        for link in _requested(layout, needs)
     }
     return RequestWiring(proxy, ways, NodesSight(layout, nodes_dir, pid))
 
 
-def folder_of(nodes_dir: Path) -> Path:
-    """Return the folder for the output of a cluster's proxies."""
-    return nodes_dir.parent / "links"
-
-
-def requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
-    """Yield the links whose requests the needs name."""
+def _requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
     return _named_links(layout, {REQUESTS[need] for need in REQUESTS.keys() & needs})
 
 
 def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
-    """Return the kinds of connections to this port of the link's target."""
     if link.source == CLIENTS:
         return frozenset({Flow.CLIENTS})
     if port == layout.addresses.internal_port:
@@ -153,7 +147,6 @@ def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
 
 
 def _ways(layout: Layout, link: Link) -> tuple[ProxyRoute, ...]:
-    """Return the ways of a link through its proxy."""
     addresses = layout.addresses
     source, target = link
     if source == CLIENTS:
@@ -228,13 +221,12 @@ class Paths:
         """Start the proxies that the needs name, before any node. `pid`: a node to its process. Raises `LinkError`."""
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
-            self.requests.start(lease_descriptor, self._report_death)
+            self.requests.start(
+                lease_descriptor, lambda why: self._on_event(NodeEvent(None, ProxyDied(why=why)))
+            )
         if needs & LINKS:
             self.mesh = self._make_mesh(wire(layout, needs, nodes_dir, tag, pid))
             self.mesh.start(lease_descriptor)
-
-    def _report_death(self, why: str) -> None:
-        self._on_event(NodeEvent(None, ProxyDied(why=why)))
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Return the address at which a node finds a peer; None: the peer's own."""

@@ -15,7 +15,7 @@ from ackproof.cluster.node import ProcessNode
 from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.network.addresses import Addresses, acquire_lease
+from ackproof.network.addresses import Addresses
 from ackproof.provision.jvm import ROLES, archive_in_use, java_command, logging_flags, node_flags, warm_up
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
 from ackproof.provision.tools import exporter_jar, java_agent
@@ -26,7 +26,7 @@ class ProcessCluster(OwnCluster):
     """A cluster of JVMs. Links go through proxies only if faults need it."""
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
-        self._lease = acquire_lease(node_ids, holder=self._holder())
+        self._lease = self._acquire_lease(node_ids)
         return self._lease.addresses
 
     def _launch(self, node: ProcessNode) -> Child:

@@ -28,7 +28,6 @@ from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster.containers.container import (
     NODE_FOLDER,
-    ContainerPlan,
     ContainerProcess,
     NodeContainer,
     settings_as_environment,
@@ -42,6 +41,7 @@ from ackproof.cluster.containers.engine import (
     spoken,
 )
 from ackproof.cluster.containers.images import (
+    ARCHIVE,
     JAVA_LABEL,
     KAFKA_LABEL,
     OWN,
@@ -111,7 +111,12 @@ def _make_image(
             java = bake(engine, plain, CaseDir(work), tag)
             progress(Progress("image", f"Kafka {version}: putting it together", 3, _STEPS))
             labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java}
-            _build(engine, _with_archive(work), reference, {"BASE": plain}, labels)
+            context = work / "baked"
+            context.mkdir()
+            (work / "kafka.jsa").rename(context / "kafka.jsa")
+            (context / "kafka.jsa").chmod(0o644)
+            (context / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nCOPY kafka.jsa {ARCHIVE}\n")
+            _build(engine, context, reference, {"BASE": plain}, labels)
         finally:
             remove_leftovers(engine, lambda marks: True, tag.run_id)
             _forget(engine, plain)
@@ -196,15 +201,6 @@ def _context(jars: KafkaJars, work: Path) -> Path:
     return context
 
 
-def _with_archive(work: Path) -> Path:
-    context = work / "baked"
-    context.mkdir()
-    (work / "kafka.jsa").rename(context / "kafka.jsa")
-    (context / "kafka.jsa").chmod(0o644)
-    (context / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nCOPY kafka.jsa /opt/kafka/kafka.jsa\n")
-    return context
-
-
 @spoken
 def _build(
     engine: Engine,
@@ -256,7 +252,8 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
             served[node] = container.start()
         bootstrap = f"127.0.0.1:{ports[_MAIN - 1]}"
         _await_both(bootstrap, served)
-        said = _java_version(served[_MAIN].container)
+        answer = spoken(served[_MAIN].container.container.exec_run)(["java", "-version"]).output
+        found = _VERSION.search(answer.decode("utf-8", "replace") if isinstance(answer, bytes) else "")
         warm_up(bootstrap, leader=_MAIN, follower=_PEER)
         served[_PEER].signal(signal.SIGKILL)
         served[_MAIN].signal(signal.SIGTERM)
@@ -271,12 +268,6 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
             f"the image's Java wrote no class-data archive: {' '.join(output.split())[-400:]}"
         )
     archive.rename(work.path / "kafka.jsa")
-    return said
-
-
-def _java_version(container: NodeContainer) -> str:
-    said = spoken(container.container.exec_run)(["java", "-version"]).output
-    found = _VERSION.search(said.decode("utf-8", "replace") if isinstance(said, bytes) else "")
     return found[1] if found else "unknown"
 
 
@@ -327,15 +318,13 @@ def _container(
     return NodeContainer(
         engine,
         tag,
-        ContainerPlan(
-            image=image,
-            role=own,
-            hostname=own,
-            network=network,
-            environment=environment,
-            folder=work.nodes / str(node),
-            published={_CLIENTS: ("127.0.0.1", ports[node - 1])},
-        ),
+        image=image,
+        role=own,
+        hostname=own,
+        network=network,
+        environment=environment,
+        folder=work.nodes / str(node),
+        published={_CLIENTS: ("127.0.0.1", ports[node - 1])},
     )
 
 

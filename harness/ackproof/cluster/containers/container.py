@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,58 +45,55 @@ _PROC: Final = Path("/proc")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True)
-class ContainerPlan:
-    """Plan of a container.
+class NodeContainer:
+    """A container of a run. Its files belong to the user of the harness.
 
     `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
     `published`: port in the container → address and port of this machine.
     """
 
-    image: str
-    role: str
-    hostname: str
-    network: str
-    environment: Mapping[str, str]
-    folder: Path
-    published: Mapping[int, tuple[str, int]]
-    address: str | None = None
-    command: tuple[str, ...] = ()
-
-
-class NodeContainer:
-    """A container of a run. Its files belong to the user of the harness."""
-
-    def __init__(self, engine: Engine, tag: RunTag, plan: ContainerPlan) -> None:
-        self.role = plan.role
-        self._output = plan.folder / "stdout.log"
-        config = plan.folder / "config"
+    def __init__(
+        self,
+        engine: Engine,
+        tag: RunTag,
+        *,
+        image: str,
+        role: str,
+        hostname: str,
+        network: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        published: Mapping[int, tuple[str, int]],
+        address: str | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
+        self.role = role
+        self._output = folder / "stdout.log"
+        config = folder / "config"
         config.mkdir(parents=True, exist_ok=True)
-        endpoint = types.EndpointConfig(
-            DEFAULT_DOCKER_API_VERSION, aliases=[plan.hostname], ipv4_address=plan.address
-        )
+        endpoint = types.EndpointConfig(DEFAULT_DOCKER_API_VERSION, aliases=[hostname], ipv4_address=address)
         self._made = (
-            DockerContainer(plan.image, docker_client_kw={"timeout": TIMEOUT_S})
-            .with_name(f"ackproof-{tag.run_id}-{plan.role}")
-            .with_envs(**plan.environment, **tag.environment(plan.role))
+            DockerContainer(image, docker_client_kw={"timeout": TIMEOUT_S})
+            .with_name(f"ackproof-{tag.run_id}-{role}")
+            .with_envs(**environment, **tag.environment(role))
             .with_kwargs(
-                labels=labels(tag, plan.role),
-                hostname=plan.hostname,
+                labels=labels(tag, role),
+                hostname=hostname,
                 user=engine.user,
                 working_dir=NODE_FOLDER,
                 mounts=[
-                    types.Mount(NODE_FOLDER, str(plan.folder), type="bind"),
+                    types.Mount(NODE_FOLDER, str(folder), type="bind"),
                     types.Mount(_CONFIG, str(config), type="bind"),
                 ],
-                network=plan.network,
-                networking_config={plan.network: endpoint},
+                network=network,
+                networking_config={network: endpoint},
             )
         )
-        if plan.command:
-            self._made.with_command(list(plan.command))
+        if command:
+            self._made.with_command(list(command))
         # testcontainers types a port as a number; the engine takes the address too
         ports: dict[str, object] = self._made.ports  # type: ignore[assignment]
-        ports.update({f"{port}/tcp": where for port, where in plan.published.items()})
+        ports.update({f"{port}/tcp": where for port, where in published.items()})
 
     @property
     def container(self) -> Container:
@@ -140,10 +136,10 @@ class NodeContainer:
             raise
         return True
 
-    def keep_output(self) -> None:
-        """Save its output so far."""
-        with contextlib.suppress(EngineFailed, OSError):
-            self._output.write_bytes(spoken(self.container.logs)())
+    @spoken
+    def save_output(self) -> None:
+        """Write its output so far to `stdout.log`."""
+        self._output.write_bytes(self.container.logs())
 
     @spoken
     def remove(self) -> None:
@@ -173,7 +169,7 @@ def _freeze(container: Container) -> None:
 
 
 class ContainerProcess:
-    """The first process of a container, with its pid on this machine."""
+    """The first process of a container: a `NodeProcess`, with its pid on this machine."""
 
     def __init__(self, container: NodeContainer, pid: int) -> None:
         self.container = container
@@ -183,15 +179,14 @@ class ContainerProcess:
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal that ended it), None while it lives."""
         if self._status is None and process_state(self.pid, self.started) in ("gone", "zombie"):
             status = self._ask()
-            self.container.keep_output()
+            with contextlib.suppress(EngineFailed, OSError):
+                self.container.save_output()
             self._status = _ENDED_BY.get(status, status)
         return self._status
 
     def signal(self, number: int) -> bool:
-        """Send a signal. Return False if it has already ended."""
         try:
             return self.state() != "gone" and self.container.send(number)
         except EngineLost:
@@ -201,7 +196,6 @@ class ContainerProcess:
             return True
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it has ended and return the exit status. Raises `WaitTimeout`."""
         wait_until(
             lambda: self.poll() is not None,
             what=f"{self.role} (pid {self.pid}) to end",
@@ -212,23 +206,21 @@ class ContainerProcess:
         return self._status if self._status is not None else UNKNOWN_STATUS
 
     def state(self) -> ProcessState:
-        """Return its state from the kernel: of the process, and of the control group that freezes it."""
+        # Of the process, and of the control group that freezes it.
         state = process_state(self.pid, self.started)
         return "stopped" if state == "running" and is_frozen(self.pid) else state
 
     def _ask(self) -> int:
-        found: list[int] = []
-
-        def has_status() -> bool:
+        def status() -> tuple[int] | None:  # which is true for status 0, too
             status = self.container.status()
-            found.extend([] if status is None else [status])
-            return bool(found)
+            return None if status is None else (status,)
 
         try:
-            wait_until(has_status, what=f"the engine to see the end of {self.role}", timeout_s=_TOLD_WITHIN_S)
+            what = f"the engine to see the end of {self.role}"
+            (ended,) = wait_until(status, what=what, timeout_s=_TOLD_WITHIN_S)
         except (EngineFailed, WaitTimeout):
             return UNKNOWN_STATUS
-        return found[-1]
+        return ended
 
     def _kill_past_the_engine(self) -> bool:
         try:

@@ -68,20 +68,16 @@ class Batch(NamedTuple):
         return bool(self.attributes & _TRANSACTIONAL)
 
 
-class Scan(NamedTuple):
-    """Batches of a segment. `rest`: bytes after the last whole batch, which no broker reads."""
+def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
+    """Return the whole batches of a segment in order, and the bytes after them, which no broker reads.
 
-    batches: tuple[Batch, ...]
-    rest: int
-
-
-def scan(path: Path) -> Scan:
-    """Read the headers of all whole batches of a segment, in order. Raises OSError."""
+    Raises OSError.
+    """
     batches: list[Batch] = []
     with path.open("rb") as file:
         length = path.stat().st_size
         if length == 0:  # which cannot be mapped
-            return Scan((), 0)
+            return (), 0
         with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
             position = 0
             while (batch := batch_at(data, position, length)) is not None:
@@ -89,7 +85,7 @@ def scan(path: Path) -> Scan:
                 position = batch.end
             # A segment that is written to is as long as its index planned, the end of it zeros.
             rest = 0 if not any(data[position : position + SMALLEST]) else length - position
-    return Scan(tuple(batches), rest)
+    return tuple(batches), rest
 
 
 def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | None:
@@ -183,7 +179,7 @@ class Segment:
 
     def batches(self) -> Iterator[Batch]:
         """Read the headers of all whole batches, in order, up to the first that cannot be read."""
-        return iter(scan(self.path).batches)
+        return iter(scan(self.path)[0])
 
     def intact(self, batch: Batch) -> bool:
         """Return True if the batch's checksum holds, read from the file again."""
@@ -194,15 +190,8 @@ class Segment:
 
     def end(self) -> int:
         """Return the offset after its last whole batch."""
-        last = self.base - 1
-        for batch in self.batches():
-            last = batch.last
-        return last + 1
-
-    @property
-    def companions(self) -> tuple[Path, ...]:
-        """Return its index files, which Kafka rebuilds if they are missing."""
-        return tuple(self.path.with_suffix(end) for end in (".index", ".timeindex", ".txnindex"))
+        batches, _ = scan(self.path)
+        return batches[-1].last + 1 if batches else self.base
 
 
 def segments(replica: Path) -> list[Segment]:
@@ -250,8 +239,8 @@ def cut(replica: Path, offset: int) -> int:
     for segment in found:
         if segment.base < kept.base:
             continue
-        for path in segment.companions:
-            path.unlink(missing_ok=True)
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            segment.path.with_suffix(suffix).unlink(missing_ok=True)
         if segment.base > kept.base:
             segment.path.unlink()
     with kept.path.open("r+b") as file:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.backends.attach.cluster import Attachment
-from ackproof.cluster.backends.attach.secure import OAUTH as _OAUTH
-from ackproof.cluster.backends.attach.secure import why_refused
+from ackproof.cluster.backends.attach.secure import OAUTH, why_refused
 from ackproof.cluster.properties import logical_lines
 
 
@@ -32,35 +32,25 @@ def attachment(
         return None
     if backend not in (None, "attach"):
         raise BadInput(f"--bootstrap is a cluster that someone else runs: leave --backend {backend} out")
-    from_file = [] if file is None else list(entries(str(file), _text(file)))
-    attached = Attachment(bootstrap, librdkafka_settings([*from_file, *_options(settings)]), file)
-    attached.check()
-    return attached
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"{file}: cannot be read: {why}") from error
-
-
-def _options(settings: Sequence[str]) -> Iterator[Entry]:
+    every: list[Entry] = []
+    if file is not None:
+        try:
+            every += entries(str(file), file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise BadInput(f"{file}: cannot be read: {why}") from error
     for number, word in enumerate(settings, start=1):
         name, sign, value = word.partition("=")
         if not sign or not name.strip():
             raise BadInput(f"-X: expected key=value (the {number}. of them has no '=')")
-        yield Entry("-X", name.strip(), value)
+        every.append(("-X", name.strip(), value))
+    attached = Attachment(bootstrap, librdkafka_settings(every), file)
+    attached.check()
+    return attached
 
 
-class Entry(NamedTuple):
-    """One setting, and where it stands: `client.properties:4`, `-X`."""
-
-    where: str
-    name: str
-    value: str
-
+Entry: TypeAlias = tuple[str, str, str]
+"""One setting: where it stands (`client.properties:4`, `-X`), name and value."""
 
 _PAIR: Final = re.compile(r"\s*([^\s=:]+)\s*[=:]\s*(.*)", re.DOTALL)
 _JAAS: Final = "sasl.jaas.config"
@@ -68,26 +58,24 @@ _MODULE: Final = re.compile(r"\s*(?:[\w$]+\.)*(\w+)\s+\w+\s*(.*?)\s*;?\s*\Z", re
 _OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_WIDTH: Final = 64
-"""Characters of a line of PEM."""
 
 _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "OAuthBearerLoginModule": {
-        "clientId": f"{_OAUTH}client.id",
-        "clientSecret": f"{_OAUTH}client.secret",
-        "scope": f"{_OAUTH}scope",
+        "clientId": f"{OAUTH}client.id",
+        "clientSecret": f"{OAUTH}client.secret",
+        "scope": f"{OAUTH}scope",
     },
 }
 """Options of login modules, and their names in librdkafka."""
-_OIDC: Final = (f"{_OAUTH}method", "oidc")
+_OIDC: Final = (f"{OAUTH}method", "oidc")
 _NAMES: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
-    f"{_OAUTH}client.credentials.client.id": f"{_OAUTH}client.id",
-    f"{_OAUTH}client.credentials.client.secret": f"{_OAUTH}client.secret",
+    f"{OAUTH}client.credentials.client.id": f"{OAUTH}client.id",
+    f"{OAUTH}client.credentials.client.secret": f"{OAUTH}client.secret",
 }
 _STORES: Final[Mapping[str, Sequence[str]]] = {
     "ssl.truststore": ("ssl.ca.location",),
@@ -102,7 +90,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "keytool -importkeystore -srckeystore STORE -destkeystore me.p12 -deststoretype PKCS12)",
     "bootstrap.servers": "leave it out; --bootstrap says where the cluster is",
     "sasl.login.callback.handler.class": "only Java runs a class; for client credentials write "
-    f"{_OAUTH}method=oidc, {_OAUTH}token.endpoint.url, {_OAUTH}client.id and {_OAUTH}client.secret instead",
+    f"{OAUTH}method=oidc, {OAUTH}token.endpoint.url, {OAUTH}client.id and {OAUTH}client.secret instead",
 }
 _NEEDLESS: Final = re.compile(
     r"ssl\.(enabled\.protocols|protocol|cipher\.suites|provider|secure\.random\..+|(key|trust)manager\..+|engine\..+)|"
@@ -121,7 +109,7 @@ def entries(where: str, text: str) -> Iterator[Entry]:
         pair = _PAIR.fullmatch(line)
         if pair is None:
             raise BadInput(f"{where}:{number}: expected key=value")
-        yield Entry(f"{where}:{number}", pair[1], pair[2].strip())
+        yield f"{where}:{number}", pair[1], pair[2].strip()
 
 
 def _continued(line: str) -> bool:
@@ -130,21 +118,20 @@ def _continued(line: str) -> bool:
     return line.lstrip().startswith(_JAAS) and line.rstrip().endswith("\\")
 
 
-def librdkafka_settings(settings: Iterable[Entry]) -> dict[str, str]:
+def librdkafka_settings(every: Sequence[Entry]) -> dict[str, str]:
     """Return all settings in the words of librdkafka; later ones win. Raises `BadInput`, one line for each refusal."""
-    every = list(settings)
     pem = {
         store
         for store in _STORES
-        if any(entry.name == f"{store}.type" and entry.value.upper() == "PEM" for entry in every)
+        if any(name == f"{store}.type" and value.upper() == "PEM" for _, name, value in every)
     }
     translated: dict[str, str] = {}
     wrong: list[str] = []
-    for entry in every:
+    for where, name, value in every:
         try:
-            translated.update(_translate(entry.name, entry.value, pem))
+            translated.update(_translate(name, value, pem))
         except BadInput as error:
-            wrong.append(f"{entry.where}: {entry.name}: {error}")
+            wrong.append(f"{where}: {name}: {error}")
     if wrong:
         raise BadInput("\n".join(wrong))
     return translated
@@ -193,12 +180,9 @@ def _login(jaas: str) -> Iterator[tuple[str, str]]:
 
 def _wrap_pem(value: str) -> str:
     """Return PEM in lines of 64 characters, from one line, from lines with Java's `\\n`, or from continued lines."""
-    return "".join(map(_wrap_block, _PEM.finditer(value.replace("\\n", "\n").replace("\\\n", "\n")))) or value
-
-
-def _wrap_block(block: re.Match[str]) -> str:
-    if ":" in block[2]:
-        return f"{block[0]}\n"  # an encrypted key with headers has its lines already
-    body = "".join(block[2].split())
-    lines = [body[at : at + _WIDTH] for at in range(0, len(body), _WIDTH)]
-    return "\n".join([f"-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"])
+    blocks: list[str] = []
+    for block in _PEM.finditer(value.replace("\\n", "\n").replace("\\\n", "\n")):
+        # An encrypted key with headers has its lines already.
+        text = block[2].strip() if ":" in block[2] else textwrap.fill("".join(block[2].split()), 64)
+        blocks.append(f"-----BEGIN {block[1]}-----\n{text}\n-----END {block[1]}-----\n")
+    return "".join(blocks) or value

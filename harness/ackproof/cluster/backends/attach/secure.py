@@ -54,10 +54,6 @@ _HARMLESS: Final = ("socket.", "broker.address.", "client.dns.")
 """Settings of connections that only librdkafka needs."""
 
 
-class NotLetIn(WireError):
-    """The broker refused our credentials or certificate, or we refused its certificate."""
-
-
 def why_refused(name: str) -> str:
     """Return why a setting of this name is refused, '' if it is accepted."""
     if not name.startswith((*_OF_SECURITY, *_HARMLESS)):
@@ -118,9 +114,9 @@ def _wrapped(line: socket.socket, context: ssl.SSLContext, address: Address) -> 
     try:
         return context.wrap_socket(line, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
-        raise NotLetIn(f"{address}: its certificate is refused: {error.verify_message}") from error
+        raise WireError(f"{address}: its certificate is refused: {error.verify_message}") from error
     except ssl.SSLError as error:
-        raise NotLetIn(f"{address}: no TLS: {error.reason or error}") from error
+        raise WireError(f"{address}: no TLS: {error.reason or error}") from error
 
 
 def _protocol(settings: Mapping[str, str]) -> str:
@@ -177,16 +173,16 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], token: str, deadli
     said = ask_over(line, Question("SaslHandshake", 1, mechanism=mechanism), deadline)
     if said.error_code:
         offered = ", ".join(said.mechanisms or ()) or "none"
-        raise NotLetIn(f"SASL: {error_name(said.error_code)}: {mechanism}; the broker offers {offered}")
+        raise WireError(f"SASL: {error_name(said.error_code)}: {mechanism}; the broker offers {offered}")
     client = _client(mechanism, settings, token)
     while not client.is_done():
         answer = ask_over(line, Question("SaslAuthenticate", 1, auth_bytes=client.auth_bytes()), deadline)
         if answer.error_code:
-            raise NotLetIn(f"SASL: {error_name(answer.error_code)}: {answer.error_message or 'refused'}")
+            raise WireError(f"SASL: {error_name(answer.error_code)}: {answer.error_message or 'refused'}")
         try:
             client.receive(bytes(answer.auth_bytes))
         except (ValueError, KeyError) as error:
-            raise NotLetIn(f"SASL: the broker's answer to {mechanism} is wrong: {error}") from error
+            raise WireError(f"SASL: the broker's answer to {mechanism} is wrong: {error}") from error
 
 
 def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
