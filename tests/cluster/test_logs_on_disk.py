@@ -130,7 +130,7 @@ def test_batches_as_kafkas_own_tool_reads_them(
             said = dict(word.split(":", 1) for word in words if ":" in word)
             names = ("baseOffset", "lastOffset", "count", "partitionLeaderEpoch", "position", "size", "crc")
             theirs.append(tuple(int(said[name]) for name in names))
-    ours = [(b.first, b.last, b.records, b.epoch, b.position, b.size, b.crc) for b in scan(segment).batches]
+    ours = [(b.first, b.last, b.records, b.epoch, b.position, b.size, b.crc) for b in scan(segment)[0]]
     assert ours == theirs
     assert len({epoch for *_, epoch, _, _, _ in ours}) == 2, "batches of both leaders"
 

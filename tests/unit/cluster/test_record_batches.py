@@ -33,7 +33,7 @@ def test_headers_of_a_segment(tmp_path: Path) -> None:
 def test_records_of_a_batch(tmp_path: Path) -> None:
     segment = tmp_path / "0.log"
     segment.write_bytes(batch(10, [b"a", b"b" * 300]))
-    (one,) = scan(segment).batches
+    ((one,), _) = scan(segment)
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in records(segment, one)] == [
         (10, 1000, b"k", b"a"),
         (11, 1001, b"k", b"b" * 300),
@@ -43,7 +43,7 @@ def test_records_of_a_batch(tmp_path: Path) -> None:
 def test_a_compressed_batch_is_not_read(tmp_path: Path) -> None:
     segment = tmp_path / "0.log"
     segment.write_bytes(batch(0, [b"x" * 1000], codec=1))
-    (one,) = scan(segment).batches
+    ((one,), _) = scan(segment)
     with pytest.raises(ValueError, match="compressed"):
         list(records(segment, one))
 
@@ -60,7 +60,7 @@ def test_a_torn_end_is_counted_and_not_read(tmp_path: Path) -> None:
 def test_a_preallocated_end_is_no_garbage(tmp_path: Path) -> None:
     segment = tmp_path / "0.log"
     segment.write_bytes(batch(0, [b"a"]) + bytes(4096))
-    assert scan(segment).rest == 0
+    assert scan(segment)[1] == 0
     segment.write_bytes(b"")
     assert scan(segment) == ((), 0)
 
