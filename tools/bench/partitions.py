@@ -67,8 +67,8 @@ def _audit(run: CaseDir) -> None:
 
 
 def _quantities(run: CaseDir) -> None:
+    from ackproof.quantities.answer import answered, measured
     from ackproof.quantities.evidence import Evidence
-    from ackproof.quantities.over_time import over_time
     from ackproof.quantities.quantity import Ask
     from ackproof.quantities.vocabulary import VOCABULARY
     from ackproof.rundir.bounds import WHOLE, Bound, Unit
@@ -79,9 +79,9 @@ def _quantities(run: CaseDir) -> None:
         if quantity.required:
             continue
         if quantity.measure is not None:
-            quantity.measure(evidence, Ask(quantity), WHOLE)
+            measured(evidence, Ask(quantity), WHOLE)
         elif quantity.state is not None:
-            over_time(evidence, Ask(quantity), never_negative)
+            answered(evidence, Ask(quantity), never_negative)
 
 
 def _report(run: CaseDir) -> None:

@@ -16,9 +16,9 @@ from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, removals, with_the_expired_apart
 from ackproof.judge.starved import calm, quiet
 from ackproof.plan.cases import case_from_json
-from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.answer import answered
 from ackproof.quantities.evidence import Evidence, by_zookeeper, is_unanswered, planned_partitions
-from ackproof.quantities.quantity import Ask
+from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly

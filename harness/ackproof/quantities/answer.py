@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks, over_time
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness
+from ackproof.quantities.quantity import Answer, Argument, Ask, Quantity, Unknown, Value, Witness
 from ackproof.quantities.vocabulary import VOCABULARY, is_count
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import DELETED
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Answer to an expectation. `holds` None: unknown, and `why` says what is cut or missing.
-
-    `broken`: an upper bound was exceeded, or a state was wrong; else an expectation that does not hold is merely not
-    shown. `value`: the number; None of a state.
-    """
-
-    seen: str
-    holds: bool | None
-    broken: bool = False
-    why: str = ""
-    value: Value | None = field(default=None, compare=False)
-
-
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure a quantity that is no state. Files that cannot be read make it unknown."""
+    """Measure a quantity; of a state, the least and the greatest number of a window. Unreadable files: unknown."""
     import pyarrow as pa
 
-    assert ask.quantity.measure is not None
-    if not is_count(str(ask)) and any(evidence.run.produced.glob(f"client=*/{DELETED}")):
+    of_ledgers = ask.quantity.measure is not None and not is_count(str(ask))
+    if of_ledgers and any(evidence.run.produced.glob(f"client=*/{DELETED}")):
         return Value.unknown("ledgers of it were deleted while it went on (--keep)")
     try:
-        return ask.quantity.measure(evidence, ask, window)
+        return (ask.quantity.measure or _range)(evidence, ask, window)
+    except Unknown as error:
+        return Value.unknown(str(error))
     except (BadInput, OSError, pa.ArrowException) as error:
         return Value.unknown(f"its files cannot be read: {error}")
 
@@ -49,8 +36,10 @@ def answered(
 ) -> Answer:
     """Answer a question with its bound. `known`: adjusts a number that was measured."""
     if ask.quantity.state is not None:
-        state = over_time(evidence, ask, bound)
-        return Answer(state.text, state.holds, state.holds is False, state.why)
+        try:
+            return over_time(evidence, ask, bound)
+        except Unknown as error:
+            return Answer("nothing", None, why=str(error))
     value = known(measured(evidence, ask, bound.window))
     holds = bound.holds_between(value.low, value.high)
     why = (value.why or "it is not known more closely") if holds is None else ""
@@ -60,6 +49,7 @@ def answered(
 ABOVE_S = 1.0
 """Rows count gaps above this length."""
 _ANY = Bound(">", 0, Unit.NUMBER)
+_WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 
 
 @dataclass(frozen=True)
@@ -93,8 +83,12 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
         if not _looked_for(quantity, evidence):
             continue
         for ask in _asks(quantity, [None, *places], sorted(evidence.faults), nodes, viewers):
-            for window in _windows(quantity):
-                yield _row(evidence, ask, window)
+            for window in _WINDOWS if quantity.windows else (WHOLE,):
+                value = measured(evidence, ask, window)
+                name, place = str(replace(ask, place=None)), "" if ask.place is None else str(ask.place)
+                timing = evidence.timing if quantity.unit is Unit.SECONDS else ""
+                unit = quantity.unit.value
+                yield Row(name, place, str(window), unit, value.low, value.high, value.why, timing)
 
 
 def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
@@ -129,35 +123,17 @@ def _asks(
             yield Ask(quantity, fault, above, None, place, node, shows, viewer)
 
 
-def _windows(quantity: Quantity) -> Sequence[Window]:
-    if not quantity.windows:
-        return [WHOLE]
-    return [WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE)]
-
-
-def _row(evidence: Evidence, ask: Ask, window: Window) -> Row:
-    value = measured(evidence, ask, window) if ask.quantity.state is None else _range(evidence, ask, window)
-    name = str(replace(ask, place=None))
-    place = "" if ask.place is None else str(ask.place)
-    unit = ask.quantity.unit
-    timing = evidence.timing if unit is Unit.SECONDS else ""
-    return Row(name, place, str(window), unit.value, value.low, value.high, value.why, timing)
-
-
 def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return Value.unknown(spans)
-    state = ask.quantity.state
+    spans, state = evidence.spans(window), ask.quantity.state
     assert state is not None
     if state.among is not None:
         found = state.among(evidence, ask)
     else:
         assert ask.place is not None
         found = {"": Looks.read(evidence, state, ask.place)}
-    if isinstance(found, str):
-        return Value.unknown(found)
     numbers = [
         number for looks in found.values() for begin, end in spans for _, number in looks.inside(begin, end)
     ]
-    return Value(min(numbers), max(numbers)) if numbers else Value.unknown("no look tells it")
+    if not numbers:
+        raise Unknown("no look tells it")
+    return Value(min(numbers), max(numbers))

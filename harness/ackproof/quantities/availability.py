@@ -8,10 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import LEAST_GAP_S, Argument, Ask, Quantity, Value, Witness, longest, total
-from ackproof.quantities.viewers import NOT_ASKED
+from ackproof.quantities.quantity import (
+    LEAST_GAP_S,
+    Argument,
+    Ask,
+    Quantity,
+    Unknown,
+    Value,
+    Witness,
+    longest,
+    total,
+)
+from ackproof.quantities.viewers import rounds_of
 from ackproof.rundir.bounds import Span, Unit, Window
-from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit, ViewerAnswer
 from ackproof.rundir.partition import TopicPartition
 
@@ -22,57 +31,38 @@ if TYPE_CHECKING:
 _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
 
-def _each(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]] | str:
-    """Return the gaps that count, each with the reason why it is not one number."""
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return spans
-    found = GAPS[ask.quantity.variant](evidence, ask.place)
-    if isinstance(found, str):
-        return found
-    if not any(one.overlaps(*span) for one in found.values() for span in spans):
-        return "nothing was there to be seen within that time"
-    counted = partial(_between_faults, evidence) if window.span is Span.OUTSIDE else _whole_gap
-    return [
-        (part, part.why.format(where=where))
-        for where, one in found.items()
-        for gap in one.gaps
-        for part in counted(gap, spans)
-    ]
+def _gaps(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]:
+    """Return the gaps that count, each with the reason why it is not one number. Raises `Unknown`.
 
-
-def _whole_gap(gap: Gap, spans: Spans) -> list[Gap]:
-    return [gap] if any(gap.overlaps(*span) for span in spans) else []
-
-
-def _between_faults(evidence: Evidence, gap: Gap, spans: Spans) -> list[Gap]:
-    """Return its parts without a fault at work.
-
-    A gap that a fault began lasts since the last success, a moment before it, and would else be outside. The end of the
-    load ends no gap: how it went on then is known, or open.
+    Outside of faults these are the parts without a fault at work: a gap that a fault began lasts since the last
+    success, a moment before it, and would else be outside. The end of the load ends no gap: how it went on then is
+    known, or open.
     """
-    return [
-        gap.part(begin, math.inf if end == evidence.load_ends else end)
-        for begin, end in spans
-        if gap.overlaps(begin, end)
-    ]
+    spans, found = evidence.spans(window), GAPS[ask.quantity.variant](evidence, ask.place)
+    if not any(one.overlaps(*span) for one in found.values() for span in spans):
+        raise Unknown("nothing was there to be seen within that time")
+    counted = []
+    for where, one in found.items():
+        for gap in one.gaps:
+            touched = [span for span in spans if gap.overlaps(*span)]
+            parts = [gap] if touched else []
+            if window.span is Span.OUTSIDE:
+                ends = (math.inf if end == evidence.load_ends else end for _, end in touched)
+                parts = [gap.part(begin, end) for (begin, _), end in zip(touched, ends, strict=True)]
+            counted += [(part, part.why.format(where=where)) for part in parts]
+    return counted
 
 
 def _longest(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    each = _each(evidence, ask, window)
-    if isinstance(each, str):
-        return Value.unknown(each)
-    return longest([Value(0, LEAST_GAP_S, _SHORT), *(Value(gap.low_s, gap.high_s, why) for gap, why in each)])
+    gaps = _gaps(evidence, ask, window)
+    return longest([Value(0, LEAST_GAP_S, _SHORT), *(Value(gap.low_s, gap.high_s, why) for gap, why in gaps)])
 
 
 def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Value:
     """The gaps above D: how long they are together, or how many."""
-    each = _each(evidence, ask, window)
-    if isinstance(each, str):
-        return Value.unknown(each)
     assert ask.above_s is not None
     values = [Value.exactly(0)]
-    for gap, why in each:
+    for gap, why in _gaps(evidence, ask, window):
         low, high = (gap.low_s, gap.high_s) if lengths else (1.0, 1.0)
         if gap.low_s > ask.above_s:
             values.append(Value(low, high, why if lengths else ""))
@@ -116,54 +106,50 @@ _WHERE: Final = {
     ),
 }
 
-_PARTS: Final = "`outside faults` of each gap the parts that no fault was at work in, each for itself"
-
-
-def _family() -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
-    found = []
-    for operation, (each, between, source, unknown, needs) in _WHERE.items():
-        for name, unit, definition, required, measure in (
-            (
-                "longest_gap",
-                Unit.SECONDS,
-                f"The longest time between {between}; of all {each} the longest.",
-                (),
-                _longest,
-            ),
-            (
-                "total_gap",
-                Unit.SECONDS,
-                f"All times between {between} that are longer than D, added up, over all {each}.",
-                (Argument.ABOVE,),
-                partial(_added, lengths=True),
-            ),
-            (
-                "gaps",
-                Unit.COUNT,
-                f"How many times between {between} are longer than D, over all {each}.",
-                (Argument.ABOVE,),
-                partial(_added, lengths=False),
-            ),
-        ):
-            found.append(
-                Quantity(
-                    name=name,
-                    variant=operation,
-                    unit=unit,
-                    definition=f"{definition} Within a window: of the gaps that touch it, whole; {_PARTS}.",
-                    source=source,
-                    unknown=f"{unknown} Unknown, too, where all was over before the window, or came later.",
-                    required=required,
-                    optional=(Argument.PLACE,),
-                    needs=needs,
-                    windows=True,
-                    measure=measure,
-                )
-            )
-    return tuple(found)
-
-
-QUANTITIES: Final = _family()
+_WITHIN: Final = (
+    "Within a window: of the gaps that touch it, whole; `outside faults` of each gap the parts that no fault was at "
+    "work in, each for itself."
+)
+_FORMS: Final = (
+    (
+        "longest_gap",
+        Unit.SECONDS,
+        "The longest time between {between}; of all {each} the longest.",
+        (),
+        _longest,
+    ),
+    (
+        "total_gap",
+        Unit.SECONDS,
+        "All times between {between} that are longer than D, added up, over all {each}.",
+        (Argument.ABOVE,),
+        partial(_added, lengths=True),
+    ),
+    (
+        "gaps",
+        Unit.COUNT,
+        "How many times between {between} are longer than D, over all {each}.",
+        (Argument.ABOVE,),
+        partial(_added, lengths=False),
+    ),
+)
+QUANTITIES: Final = tuple(
+    Quantity(
+        name=name,
+        variant=operation,
+        unit=unit,
+        definition=f"{definition.format(between=between, each=each)} {_WITHIN}",
+        source=source,
+        unknown=f"{unknown} Unknown, too, where all was over before the window, or came later.",
+        required=required,
+        optional=(Argument.PLACE,),
+        needs=needs,
+        windows=True,
+        measure=measure,
+    )
+    for operation, (each, between, source, unknown, needs) in _WHERE.items()
+    for name, unit, definition, required, measure in _FORMS
+)
 
 
 class Gap(NamedTuple):
@@ -235,18 +221,20 @@ class Watched(NamedTuple):
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 
 
-Found: TypeAlias = Mapping[str, Watched] | str
-"""By what it is called; why there is nothing, in words."""
-Gaps: TypeAlias = Callable[[Evidence, TopicPartition | None], Found]
+Found: TypeAlias = Mapping[str, Watched]
+"""Gaps by the name of the partition, reader or cluster."""
 
 
-def _nothing(what: str, place: TopicPartition | None) -> str:
-    return f"{what} {place}" if place is not None else what.rpartition(" ")[0]
+def _known(found: Found, nothing: str, place: TopicPartition | None) -> Found:
+    """Return what was found. Raises `Unknown` if it is empty, and says what is missing: "nothing was sent to"."""
+    if found:
+        return found
+    raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
 
 
 def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between acknowledgements of a partition."""
-    return {
+    found = {
         str(one): Watched(
             asked.begun_ns,
             asked.begun_ns if asked.done.last is None else asked.done.last,
@@ -254,7 +242,8 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
         )
         for one, asked in sorted(evidence.ledgers.produced.items())
         if place in (None, one) and (asked.done.last is not None or asked.waiting_ns >= 0)
-    } or _nothing("nothing was sent to", place)
+    }
+    return _known(found, "nothing was sent to", place)
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
@@ -263,19 +252,16 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
 
     ledgers = evidence.ledgers
     if not ledgers.read and not any(client.kind == "reader" for client in evidence.clients):
-        return "there was no live reader"
+        raise Unknown("there was no live reader")
     found = {}
     for one in sorted({**ledgers.produced, **ledgers.read}):
-        sent, handed = (
-            ledgers.produced.get(one, PartitionOperations()),
-            ledgers.read.get(one, PartitionOperations()),
-        )
+        sent, handed = (each.get(one, PartitionOperations()) for each in (ledgers.produced, ledgers.read))
         ends = [each.done.bins for each in (sent, handed) if each.done.last is not None]
         if ends and place in (None, one):
             since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
             gaps = [*_between(handed), *_not_handed(evidence, one, sent, handed)]
             found[str(one)] = Watched(since, until, gaps)
-    return found or _nothing("nothing was acknowledged or read on", place)
+    return _known(found, "nothing was acknowledged or read on", place)
 
 
 def _between(one: PartitionOperations) -> list[Gap]:
@@ -327,13 +313,9 @@ def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
             mine[0].begun_ns, max(one.done_ns for one in mine), _between_commits(mine, evidence.load_ends)
         )
         for reader, told in evidence.commits.items()
-        if (mine := [one for one in told if place is None or _is_of(one, place)])
+        if (mine := [one for one in told if place is None or place in [offset[:2] for offset in one.offsets]])
     }
-    return found or _nothing("no reader committed an offset of", place)
-
-
-def _is_of(commit: OffsetCommit, place: TopicPartition) -> bool:
-    return any(place == (topic, partition) for topic, partition, _ in commit.offsets)
+    return _known(found, "no reader committed an offset of", place)
 
 
 def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap]:
@@ -350,11 +332,9 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Between rounds in which some broker answered a Metadata request; of a partition, and named a leader. Where rounds
     begin after the load, or end before it, nobody knows what was then."""
-    if not evidence.rounds:
-        return NOT_ASKED
-    found, failed = list[Gap](), list[BrokerRound]()
-    before = min(evidence.load_begins, evidence.rounds[0].t_ns)
-    for number, one in enumerate(evidence.rounds):
+    rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
+    before = min(evidence.load_begins, rounds[0].t_ns)
+    for number, one in enumerate(rounds):
         if not any(_describes(told, place) for told in one.told):
             failed.append(one)
             continue
@@ -363,7 +343,7 @@ def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
         before, failed = one.t_ns, []
     if failed:
         found.append(Gap(before, math.inf, _sure(before, failed)))
-    elif evidence.load_ends > evidence.rounds[-1].done_ns:
+    elif evidence.load_ends > rounds[-1].done_ns:
         found.append(Gap(before, evidence.load_ends, _sure(before, [])))
     return {str(place or "the cluster"): Watched(-math.inf, math.inf, found)}
 
@@ -380,7 +360,7 @@ def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 
 
-GAPS: Final[Mapping[str, Gaps]] = {
+GAPS: Final[Mapping[str, Callable[[Evidence, TopicPartition | None], Found]]] = {
     "produce": unproduced,
     "read": unread,
     "commit": uncommitted,

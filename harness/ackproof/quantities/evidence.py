@@ -10,16 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from ackproof.quantities.metadata_log import MetadataLog
+from ackproof.quantities.quantity import Unknown
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import ALWAYS, FaultLife, Lifelines, Spans
-from ackproof.rundir.metadata import (
-    BrokerRegistered,
-    MetadataRecord,
-    TopicRemoved,
-    read_metadata,
-)
+from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.observed import (
     BrokerRound,
@@ -229,35 +225,49 @@ class Evidence:
         """The lives of all faults that were asked for, by number."""
         return self.lifelines.faults
 
-    def spans(self, window: Window) -> Spans | str:
-        """Return the times of a window; a reason, if it never came."""
+    def spans(self, window: Window) -> Spans:
+        """Return the times of a window. Raises `Unknown` if it never came."""
         if window == WHOLE:
             return ALWAYS
         if window.fault is not None:
-            return self._of_one(window)
+            return self._span_of_fault(window)
         lives = [
             (life.asked, self.load_ends if life.over is None else life.over) for life in self.faults.values()
         ]
         among = _united([(asked, over) for asked, over in lives if asked < over])
         if window.span is Span.DURING_FAULTS:
-            return among or "no fault was at work"
+            if not among:
+                raise Unknown("no fault was at work")
+            return among
         load_begins, load_ends = float(self.load_begins), float(self.load_ends)
         edges = [load_begins, *(edge for span in among for edge in span), load_ends]
         between = zip(edges[::2], edges[1::2], strict=True)
         cut = [(max(begin, load_begins), min(end, load_ends)) for begin, end in between]
-        return tuple(one for one in cut if one[0] < one[1]) or "a fault was at work all the time"
+        if outside := tuple(one for one in cut if one[0] < one[1]):
+            return outside
+        raise Unknown("a fault was at work all the time")
 
-    def _of_one(self, window: Window) -> Spans | str:
-        life = self.faults.get(window.fault or 0)
+    def under_load(self, window: Window) -> Spans:
+        """Return the parts of a window in which there was load. Raises `Unknown` if the window never came."""
+        cut = ((max(begin, self.load_begins), min(end, self.load_ends)) for begin, end in self.spans(window))
+        return tuple((begin, end) for begin, end in cut if begin < end)
+
+    def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
+        """Return a fault's life, and when it was confirmed. Raises `Unknown` if it never was."""
+        life = self.faults.get(number or 0)
         if life is None or life.confirmed is None:
-            return f"fault {window.fault} was not confirmed"
+            raise Unknown(f"fault {number} was not confirmed")
+        return life, life.confirmed
+
+    def _span_of_fault(self, window: Window) -> Spans:
+        life, confirmed = self.confirmed_fault(window.fault)
         if window.span is Span.AFTER:
-            return ((life.confirmed, math.inf),)
+            return ((confirmed, math.inf),)
         ended = life.healed if life.healed is not None else life.over
         ended = self.load_ends if ended is None else ended
-        if ended <= life.confirmed:
-            return f"fault {window.fault} was confirmed no sooner than it or the load ended"
-        return ((life.confirmed, ended),)
+        if ended <= confirmed:
+            raise Unknown(f"fault {window.fault} was confirmed no sooner than it or the load ended")
+        return ((confirmed, ended),)
 
 
 def by_zookeeper(file: CaseFile) -> bool:

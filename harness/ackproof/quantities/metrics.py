@@ -9,34 +9,46 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness, longest, total
-from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, looks, scraped
+from ackproof.quantities.quantity import (
+    Argument,
+    Ask,
+    Quantity,
+    State,
+    Unknown,
+    Value,
+    Witness,
+    longest,
+    total,
+)
+from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, ScrapedLooks, scraped
 from ackproof.quantities.times import between, not_until
 from ackproof.rundir.bounds import Bound, Unit, Window
-from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.metrics import METRICS, Metric, Shape
 
 Measure = Callable[[Metric, Evidence, Ask, Window], Value]
 
 
+def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
+    """Return the rounds and holes of the metric. Raises `Unknown` if there are none."""
+    found = scraped(evidence, metric, ask.node)
+    if isinstance(found, str):
+        raise Unknown(found)
+    return found
+
+
 def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    life, found = evidence.faults.get(ask.fault or 0), scraped(evidence, metric, ask.node)
-    if life is None or life.confirmed is None:
-        return Value.unknown(f"fault {ask.fault} was not confirmed")
+    """Return when the first round showed it: between that and the one before, or since a hole that came earlier."""
+    (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None
-    return Value.unknown(found) if isinstance(found, str) else _first(metric, found, life, ask.shows)
-
-
-def _first(metric: Metric, found: Scraped, life: FaultLife, shows: Bound) -> Value:
-    """When the first round showed it: between that and the one before, or anywhere since a hole that came earlier."""
+    shows = ask.shows
     before = [one for one in found.rounds if one.done_ns <= life.asked]
     hole = found.hole(life.asked, math.inf)
     if not before:
         hidden = found.hole(-math.inf, life.asked)
-        return Value.unknown(f"{metric.name} was not told before the fault{f': {hidden}' if hidden else ''}")
+        raise Unknown(f"{metric.name} was not told before the fault{f': {hidden}' if hidden else ''}")
     base = (before[-1].number or 0.0) if metric.shape is Shape.COUNTER else 0.0
     if metric.shape is not Shape.COUNTER and _is_shown(before[-1], shows, base):
-        return Value.unknown(f"{metric.name} was {shows} before the fault, at {before[-1].t_ns / 1e9:.3f} s")
+        raise Unknown(f"{metric.name} was {shows} before the fault, at {before[-1].t_ns / 1e9:.3f} s")
     last = before[-1]
     for one in found.rounds[len(before) :]:
         if _is_shown(one, shows, base):
@@ -57,73 +69,59 @@ def _is_shown(one: Round, shows: Bound, base: float) -> bool:
     return one.number is not None and shows.holds(one.number - base)
 
 
-def _spans(
-    metric: Metric, evidence: Evidence, ask: Ask, window: Window
-) -> tuple[Scraped, list[tuple[float, float]]] | str:
-    found, spans = scraped(evidence, metric, ask.node), evidence.spans(window)
-    if isinstance(found, str):
-        return found
-    if isinstance(spans, str):
-        return spans
-    under_load = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
-    return found, [(begin, end) for begin, end in under_load if begin < end]
-
-
 def _max(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    found = _spans(metric, evidence, ask, window)
-    if isinstance(found, str):
-        return Value.unknown(found)
-    values = []
-    for begin, end in found[1]:
-        numbers = [one.number for one in found[0].inside(begin, end) if one.number is not None]
-        hole = found[0].hole(begin, end)
+    found, values = _scraped(metric, evidence, ask), []
+    for begin, end in evidence.under_load(window):
+        numbers = [one.number for one in found.inside(begin, end) if one.number is not None]
+        hole = found.hole(begin, end)
         if numbers:
-            values.append(Value(max(numbers), math.inf if hole else max(numbers), str(hole or "")))
+            values.append(Value.at_least(max(numbers), str(hole or "")))
         elif hole:
             values.append(Value.unknown(str(hole)))
-    return longest(values) if values else Value.unknown(f"no scrape told {metric.name} then")
+    if not values:
+        raise Unknown(f"no scrape told {metric.name} then")
+    return longest(values)
 
 
 def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    found = _spans(metric, evidence, ask, window)
-    if isinstance(found, str):
-        return Value.unknown(found)
-    for begin, end in reversed(found[1]):
-        inside = found[0].inside(begin, end)
-        if hole := found[0].hole(inside[-1].t_ns if inside else begin, end):
-            return Value.unknown(str(hole))
+    found = _scraped(metric, evidence, ask)
+    for begin, end in reversed(evidence.under_load(window)):
+        inside = found.inside(begin, end)
+        if hole := found.hole(inside[-1].t_ns if inside else begin, end):
+            raise Unknown(str(hole))
         if inside:
             return Value.exactly(inside[-1].number or 0.0)
-    return Value.unknown(f"no scrape told {metric.name} then")
+    raise Unknown(f"no scrape told {metric.name} then")
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
     """Measure an increase: between what rounds inside a window show, and those just around it."""
-    found = _spans(metric, evidence, ask, window)
-    if isinstance(found, str):
-        return Value.unknown(found)
-    told = found[0].inside(-math.inf, math.inf)
+    found, spans = _scraped(metric, evidence, ask), evidence.under_load(window)
+    told = found.inside(-math.inf, math.inf)
     values = []
     if not told:
-        return Value.unknown(str(found[0].hole(-math.inf, math.inf) or f"no scrape told {metric.name}"))
-    for begin, end in found[1]:
-        inside = [one for one in found[0].inside(begin, end) if one.done_ns < end]
+        raise Unknown(str(found.hole(-math.inf, math.inf) or f"no scrape told {metric.name}"))
+    for begin, end in spans:
+        inside = [one for one in found.inside(begin, end) if one.done_ns < end]
         least = (inside[-1].number or 0.0) - (inside[0].number or 0.0) if inside else 0.0
         before = [one for one in told if one.done_ns <= begin]
         behind = [one for one in told if one.t_ns >= end]
-        if hole := found[0].hole(begin, end) or found[0].lost(begin, end):
-            values.append(Value(least, math.inf, str(hole)))
+        if hole := found.hole(begin, end) or found.lost(begin, end):
+            values.append(Value.at_least(least, str(hole)))
         elif not before or not behind:
             edge = f"before {begin / 1e9:.3f} s" if not before else f"after {end / 1e9:.3f} s"
-            values.append(Value(least, math.inf, f"no scrape told {metric.name} {edge}"))
+            values.append(Value.at_least(least, f"no scrape told {metric.name} {edge}"))
         else:
             values.append(Value(least, (behind[0].number or 0.0) - (before[-1].number or 0.0)))
-    return total(values) if values else Value.unknown(f"no scrape told {metric.name} then")
+    if not values:
+        raise Unknown(f"no scrape told {metric.name} then")
+    return total(values)
 
 
-def _looks(metric: Metric, evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
-    found = looks(evidence, metric, ask.node)
-    return found if isinstance(found, str) else {str(ask): found}
+def _looks(metric: Metric, evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
+    found = _scraped(metric, evidence, ask)
+    known = [(one.t_ns, one.number) for one in found.rounds if one.number is not None]
+    return {str(ask): ScrapedLooks([time for time, _ in known], [number for _, number in known], found.holes)}
 
 
 _FROM: Final = "observed/metrics.parquet, timeline.jsonl"
@@ -131,7 +129,6 @@ _SILENT: Final = (
     f"where a node that lived did not answer for more than {HOLE_NS / 1e9:.0f} s; unknown where no node has M"
 )
 _NODES: Final = "Without node N: of all nodes that answered together, as the metric's row says."
-_GAUGES: Final = (Shape.GAUGE,)
 _SHOWN: Final = (Shape.GAUGE, Shape.LATENCY)
 
 
@@ -188,7 +185,7 @@ QUANTITIES: Final = (
     ),
     *_each_metric(
         "metric",
-        _GAUGES,
+        (Shape.GAUGE,),
         None,
         "The number of M at each scrape.",
         "An absence holds only where there is no hole: unknown",

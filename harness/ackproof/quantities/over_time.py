@@ -6,13 +6,13 @@ An `eventually` that holds when its window begins and no longer when it ends is 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask, State
+from ackproof.quantities.quantity import Answer, Ask, State, Unknown
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Span
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.partition import TopicPartition
@@ -25,15 +25,6 @@ _UNTOLD: Final = "no look tells it within that time"
 
 
 @dataclass(frozen=True)
-class StateAnswer:
-    """Answer to a demand on a state. `holds` None: unknown, and `why` says why."""
-
-    holds: bool | None
-    text: str
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class Looks:
     """Looks at a state of one partition: their times (ns, ascending) and numbers."""
 
@@ -41,14 +32,17 @@ class Looks:
     numbers: Sequence[float]
 
     @classmethod
+    def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Looks:
+        """Build them from times and numbers, without those that tell no number."""
+        told = [(time, number) for time, number in known if number is not None]
+        return cls([time for time, _ in told], [number for _, number in told])
+
+    @classmethod
     def read(cls, evidence: Evidence, state: State, place: TopicPartition) -> Looks:
-        """Those looks that tell it."""
-        known = [
-            (sample.t_ns, number)
-            for sample in evidence.samples_of.get(place, ())
-            if (number := state.of_sample(sample)) is not None
-        ]
-        return cls([time for time, _ in known], [number for _, number in known])
+        """Read the samples of a partition."""
+        return cls.from_pairs(
+            (sample.t_ns, state.of_sample(sample)) for sample in evidence.samples_of.get(place, ())
+        )
 
     def inside(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
         """Those from `begin` to before `end`."""
@@ -66,30 +60,32 @@ class Looks:
         return ""
 
 
-def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> StateAnswer:
-    """Compare the demand on a state with the looks at it."""
+def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
+    """Compare the demand on a state with the looks at it. Raises `Unknown` where there are none."""
     state = ask.quantity.state
     assert state is not None
     if state.among is not None:
         found = state.among(evidence, ask)
-        if isinstance(found, str):
-            return StateAnswer(None, "nothing", found)
         return _together([_of_looks(evidence, bound, looks, name, ()) for name, looks in found.items()], "")
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     if not places:
-        return StateAnswer(None, "nothing", f"nobody looked at {ask.place or 'any partition'}")
+        raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
     return _together([_of_one(evidence, ask, bound, place) for place in places], " partitions")
 
 
-def _together(each: Sequence[StateAnswer], what: str) -> StateAnswer:
+def _wrong(text: str) -> Answer:
+    return Answer(text, False, broken=True)
+
+
+def _together(each: Sequence[Answer], what: str) -> Answer:
     for holds in (False, None):
         found = next((one for one in each if one.holds is holds), None)
         if found is not None:
             return found
-    return each[0] if len(each) == 1 else StateAnswer(True, f"so on all {len(each)}{what}")
+    return each[0] if len(each) == 1 else Answer(f"so on all {len(each)}{what}", True)
 
 
-def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> StateAnswer:
+def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> Answer:
     state = ask.quantity.state
     assert state is not None
     name = f"{ask.quantity.name}({place})"
@@ -100,17 +96,13 @@ def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -
         ]
         wrong = next((number for number in every if _is_wrong(bound, number)), None)
         if wrong is not None:
-            return StateAnswer(False, f"{name} was {wrong:.0f}, as the metadata log says")
+            return _wrong(f"{name} was {wrong:.0f}, as the metadata log says")
         decided = () if evidence.metadata_log.hole else tuple(every)
     return _of_looks(evidence, bound, Looks.read(evidence, state, place), name, decided)
 
 
-def _of_looks(
-    evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]
-) -> StateAnswer:
+def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]) -> Answer:
     spans = evidence.spans(bound.window)
-    if isinstance(spans, str):
-        return StateAnswer(None, "nothing", spans)
     if bound.mode is Mode.EVENTUALLY:
         return _eventually(evidence, bound, looks, name, spans)
     if bound.mode is Mode.SETTLES:
@@ -129,28 +121,26 @@ def _without_holes(
     name: str,
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
-) -> StateAnswer:
+) -> Answer:
     """Answer `always` and `never`. `decided`: all numbers that it ever had, where the metadata log has them."""
     numbers = list(decided)
     for begin, end in spans:
         for at, number in looks.inside(begin, end):
             if _is_wrong(bound, number):
-                return StateAnswer(False, f"{name} was {number:.0f} at {at / 1e9:.3f} s")
+                return _wrong(f"{name} was {number:.0f} at {at / 1e9:.3f} s")
             numbers.append(number)
     whole = bound.window == WHOLE
     if not decided:
         for begin, end in spans:
             if hole := looks.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
-                return StateAnswer(None, "not otherwise", f"{name}: {hole}")
+                return Answer("not otherwise", None, why=f"{name}: {hole}")
     if not numbers:
-        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
-    return StateAnswer(
-        True,
-        f"{min(numbers):.0f} to {max(numbers):.0f}" if min(numbers) < max(numbers) else f"{numbers[0]:.0f}",
-    )
+        return Answer("nothing", None, why=f"{name}: {_UNTOLD}")
+    low, high = min(numbers), max(numbers)
+    return Answer(f"{low:.0f} to {high:.0f}" if low < high else f"{low:.0f}", True)
 
 
-def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> StateAnswer:
+def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Answer:
     """Answer `eventually` in some span of the window; what holds between two of them holds outside of it."""
     each = [
         _eventually_between(
@@ -163,26 +153,26 @@ def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans
 
 def _eventually_between(
     evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float
-) -> StateAnswer:
+) -> Answer:
     last = max(looks.times[-1] if looks.times else 0, evidence.load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
     inside = list(looks.inside(begin, min(end, until + 1)))
     if first := next(((at, number) for at, number in inside if bound.holds(number)), None):
         held = f"{first[1]:.0f} at {first[0] / 1e9:.3f} s"
         if first != inside[0] or bound.holds(inside[-1][1]) or _came_about(evidence, bound, looks):
-            return StateAnswer(True, held)
+            return Answer(held, True)
         at, number = inside[-1]
         gone = f"{name} was {held}, when its time began, and {number:.0f} at {at / 1e9:.3f} s"
         if until > last:
-            return StateAnswer(None, "not", f"{gone}; the run ended before it was so again")
-        return StateAnswer(False, f"{gone}, when its time was over")
+            return Answer("not", None, why=f"{gone}; the run ended before it was so again")
+        return _wrong(f"{gone}, when its time was over")
     if until > last:
-        return StateAnswer(None, "not", f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
+        return Answer("not", None, why=f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
     if hole := looks.hole(begin, until, first_ns=_first_ns(bound)):
-        return StateAnswer(None, "not", f"{name}: {hole}")
+        return Answer("not", None, why=f"{name}: {hole}")
     if not inside:
-        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
-    return StateAnswer(False, f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
+        return Answer("nothing", None, why=f"{name}: {_UNTOLD}")
+    return _wrong(f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
 
 
 def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
@@ -198,7 +188,7 @@ def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
     return before > 0 and not bound.holds(looks.numbers[before - 1])
 
 
-def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> StateAnswer:
+def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> Answer:
     """Answer `settles`: from some moment, no later than the bound, until the load ends."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
@@ -207,24 +197,22 @@ def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: f
         (number for number in reversed(range(len(inside))) if not bound.holds(inside[number][1])), -1
     )
     if not inside:
-        return StateAnswer(None, "nothing", f"{name}: {_UNTOLD}")
+        return Answer("nothing", None, why=f"{name}: {_UNTOLD}")
     held = next((at for at, number in inside if bound.holds(number)), None)
     told = f", and so at {held / 1e9:.3f} s" if held is not None else ", and never so"
     at, number = inside[wrong]
     if wrong == len(inside) - 1:
         told = f"{name} was {number:.0f} at {at / 1e9:.3f} s, when the load ended{told}"
         if by > end:
-            return StateAnswer(None, "not", f"{told}; its time was not over")
-        return StateAnswer(False, told)
+            return Answer("not", None, why=f"{told}; its time was not over")
+        return _wrong(told)
     since = begin if wrong < 0 else at
     if hole := looks.hole(since, end, first_ns=_first_ns(bound)):
-        return StateAnswer(None, "not", f"{name}: {hole}")
+        return Answer("not", None, why=f"{name}: {hole}")
     since, settled = inside[wrong + 1]
     if wrong >= 0 and since > by:
-        return StateAnswer(
-            False, f"{name} was {number:.0f} at {at / 1e9:.3f} s, and so to stay from {since / 1e9:.3f} s"
-        )
-    return StateAnswer(True, f"{settled:.0f} from {since / 1e9:.3f} s until the load ended")
+        return _wrong(f"{name} was {number:.0f} at {at / 1e9:.3f} s, and so to stay from {since / 1e9:.3f} s")
+    return Answer(f"{settled:.0f} from {since / 1e9:.3f} s until the load ended", True)
 
 
 def _first_ns(bound: Bound) -> int:

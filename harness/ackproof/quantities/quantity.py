@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.rundir.bounds import Bound, Unit, Window
@@ -57,25 +57,25 @@ class Argument(StrEnum):
 class State:
     """Readers of a state: from a sample, and from a record of the metadata log (None: unknown at that moment).
 
-    `among`: for what one sample of one partition does not show, all looks at each thing in question, by name, or a
-    reason why there are none.
+    `among`: for what one sample of one partition does not show, all looks at each thing in question, by name. It raises
+    `Unknown` where there are none.
     """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
     of_record: Callable[[PartitionChanged], float] | None = None
-    among: Callable[[Evidence, Ask], Mapping[str, Looks] | str] | None = None
+    among: Callable[[Evidence, Ask], Mapping[str, Looks]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One word of the vocabulary. It has `measure`, or as a `state` a number at every moment.
+    """One word of the vocabulary. It has `measure`, which raises `Unknown`, or as a `state` a number at every moment.
 
     `variant`: its first word in parentheses; '' none. `required`, `optional`: its further arguments. `unknown`: when it
     is not known, or cut. `windows`: whether it is also measured within a part of a run.
     """
 
     name: str
-    variant: str
+    variant: str = ""
     unit: Unit
     definition: str
     source: str
@@ -141,7 +141,7 @@ class Ask:
         if self.node is not None:
             words.append(f"node {self.node}")
         if self.viewer is not None:
-            words.append(f"by {viewer_text(self.viewer)}")
+            words.append("by znodes" if self.viewer == ZNODES else f"by node {self.viewer}")
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
@@ -164,13 +164,8 @@ def quantile_share(word: str) -> float | None:
     return round(float(match[1]) / 100, 6) if match else None
 
 
-def viewer_text(viewer: int) -> str:
-    """Return the viewer as a question has it."""
-    return "znodes" if viewer == ZNODES else f"node {viewer}"
-
-
 _WRITTEN: Final = {Unit.COUNT: Unit.NUMBER, Unit.SECONDS: Unit.SECONDS}
-Vocabulary: TypeAlias = Mapping[str, Quantity]
+
 _FAULT: Final = re.compile(r"fault\s+([1-9][0-9]{0,2})\Z")
 _NODE: Final = re.compile(r"node\s+([1-9][0-9]{0,2})\Z")
 _VIEWER: Final = re.compile(r"by\s+(?:znodes|node\s+([1-9][0-9]{0,2}))\Z")
@@ -210,6 +205,10 @@ def read_argument(ask: Ask, text: str) -> Ask:
     return more
 
 
+class Unknown(Exception):
+    """A number that cannot be told, with the reason."""
+
+
 @dataclass(frozen=True)
 class Value:
     """A number between `low` and `high`, both included; `high` is infinite where nothing ends it. `why`: why it is not
@@ -230,6 +229,11 @@ class Value:
     def unknown(cls, why: str) -> Value:
         """Nothing is known."""
         return cls(-math.inf, math.inf, why)
+
+    @classmethod
+    def at_least(cls, low: float, why: str) -> Value:
+        """Return a number without an upper bound; exactly `low` if there is no reason for more."""
+        return cls(low, math.inf if why else low, why)
 
     @property
     def is_known(self) -> bool:
@@ -256,6 +260,21 @@ def number_text(number: float, unit: Unit) -> str:
     if unit is Unit.SECONDS:
         return f"{number * 1e3:.4g} ms"
     return f"{number:.4g}/s" if number < 1000 else f"{number:.0f}/s"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer to an expectation. `holds` None: unknown, and `why` says what is cut or missing.
+
+    `broken`: an upper bound was exceeded, or a state was wrong; else an expectation that does not hold is merely not
+    shown. `value`: the number; None of a state.
+    """
+
+    seen: str
+    holds: bool | None
+    broken: bool = False
+    why: str = ""
+    value: Value | None = field(default=None, compare=False)
 
 
 def longest(values: list[Value]) -> Value:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness, quantile_share
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Unknown, Value, Witness, quantile_share
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.outcome import Outcome
@@ -31,12 +31,9 @@ def _tally(evidence: Evidence, ask: Ask, spans: Spans) -> Tally:
 
 
 def _latency(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return Value.unknown(spans)
-    tally = _tally(evidence, ask, spans)
+    tally = _tally(evidence, ask, evidence.spans(window))
     if tally.longest_ns < 0:
-        return Value.unknown("nothing was acknowledged")
+        raise Unknown("nothing was acknowledged")
     share = quantile_share(ask.quantity.variant)
     if share is None:
         return Value.exactly(tally.longest_ns / 1e9)
@@ -47,17 +44,10 @@ def _latency(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return Value.unknown(spans)
-    under_load = tuple(
-        (max(begin, evidence.load_begins), min(end, evidence.load_ends))
-        for begin, end in spans
-        if max(begin, evidence.load_begins) < min(end, evidence.load_ends)
-    )
+    under_load = evidence.under_load(window)
     length = math.fsum(end - begin for begin, end in under_load) / 1e9
     if not length:
-        return Value.unknown("there was no load then")
+        raise Unknown("there was no load then")
     if ask.quantity.variant == "produce":
         return Value.exactly(_tally(evidence, ask, under_load).outcomes[int(Outcome.ACKED)] / length)
     reads = evidence.ledgers.reads(under_load)
@@ -65,22 +55,15 @@ def _rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _attempts(outcome: Outcome, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return Value.unknown(spans)
-    tally = _tally(evidence, ask, spans)
+    tally = _tally(evidence, ask, evidence.spans(window))
     count = tally.outcomes[int(outcome)]
     return Value.exactly(count) if outcome is Outcome.ACKED else _of_bad(count, tally)
 
 
 def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    spans = evidence.spans(window)
-    if isinstance(spans, str):
-        return Value.unknown(spans)
-    tally = _tally(evidence, ask, spans)
-    if ask.code is not None:
-        return _of_bad(tally.errors[ask.code], tally)
-    return _of_bad(sum(count for code, count in tally.errors.items() if code), tally)
+    tally = _tally(evidence, ask, evidence.spans(window))
+    every = sum(count for code, count in tally.errors.items() if code)
+    return _of_bad(every if ask.code is None else tally.errors[ask.code], tally)
 
 
 def _of_bad(count: int, tally: Tally) -> Value:
@@ -163,7 +146,6 @@ QUANTITIES: Final = (
     ),
     Quantity(
         name="errors",
-        variant="",
         unit=Unit.COUNT,
         definition="Produce attempts that ended with an error, or with this code, Kafka's or librdkafka's (`code 19`, "
         "`code -192`).",

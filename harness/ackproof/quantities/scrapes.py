@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -84,15 +84,6 @@ def _first_overlap(holes: Sequence[Hole], begin: float, end: float) -> Hole | No
     return next((one for one in holes if one.begin < end and begin < one.end), None)
 
 
-def looks(evidence: Evidence, metric: Metric, node: int | None) -> ScrapedLooks | str:
-    """The same as looks at a state; why there are none."""
-    found = scraped(evidence, metric, node)
-    if isinstance(found, str):
-        return found
-    known = [(one.t_ns, one.number) for one in found.rounds if one.number is not None]
-    return ScrapedLooks([time for time, _ in known], [number for _, number in known], found.holes)
-
-
 def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
     """Return the rounds and holes of a metric, of one node or of all together; a reason, if there are none."""
     scrapes = evidence.scrapes
@@ -115,7 +106,7 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
 
 
 class _Table:
-    """The scrapes of the nodes that matter to one metric."""
+    """The scrapes of one metric by the nodes that have it, or may have it."""
 
     def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
         self._begin, self._end = evidence.load_begins, evidence.load_ends
@@ -175,14 +166,12 @@ class _Table:
             scrape = self._at.get((node, t_ns))
             if scrape is not None and scrape.values is not None:
                 done = max(done, scrape.done_ns)
-            elif _lives_at(spans, t_ns):
+            elif any(begin <= t_ns and t_ns + _DIES_NS < end for begin, end in spans):
                 silent.append(node)
             numbers += self._numbers(node, t_ns, scrape)
         if silent:
             return silent
-        if not numbers:
-            return Round(t_ns, done, None)
-        return Round(t_ns, done, self._metric.combine(numbers))
+        return Round(t_ns, done, self._metric.combine(numbers) if numbers else None)
 
     def _numbers(self, node: int, t_ns: int, scrape: Scrape | None) -> list[float]:
         if self._metric.shape is Shape.COUNTER:
@@ -194,10 +183,6 @@ class _Table:
         return [] if number is None else [number]
 
 
-def _lives_at(spans: Spans, t_ns: int) -> bool:
-    return any(begin <= t_ns and t_ns + _DIES_NS < end for begin, end in spans)
-
-
 def _added(
     scrapes: Sequence[Scrape], spans: Spans, name: str, first_ns: int
 ) -> tuple[list[int], list[float]]:
@@ -205,7 +190,10 @@ def _added(
     times: list[int] = []
     added: list[float] = []
     total, last, life = 0.0, 0.0, -math.inf
-    for scrape, value in _values(scrapes, name):
+    for scrape in scrapes:
+        value = (scrape.values or {}).get(name)
+        if value is None:
+            continue
         born = max((begin for begin, _ in spans if begin <= scrape.t_ns), default=-math.inf)
         if not times:
             total = value if born > first_ns else 0.0
@@ -219,18 +207,9 @@ def _added(
     return times, added
 
 
-def _values(scrapes: Sequence[Scrape], name: str) -> Iterator[tuple[Scrape, float]]:
-    for scrape in scrapes:
-        if scrape.values is not None and name in scrape.values:
-            yield scrape, scrape.values[name]
-
-
 def _why(silent: Sequence[int]) -> str:
     if not silent:
         return "nobody asked for metrics"
-    who = (
-        f"node {silent[0]} lived and"
-        if len(silent) == 1
-        else f"nodes {', '.join(map(str, silent))} lived and"
-    )
-    return f"{who} did not tell {'its' if len(silent) == 1 else 'their'} metrics"
+    if len(silent) == 1:
+        return f"node {silent[0]} lived and did not tell its metrics"
+    return f"nodes {', '.join(map(str, silent))} lived and did not tell their metrics"

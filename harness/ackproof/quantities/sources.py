@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,53 +36,40 @@ class _Named:
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
         end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
-        mine = self._some(self.brokers == node, first, end)
-        others = self._some((self.brokers != node) & (self.brokers != _NOBODY), first, end)
-        silent = self._some(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
+        mine = _is_set_between(self.brokers == node, first, end)
+        others = _is_set_between((self.brokers != node) & (self.brokers != _NOBODY), first, end)
+        silent = _is_set_between(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
         silent |= read_ns - self.times[last] > QUEUED_NS
         silent |= self.times[0] - read_ns > QUEUED_NS
         return mine & ~others & ~silent, mine | silent | ~others
 
-    @staticmethod
-    def _some(what: Bools, first: Ints, last: Ints) -> Bools:
-        """Return True where a flag is set from `first` to `last`, both included."""
-        sums = np.concatenate([[0], np.cumsum(what)])
-        found: Bools = sums[last + 1] > sums[first]
-        return found
+
+def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
+    """Return True where a flag is set from `first` to `last`, both included."""
+    sums = np.concatenate([[0], np.cumsum(flags)])
+    found: Bools = sums[last + 1] > sums[first]
+    return found
 
 
-@dataclass(frozen=True)
-class Sources:
-    """All readers that tell it, by their names."""
+def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
+    """Count the records that readers certainly fetched from this broker, and those that may be from it.
 
-    evidence: Evidence
-    named: Mapping[str, Mapping[TopicPartition, _Named]]
-
-    @classmethod
-    def read(cls, evidence: Evidence) -> Self:
-        """Read from what readers told."""
-        return cls(evidence, {reader: _by_place(told) for reader, told in evidence.fetching.items()})
-
-    def reads(self, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-        """Count the records that were certainly of this broker, and those that may have been.
-
-        A reader that reported nothing of a partition may have had all of it from any broker.
-        """
-        certain = possible = 0
-        for client in self.evidence.clients:
-            if client.kind != "reader":
+    A reader that reported nothing of a partition may have had all of it from any broker.
+    """
+    certain = possible = 0
+    for client in evidence.clients:
+        if client.kind != "reader":
+            continue
+        named = _by_place(evidence.fetching.get(client.id, ()))
+        for where, times in live_reads(evidence.run.consumed / client_folder(client.id), spans):
+            if place not in (None, where):
                 continue
-            named = self.named.get(client.id, {})
-            folder = self.evidence.run.consumed / client_folder(client.id)
-            for where, times in live_reads(folder, spans):
-                if place not in (None, where):
-                    continue
-                if where not in named:
-                    possible += len(times)
-                    continue
-                surely, maybe = named[where].split_reads(node, times)
-                certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
-        return certain, possible
+            if where not in named:
+                possible += len(times)
+                continue
+            surely, maybe = named[where].split_reads(node, times)
+            certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
+    return certain, possible
 
 
 def _by_place(told: Sequence[FetchSources]) -> dict[TopicPartition, _Named]:

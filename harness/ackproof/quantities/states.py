@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Final, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS, Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Unknown, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -23,10 +22,10 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition, internal
 
 
-def _lag(sample: Sample) -> float | None:
-    if sample.high_watermark < 0 or sample.leader not in sample.log_ends:
-        return None
-    return max(0, sample.log_ends[sample.leader] - sample.high_watermark)
+def _lag(node: int, sample: Sample) -> float | None:
+    """Return a node's log end − the high watermark."""
+    end = sample.log_ends.get(node)
+    return None if end is None or sample.high_watermark < 0 else max(0, end - sample.high_watermark)
 
 
 def _isr_lag(sample: Sample) -> float | None:
@@ -36,35 +35,36 @@ def _isr_lag(sample: Sample) -> float | None:
     return max(0, sample.log_ends[sample.leader] - min(told))
 
 
-def _log_end(sample: Sample) -> float | None:
-    return sample.log_ends.get(sample.leader)
-
-
 def _withheld(sample: Sample) -> float | None:
     told = min(sample.high_watermark, sample.last_stable) >= 0
     return max(0, sample.high_watermark - sample.last_stable) if told else None
 
 
-def _uncommitted(evidence: Evidence, ask: Ask) -> dict[str, Looks] | str:
+def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
+    """Return the partitions of the question that were sampled. Raises `Unknown` without any."""
+    if found := [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]:
+        return found
+    raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
+
+
+def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
     """Return the looks at the node's own log, for each partition of the question."""
-
-    def lag(sample: Sample) -> float | None:
-        end = sample.log_ends.get(ask.node or 0)
-        return None if end is None or sample.high_watermark < 0 else max(0, end - sample.high_watermark)
-
-    places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
+    state = State(partial(_lag, ask.node or 0))
     return {
-        str(replace(ask, place=place)): Looks.read(evidence, State(lag), place) for place in places
-    } or f"nobody looked at {ask.place or 'any partition'}"
-
-
-def _high_watermark(sample: Sample) -> float | None:
-    return sample.high_watermark if sample.high_watermark >= 0 else None
+        str(replace(ask, place=place)): Looks.read(evidence, state, place) for place in _places(evidence, ask)
+    }
 
 
 _SAMPLES: Final = "observed/partitions.jsonl"
 _BOTH: Final = f"{_SAMPLES}, observed/metadata.jsonl"
-_UNSEEN: Final = "Unknown while nobody answers"
+_UNSEEN: Final = (
+    "Unknown while nobody answers: an absence holds where no two looks that tell it are further apart than "
+    "1 s."
+)
+_UNDECIDED: Final = (
+    "Unknown while nobody answers: an absence over the whole run holds by the metadata log, if that is whole, "
+    "else where no two looks are further apart than 1 s."
+)
 _STATES: Final = (
     (
         "isr",
@@ -86,7 +86,7 @@ _STATES: Final = (
     ),
     (
         "lag",
-        State(_lag),
+        State(lambda sample: _lag(sample.leader, sample)),
         "The leader's log end − its high watermark, in offsets.",
         _SAMPLES,
     ),
@@ -96,8 +96,18 @@ _STATES: Final = (
         "The leader's log end − that of the in-sync replica which is furthest behind, in offsets.",
         _SAMPLES,
     ),
-    ("high_watermark", State(_high_watermark), "The high watermark, asked at the leader.", _SAMPLES),
-    ("log_end", State(_log_end), "The leader's log end.", _SAMPLES),
+    (
+        "high_watermark",
+        State(lambda sample: sample.high_watermark if sample.high_watermark >= 0 else None),
+        "The high watermark, asked at the leader.",
+        _SAMPLES,
+    ),
+    (
+        "log_end",
+        State(lambda sample: sample.log_ends.get(sample.leader)),
+        "The leader's log end.",
+        _SAMPLES,
+    ),
     (
         "withheld",
         State(_withheld),
@@ -119,14 +129,14 @@ LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
 """Readers of one sample of a partition, by the name of the state, for triggers. None: the sample does not show it."""
 
 
-def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
+def _elections(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
     log = evidence.metadata_log
     # A reader's group has Kafka make a topic of its own, with any leader.
     places = [place for place in log.states if place == ask.place or not (ask.place or internal(place.topic))]
     wanted = {"": (True, False, None), "clean": (True,), "unclean": (False,)}[kind]
     count = sum(clean in wanted for place in places for _, clean in log.elections(place))
     hole = log.hole or ("" if places else f"the metadata log says nothing of {ask.place or 'any partition'}")
-    return Value(count, math.inf, hole) if hole else Value.exactly(count)
+    return Value.at_least(count, hole)
 
 
 def _registrations(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
@@ -135,13 +145,13 @@ def _registrations(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
         _befell(record, zookeeper=evidence.zookeeper) == (kind, ask.node or getattr(record, "node", 0))
         for record in log.records
     )
-    return Value(count, math.inf, log.hole) if log.hole else Value.exactly(count)
+    return Value.at_least(count, log.hole)
 
 
 def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
     epochs = {record.epoch for record in evidence.metadata_log.records if not isinstance(record, LogEnded)}
     hole = evidence.metadata_log.hole or ("" if epochs else "the metadata log has no record")
-    return Value(max(0, len(epochs) - 1), math.inf, hole) if hole else Value.exactly(len(epochs) - 1)
+    return Value.at_least(max(0, len(epochs) - 1), hole)
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
@@ -159,31 +169,11 @@ def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | Non
     return None
 
 
-def _elections_quantity(kind: str) -> Quantity:  # pragma: no mutate block, makes constants of the module
-    def measure(evidence: Evidence, ask: Ask, _: Window) -> Value:
-        return _elections(kind, evidence, ask)
-
-    whom = {
-        "": "",
-        "clean": " that was in the ISR, or an eligible leader replica (KIP-966), until then",
-        "unclean": " that was neither in the ISR nor an eligible leader replica (KIP-966) until then",
-    }[kind]
-    return Quantity(
-        name="elections",
-        variant=kind,
-        unit=Unit.COUNT,
-        definition=f"How often a leader{whom} was named in a new leader epoch; that of a topic's creation does not "
-        "count. Without t/p: on all partitions but those of Kafka's own topics (`__consumer_offsets`, …).",
-        source="observed/metadata.jsonl",
-        unknown="At least as many as are seen where the metadata log has a hole"
-        + ("." if not kind else "; what the leader was is not seen where that lies just before."),
-        optional=(Argument.PLACE,),
-        needs=Witness.METADATA_LOG,
-        takes_time=False,
-        measure=measure,
-    )
-
-
+_ELECTED: Final = {
+    "": "",
+    "clean": " that was in the ISR, or an eligible leader replica (KIP-966), until then",
+    "unclean": " that was neither in the ISR nor an eligible leader replica (KIP-966) until then",
+}
 _REGISTRATIONS: Final = {
     "made": "a broker was registered; with ZooKeeper: its znode made",
     "fenced": "a broker that was registered was fenced, its registration kept; with ZooKeeper never",
@@ -193,17 +183,10 @@ STATES: Final = (
     *(
         Quantity(
             name=name,
-            variant="",
             unit=Unit.NUMBER,
             definition=f"{definition} Without t/p: of every partition.",
             source=source,
-            unknown=f"{_UNSEEN}"
-            + (
-                ": an absence over the whole run holds by the metadata log, if that is whole, else where no two looks "
-                "are further apart than 1 s."
-                if state.of_record is not None
-                else ": an absence holds where no two looks that tell it are further apart than 1 s."
-            ),
+            unknown=_UNSEEN if state.of_record is None else _UNDECIDED,
             required=(Argument.NODE,) if state.among is not None else (),
             optional=(Argument.PLACE,),
             windows=True,
@@ -212,10 +195,25 @@ STATES: Final = (
         )
         for name, state, definition, source in _STATES
     ),
-    *map(_elections_quantity, ("", "clean", "unclean")),
+    *(
+        Quantity(
+            name="elections",
+            variant=kind,
+            unit=Unit.COUNT,
+            definition=f"How often a leader{whom} was named in a new leader epoch; that of a topic's creation does not "
+            "count. Without t/p: on all partitions but those of Kafka's own topics (`__consumer_offsets`, …).",
+            source="observed/metadata.jsonl",
+            unknown="At least as many as are seen where the metadata log has a hole"
+            + ("; what the leader was is not seen where that lies just before." if kind else "."),
+            optional=(Argument.PLACE,),
+            needs=Witness.METADATA_LOG,
+            takes_time=False,
+            measure=partial(_elections, kind),
+        )
+        for kind, whom in _ELECTED.items()
+    ),
     Quantity(
         name="controller_changes",
-        variant="",
         unit=Unit.COUNT,
         definition="How many controllers of a later epoch wrote something into the metadata log.",
         source="observed/metadata.jsonl",
@@ -248,23 +246,19 @@ Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, 
 """From the replicas of all partitions to a number of each thing, by its name."""
 
 
-def _first_replica(replicas: Assignment) -> float | None:
-    return replicas[0] if replicas else None
-
-
-def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
+def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
     """Return the number of racks of each partition's replicas, at looks at brokers whose racks are known."""
     found = {}
-    for place, samples in sorted(evidence.samples_of.items()):
-        if ask.place in (None, place):
-            within = [(one.t_ns, [evidence.racks.get(node, "") for node in one.replicas]) for one in samples]
-            known = [(t_ns, len(set(racks))) for t_ns, racks in within if racks and all(racks)]
-            found[f"{ask.quantity.key} of {place}"] = _looks(known)
-    return found or f"nobody looked at {ask.place or 'any partition'}"
+    for place in _places(evidence, ask):
+        samples = evidence.samples_of[place]
+        within = [(one.t_ns, [evidence.racks.get(node, "") for node in one.replicas]) for one in samples]
+        known = [(t_ns, len(set(racks))) for t_ns, racks in within if racks and all(racks)]
+        found[f"{ask.quantity.key} of {place}"] = Looks.from_pairs(known)
+    return found
 
 
 def _on_brokers(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[str, float]:
-    return {_node(node): sum(node in replicas for replicas in assigned) for node in evidence.racks}
+    return {f"node {node}": sum(node in replicas for replicas in assigned) for node in evidence.racks}
 
 
 def _partners(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[str, float]:
@@ -272,7 +266,7 @@ def _partners(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
         node: {other for replicas in assigned if node in replicas for other in replicas}
         for node in evidence.racks
     }
-    return {_node(node): len(others - {node}) for node, others in together.items()}
+    return {f"node {node}": len(others - {node}) for node, others in together.items()}
 
 
 def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[str, float]:
@@ -285,20 +279,17 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
     }
 
 
-def _node(node: int) -> str:
-    return f"node {node}"
-
-
-def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
+def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
     """Return numbers over all partitions, at each look that knows all of them."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_looks(evidence):
         for name, number in numbers(evidence, assigned).items():
-            if ask.node is None or name == _node(ask.node):
+            if ask.node is None or name == f"node {ask.node}":
                 found.setdefault(name, []).append((t_ns, number))
-    each = {f"{ask.quantity.key} of {name}": _looks(known) for name, known in sorted(found.items())}
-    whom = "any broker" if ask.node is None else f"broker {ask.node}"
-    return each or f"no look tells where all replicas are, or nothing is known of {whom}"
+    if not found:
+        whom = "any broker" if ask.node is None else f"broker {ask.node}"
+        raise Unknown(f"no look tells where all replicas are, or nothing is known of {whom}")
+    return {f"{ask.quantity.key} of {name}": Looks.from_pairs(known) for name, known in sorted(found.items())}
 
 
 def _whole_looks(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
@@ -315,85 +306,70 @@ def _whole_looks(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignmen
             yield t_ns, [one for _, one in newest.values()]
 
 
-def _looks(known: Sequence[tuple[int, float]]) -> Looks:
-    return Looks([t_ns for t_ns, _ in known], [number for _, number in known])
-
-
-_SAMPLED: Final = "observed/partitions.jsonl"
-_BROKERS: Final = f"{_SAMPLED}; observed/metadata.jsonl: registrations"
+_BROKERS: Final = f"{_SAMPLES}; observed/metadata.jsonl: registrations"
 _NOT_SEEN: Final = (
     "Unknown while nobody answers: an absence holds where no two looks are further apart than 1 s."
 )
 _ALL: Final = "Of all partitions of the experiment together."
 
 
-def _placement(
-    variant: str,
-    state: State,
-    definition: str,
-    *,
-    argument: Argument | None = None,
-    needs: Witness | None = None,
-    unknown: str = "",
-) -> Quantity:  # pragma: no mutate block, makes constants of the module
-    return Quantity(
-        name="placement",
-        variant=variant,
-        unit=Unit.NUMBER,
-        definition=definition,
-        source=_SAMPLED if needs is None else _BROKERS,
-        unknown=_NOT_SEEN + unknown,
-        optional=() if argument is None else (argument,),
-        needs=needs,
-        windows=True,
-        takes_time=False,
-        state=state,
-    )
-
-
+_placement = partial(Quantity, name="placement", unit=Unit.NUMBER, windows=True, takes_time=False)
 _EACH: Final = "Without t/p: of every partition."
 _EVERY: Final = f"{_ALL} Without node N: of every broker that ever registered."
 _RACKLESS: Final = " Unknown, too, where a broker has no rack."
 PLACEMENT: Final = (
     _placement(
-        "brokers",
-        State(lambda sample: len(set(sample.replicas)), lambda record: len(set(record.replicas))),
-        f"On how many different brokers the partition's replicas are; while they move, the new ones too. {_EACH}",
-        argument=Argument.PLACE,
+        variant="brokers",
+        definition="On how many different brokers the partition's replicas are; while they move, the new ones too. "
+        + _EACH,
+        source=_SAMPLES,
+        unknown=_NOT_SEEN,
+        optional=(Argument.PLACE,),
+        state=State(lambda sample: len(set(sample.replicas)), lambda record: len(set(record.replicas))),
     ),
     _placement(
-        "first replica",
-        State(lambda sample: _first_replica(sample.replicas), lambda record: record.replicas[0]),
-        f"The id of the broker of its first replica, which is its preferred leader. {_EACH}",
-        argument=Argument.PLACE,
+        variant="first replica",
+        definition=f"The id of the broker of its first replica, which is its preferred leader. {_EACH}",
+        source=_SAMPLES,
+        unknown=_NOT_SEEN,
+        optional=(Argument.PLACE,),
+        state=State(
+            lambda sample: sample.replicas[0] if sample.replicas else None, lambda record: record.replicas[0]
+        ),
     ),
     _placement(
-        "racks",
-        State(among=_racks),
-        f"In how many different racks the partition's replicas are. {_EACH}",
-        argument=Argument.PLACE,
+        variant="racks",
+        definition=f"In how many different racks the partition's replicas are. {_EACH}",
+        source=_BROKERS,
+        unknown=_NOT_SEEN + _RACKLESS,
+        optional=(Argument.PLACE,),
         needs=Witness.RACKS,
-        unknown=_RACKLESS,
+        state=State(among=_racks),
     ),
     _placement(
-        "on a broker",
-        State(among=partial(_of_all, _on_brokers)),
-        f"How many replicas are on the broker. {_EVERY}",
-        argument=Argument.NODE,
+        variant="on a broker",
+        definition=f"How many replicas are on the broker. {_EVERY}",
+        source=_BROKERS,
+        unknown=_NOT_SEEN,
+        optional=(Argument.NODE,),
         needs=Witness.METADATA_LOG,
+        state=State(among=partial(_of_all, _on_brokers)),
     ),
     _placement(
-        "partners",
-        State(among=partial(_of_all, _partners)),
-        f"With how many other brokers the broker shares a partition. {_EVERY}",
-        argument=Argument.NODE,
+        variant="partners",
+        definition=f"With how many other brokers the broker shares a partition. {_EVERY}",
+        source=_BROKERS,
+        unknown=_NOT_SEEN,
+        optional=(Argument.NODE,),
         needs=Witness.METADATA_LOG,
+        state=State(among=partial(_of_all, _partners)),
     ),
     _placement(
-        "in a rack",
-        State(among=partial(_of_all, _in_racks)),
-        f"How many replicas are in a rack. {_ALL} Of every rack.",
+        variant="in a rack",
+        definition=f"How many replicas are in a rack. {_ALL} Of every rack.",
+        source=_BROKERS,
+        unknown=_NOT_SEEN + _RACKLESS,
         needs=Witness.RACKS,
-        unknown=_RACKLESS,
+        state=State(among=partial(_of_all, _in_racks)),
     ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS
-from ackproof.quantities.quantity import Argument, Ask, Quantity, Value, Witness, longest, shortest
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Unknown, Value, Witness, longest, shortest
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.metadata import LogEnded
@@ -24,8 +24,8 @@ MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
 """The wall clock may move by so much against the monotonic one in a run; then times that brokers write are as wide."""
 
-Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], "Value | str"]
-"""The time of an event in seconds after a fault; why not, where it cannot be told."""
+Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
+"""The time of an event in seconds after a fault. Raises `Unknown`."""
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
@@ -40,12 +40,8 @@ def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last l
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
 
 
-def _measure(event: Event, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    life = evidence.faults.get(ask.fault or 0)
-    if life is None or life.confirmed is None:
-        return Value.unknown(f"fault {ask.fault} was not confirmed")
-    found = event(evidence, life, ask)
-    return Value.unknown(found) if isinstance(found, str) else found
+def _measure(event: Event, evidence: Evidence, ask: Ask, _: Window) -> Value:
+    return event(evidence, evidence.confirmed_fault(ask.fault)[0], ask)
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -58,14 +54,16 @@ def _request(
     evidence: Evidence,
     life: FaultLife,
     ask: Ask,
-) -> Value | str:
+) -> Value:
     assert life.confirmed is not None
     if evidence.unanswered and ask.quantity.variant != "first refused":
-        return "with acks=0 no broker acknowledges: a delivery report says that the socket took the request"
+        raise Unknown(
+            "with acks=0 no broker acknowledges: a delivery report says that the socket took the request"
+        )
     since = evidence.ledgers.since(life.confirmed)
     places = [place for place in sorted(since) if ask.place in (None, place)]
     if not places:
-        return f"nothing was sent to {ask.place}" if ask.place else "nothing was sent"
+        raise Unknown(f"nothing was sent to {ask.place}" if ask.place else "nothing was sent")
     values = []
     for place in places:
         at = first(since[place])
@@ -78,25 +76,21 @@ def _request(
 # -- what was sampled -----------------------------------------------------------------------------------------------
 
 
-class _Looked(NamedTuple):
-    """A partition with the last look at it before a fault was asked for, and those from then on."""
+def _looked_at(
+    evidence: Evidence, life: FaultLife, ask: Ask
+) -> tuple[Mapping[TopicPartition, Sequence[Sample]], Sequence[Value]]:
+    """Return the looks at each partition of the question, from the last one before the fault on.
 
-    place: TopicPartition
-    before: Sample
-    looks: Sequence[Sample]
-
-
-def _looked_at(evidence: Evidence, life: FaultLife, ask: Ask) -> tuple[Sequence[_Looked], Sequence[Value]]:
-    """The partitions that are asked about; where nobody knows how one was before the fault, any time may be its."""
-    looked, unseen = [], []
+    The second list has a value for each partition of which nobody knows how it was before the fault: any time.
+    """
+    looked, unseen = {}, []
     for place in sorted(evidence.samples_of):
         if ask.place not in (None, place):
             continue
         samples = evidence.samples_of[place]
         before = [sample for sample in samples if sample.t_ns <= life.asked]
         if before and life.asked - before[-1].t_ns <= HOLE_NS:
-            behind = (sample for sample in samples if sample.t_ns > life.asked)
-            looked.append(_Looked(place, before[-1], [before[-1], *behind]))
+            looked[place] = samples[len(before) - 1 :]
         else:
             when = f" for {HOLE_NS / 1e9:.0f} s" if before else ""
             unseen.append(Value(0, math.inf, f"{place} was not looked at{when} before the fault"))
@@ -111,14 +105,12 @@ def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], b
     return not_until(life, looks[-1].t_ns, what)
 
 
-def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
+def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
     looked, unseen = _looked_at(evidence, life, ask)
     values = [
-        _first(
-            life, looks, partial(_leads_later, before.leader_epoch), f"{place} had no leader in a later epoch"
-        )
-        for place, before, looks in looked
-        if ask.place is not None or before.leader in life.nodes
+        _first(life, looks, partial(_leads_later, looks[0]), f"{place} had no leader in a later epoch")
+        for place, looks in looked.items()
+        if ask.place is not None or looks[0].leader in life.nodes
     ]
     none = f"fault {ask.fault} hit no node that led a partition; name the partition"
     return _together(longest, values, unseen, none)
@@ -126,22 +118,22 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
 
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
-) -> Value | str:
-    """Combine the times of all partitions, unknown ones too; return why there is no number, if none has one."""
+) -> Value:
+    """Combine the times of all partitions, unknown ones too. Raises `Unknown` if none has one."""
     if not values:
-        return unseen[0].why if unseen else none
+        raise Unknown(unseen[0].why if unseen else none)
     return of_all([*values, *unseen])
 
 
-def _leads_later(epoch: int, sample: Sample) -> bool:
-    return sample.leader >= 0 and sample.leader_epoch > epoch
+def _leads_later(before: Sample, sample: Sample) -> bool:
+    return sample.leader >= 0 and sample.leader_epoch > before.leader_epoch
 
 
-def _shrunk(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
+def _shrunk(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
     looked, unseen = _looked_at(evidence, life, ask)
     values = [
-        _first(life, looks, partial(_lacks, before.isr), f"the ISR of {place} lost nobody")
-        for place, before, looks in looked
+        _first(life, looks, partial(_lacks, looks[0].isr), f"the ISR of {place} lost nobody")
+        for place, looks in looked.items()
     ]
     return _together(shortest, values, unseen, "no partition was looked at before the fault")
 
@@ -150,24 +142,21 @@ def _lacks(isr: Sequence[int], sample: Sample) -> bool:
     return not set(isr) <= set(sample.isr)
 
 
-def _full(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
+def _full(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
     looked, unseen = _looked_at(evidence, life, ask)
     values = []
-    for place, before, looks in looked:
-        shrunk = next((number for number, one in enumerate(looks) if _lacks(before.isr, one)), None)
+    for place, looks in looked.items():
+        shrunk = next((number for number, one in enumerate(looks) if _lacks(looks[0].isr, one)), None)
         if shrunk is not None:
-            values.append(_first(life, looks[shrunk:], _is_full, f"the ISR of {place} was not full again"))
+            never = f"the ISR of {place} was not full again"
+            values.append(_first(life, looks[shrunk:], lambda one: set(one.replicas) <= set(one.isr), never))
     return _together(longest, values, unseen, "no ISR was seen to shrink after the fault")
 
 
-def _is_full(sample: Sample) -> bool:
-    return set(sample.replicas) <= set(sample.isr)
-
-
-def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
+def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
     looked, unseen = _looked_at(evidence, life, ask)
     values = []
-    for place, _, samples in looked:
+    for place, samples in looked.items():
         looks = [one for one in pairwise(samples) if one[0].leader in one[0].log_ends]
         apart = next((number for number, (one, two) in enumerate(looks) if not _caught_up(one, two)), None)
         if apart is None:
@@ -193,10 +182,10 @@ def _caught_up(one: Sample, two: Sample) -> bool:
 # -- what the controllers wrote -------------------------------------------------------------------------------------
 
 
-def _controller(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
-    hole, slack = evidence.metadata_log.hole, _wall(evidence)
-    if hole or isinstance(slack, str):
-        return hole or str(slack)
+def _controller(evidence: Evidence, life: FaultLife, _: Ask) -> Value:
+    if hole := evidence.metadata_log.hole:
+        raise Unknown(hole)
+    slack = _wall(evidence)
     epoch, unsure = None, False
     for record in evidence.metadata_log.records:
         if isinstance(record, LogEnded):
@@ -207,7 +196,7 @@ def _controller(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
         if last <= life.asked:
             epoch = record.epoch
         elif epoch is None:
-            return "the metadata log begins after the fault"
+            raise Unknown("the metadata log begins after the fault")
         elif record.epoch > epoch and first < life.asked:
             epoch, unsure = record.epoch, True
         elif record.epoch > epoch:
@@ -217,16 +206,18 @@ def _controller(evidence: Evidence, life: FaultLife, ask: Ask) -> Value | str:
     return not_until(life, evidence.load_ends, "no controller began", "the end of the load")
 
 
-def _wall(evidence: Evidence) -> int | str:
-    """Return by how many ns the wall clock moved against the monotonic one; a reason, if that is too much."""
+def _wall(evidence: Evidence) -> int:
+    """Return by how many ns the wall clock moved against the monotonic one. Raises `Unknown` if that is too much."""
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
-        return "a fault moved wall clocks, by which the metadata log is dated"
+        raise Unknown("a fault moved wall clocks, by which the metadata log is dated")
     if not evidence.wall_ns:
-        return "the run does not say by the wall clock when it began"
+        raise Unknown("the run does not say by the wall clock when it began")
     moved = [abs(event.wall_ns - event.t_ns - evidence.wall_ns) for event in evidence.events]
     most = max(moved, default=0)
     if most > WALL_WITHIN_NS:
-        return f"the wall clock, by which the metadata log is dated, moved by {most / 1e9:.3f} s in the run"
+        raise Unknown(
+            f"the wall clock, by which the metadata log is dated, moved by {most / 1e9:.3f} s in the run"
+        )
     return most
 
 

@@ -9,12 +9,17 @@ from typing import Final
 
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import HOLE_NS, Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Value, Witness
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Unknown, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.observed import BrokerRound, PartitionView, ViewerAnswer
 from ackproof.rundir.partition import TopicPartition
 
-NOT_ASKED: Final = "nobody asked each broker; it takes observe: {brokers: true}"
+
+def rounds_of(evidence: Evidence) -> Sequence[BrokerRound]:
+    """Return the rounds of questions to each broker, at least one. Raises `Unknown`."""
+    if not evidence.rounds:
+        raise Unknown("nobody asked each broker; it takes observe: {brokers: true}")
+    return evidence.rounds
 
 
 def _answer_of(round_: BrokerRound, viewer: int | None) -> ViewerAnswer | None:
@@ -25,33 +30,25 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
     return next((one for one in told.partitions if (one.topic, one.partition) == place), None)
 
 
-def places_of(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """Return the partitions of the question that a viewer described, or that the case has."""
-    found = {
+def each_place(
+    looks: Callable[[Evidence, Ask, TopicPartition], Looks], evidence: Evidence, ask: Ask
+) -> Mapping[str, Looks]:
+    """Return the looks at each partition of the question that a viewer described, or that the case has."""
+    described = {
         TopicPartition(one.topic, one.partition)
-        for round_ in evidence.rounds
+        for round_ in rounds_of(evidence)
         for told in round_.told
         for one in told.partitions
     }
-    return [place for place in sorted({*found, *evidence.planned}) if ask.place in (None, place)]
+    places = [place for place in sorted({*described, *evidence.planned}) if ask.place in (None, place)]
+    if not places:
+        raise Unknown(f"nobody spoke of {ask.place or 'any partition'}")
+    return {str(replace(ask, place=place)): looks(evidence, ask, place) for place in places}
 
 
-def each_place(
-    looks: Callable[[Evidence, Ask, TopicPartition], Looks], evidence: Evidence, ask: Ask
-) -> Mapping[str, Looks] | str:
-    """The looks at each partition that is asked for."""
-    if not evidence.rounds:
-        return NOT_ASKED
-    found = {
-        str(replace(ask, place=place)): looks(evidence, ask, place) for place in places_of(evidence, ask)
-    }
-    return found or f"nobody spoke of {ask.place or 'any partition'}"
-
-
-def of_rounds(evidence: Evidence, of: Callable[[BrokerRound], float | None]) -> Looks:
-    """Those rounds that tell it."""
-    known = [(one.t_ns, number) for one in evidence.rounds if (number := of(one)) is not None]
-    return Looks([time for time, _ in known], [number for _, number in known])
+def looks_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Looks:
+    """Return the numbers of all rounds that tell one. Raises `Unknown` without rounds."""
+    return Looks.from_pairs((one.t_ns, number(one)) for one in rounds_of(evidence))
 
 
 def _viewer_looks(
@@ -62,37 +59,34 @@ def _viewer_looks(
         row = None if told is None else _row(told, place)
         return None if row is None else of(row)
 
-    return of_rounds(evidence, number)
+    return looks_of_rounds(evidence, number)
 
 
-def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
+def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
     def number(round_: BrokerRound) -> float | None:
         told = _answer_of(round_, ask.viewer)
         return None if told is None else len(told.brokers)
 
-    return {str(ask): of_rounds(evidence, number)} if evidence.rounds else NOT_ASKED
+    return {str(ask): looks_of_rounds(evidence, number)}
 
 
-def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
-    looks = of_rounds(evidence, lambda round_: round_.controller)
-    return {str(ask): looks} if evidence.rounds else NOT_ASKED
-
-
-def _different(place: TopicPartition, round_: BrokerRound) -> int | None:
-    """Count the different descriptions of a partition; None where a viewer did not answer, or none described it."""
-    rows = {row for told in round_.told if (row := _row(told, place)) is not None}
-    return None if round_.silent or not rows else len(rows)
+def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
+    return {str(ask): looks_of_rounds(evidence, lambda round_: round_.controller)}
 
 
 def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Looks:
-    return of_rounds(evidence, partial(_different, place))
+    """Count the different descriptions of a partition in each round in which all viewers answered."""
+
+    def different(round_: BrokerRound) -> int | None:
+        rows = {row for told in round_.told if (row := _row(told, place)) is not None}
+        return None if round_.silent or not rows else len(rows)
+
+    return looks_of_rounds(evidence, different)
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
     """Between rounds that show agreement a longer disagreement may be hidden than any that was seen."""
     found = each_place(_views, evidence, ask)
-    if isinstance(found, str):
-        return Value.unknown(found)
     done = {one.t_ns: one.done_ns for one in evidence.rounds}
     least, most, why = 0.0, 0.0, ""
     for name, looks in found.items():
@@ -101,7 +95,7 @@ def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
             for at, number in looks.inside(evidence.load_begins, evidence.load_ends)
         ]
         if not inside:
-            return Value.unknown(f"{name}: nobody spoke of it under load")
+            raise Unknown(f"{name}: nobody spoke of it under load")
         least, most = max(least, _apart_ns(inside)), max(most, _apart_at_most_ns(inside, evidence.load_ends))
         if hole := looks.hole(inside[0][0], evidence.load_ends):
             why = f"{name}: {hole}"
@@ -147,88 +141,55 @@ _SAID: Final[tuple[tuple[str, Callable[[PartitionView], float], str], ...]] = (
 )
 
 
-def of_brokers(
-    name: str,
-    variant: str,
-    definition: str,
-    unknown: str,
-    *,
-    state: State | None = None,
-    measure: Callable[[Evidence, Ask, Window], Value] | None = None,
-    required: tuple[Argument, ...] = (),
-    optional: tuple[Argument, ...] = (),
-    unit: Unit | None = None,
-    source: str = _FROM,
-    needs: Witness = Witness.BROKERS,
-    windows: bool = True,
-) -> Quantity:  # pragma: no mutate block, makes constants of the module
-    """Build a quantity of brokers that are asked one by one: a state, or by default a count."""
-    return Quantity(
-        name=name,
-        variant=variant,
-        unit=unit or (Unit.COUNT if state is None else Unit.NUMBER),
-        definition=definition,
-        source=source,
-        unknown=unknown,
-        required=required,
-        optional=optional,
-        needs=needs,
-        windows=windows,
-        takes_time=unit is Unit.SECONDS,
-        measure=measure,
-        state=state,
-    )
-
-
+_of_brokers = partial(Quantity, source=_FROM, needs=Witness.BROKERS, windows=True, takes_time=False)
+broker_count = partial(_of_brokers, unit=Unit.COUNT)
+broker_state = partial(_of_brokers, unit=Unit.NUMBER)
 QUANTITIES: Final = (
     *(
-        of_brokers(
-            "said",
-            variant,
-            f"{definition} V is `node N`, or `znodes` in ZooKeeper mode. Without t/p: of every partition.",
-            f"Unknown while V does not answer. {SILENT}",
+        broker_state(
+            name="said",
+            variant=variant,
+            definition=f"{definition} V is `node N`, or `znodes` in ZooKeeper mode. Without t/p: of every partition.",
+            unknown=f"Unknown while V does not answer. {SILENT}",
             required=(Argument.VIEWER,),
             optional=(Argument.PLACE,),
-            state=State(among=partial(each_place, partial(_viewer_looks, of))),
+            state=State(among=partial(each_place, partial(_viewer_looks, number))),
         )
-        for variant, of, definition in _SAID
+        for variant, number, definition in _SAID
     ),
-    of_brokers(
-        "said",
-        "members",
-        "How many brokers are members as this viewer itself says: those that a broker names to clients, those that "
-        "have a znode. V as above.",
-        f"Unknown while V does not answer. {SILENT}",
+    broker_state(
+        name="said",
+        variant="members",
+        definition="How many brokers are members as this viewer itself says: those that a broker names to clients, "
+        "those that have a znode. V as above.",
+        unknown=f"Unknown while V does not answer. {SILENT}",
         required=(Argument.VIEWER,),
         state=State(among=_members),
     ),
-    of_brokers(
-        "controller",
-        "",
-        "The id of the active controller as the metadata quorum itself says; below 0 where it says none.",
-        f"Unknown while the quorum does not answer. {SILENT}",
+    broker_state(
+        name="controller",
+        definition="The id of the active controller as the metadata quorum itself says; below 0 where it says none.",
+        unknown=f"Unknown while the quorum does not answer. {SILENT}",
         state=State(among=_controller),
     ),
-    of_brokers(
-        "views",
-        "",
-        "How many different things viewers that answer say of a partition at the same time: of its leader, epoch, ISR "
-        "or replicas. 1: all agree. Without t/p: of every partition.",
-        f"Unknown where one that runs does not answer. {SILENT}",
+    broker_state(
+        name="views",
+        definition="How many different things viewers that answer say of a partition at the same time: of its leader, "
+        "epoch, ISR or replicas. 1: all agree. Without t/p: of every partition.",
+        unknown=f"Unknown where one that runs does not answer. {SILENT}",
         optional=(Argument.PLACE,),
         state=State(among=partial(each_place, _views)),
     ),
-    of_brokers(
-        "disagreement",
-        "",
-        "The longest time under load, since the first round, in which viewers did not all say the same of a partition "
-        "(`views` above 1); of all partitions the longest.",
-        "Between rounds: at least from the first that shows it to the last, if no two are further apart than 1 s, at "
-        "most as long as none shows agreement.",
-        optional=(Argument.PLACE,),
+    Quantity(
+        name="disagreement",
         unit=Unit.SECONDS,
+        definition="The longest time under load, since the first round, in which viewers did not all say the same of a "
+        "partition (`views` above 1); of all partitions the longest.",
         source=f"{_FROM}, timeline.jsonl",
-        windows=False,
+        unknown="Between rounds: at least from the first that shows it to the last, if no two are further apart than "
+        "1 s, at most as long as none shows agreement.",
+        optional=(Argument.PLACE,),
+        needs=Witness.BROKERS,
         measure=_disagreement,
     ),
 )

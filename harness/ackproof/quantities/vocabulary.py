@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.quantities import (
-    availability,
-    logs,
-    metrics,
-    rates,
-    serving,
-    states,
-    times,
-    viewers,
-)
+from ackproof.quantities import availability, logs, metrics, rates, serving, states, times, viewers
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import (
     Ask,
     Quantity,
+    Unknown,
     Value,
-    Vocabulary,
     Witness,
     quantile_share,
     read_argument,
@@ -40,14 +32,13 @@ from ackproof.rundir.metrics import METRICS
 def _count_findings(evidence: Evidence, ask: Ask, _: Window) -> Value:
     counts = {} if evidence.audit is None else evidence.audit.counts
     if ask.quantity.name not in counts:
-        return Value.unknown("it was not counted")
+        raise Unknown("it was not counted")
     return Value.exactly(counts[ask.quantity.name])
 
 
 _FINDINGS: Final = tuple(
     Quantity(
         name=row.name.value,
-        variant="",
         unit=Unit.COUNT,
         definition=row.wording,
         source="audit.json",
@@ -72,7 +63,7 @@ OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
     }
 )
 """Quantities by the heading of their family on the page."""
-VOCABULARY: Final[Vocabulary] = MappingProxyType(
+VOCABULARY: Final[Mapping[str, Quantity]] = MappingProxyType(
     {one.key: one for family in OF_FAMILY.values() for one in family}
 )
 """By what they are called: `time_to(first ack)`, `isr`, `lost`."""
@@ -150,33 +141,22 @@ def markdown() -> str:
             "| quantity | unit | definition | from | unknown or cut | windows |",
             "|---|---|---|---|---|---|",
         ]
-        for one in _page_rows(quantities):
+        # one row for all that differ only in the metric, or in the quantile
+        alike = [replace(one, variant=one.stands_for) if one.stands_for else one for one in quantities]
+        for _, group in groupby(alike, key=lambda one: one.key):
+            one = next(group)
             windows = "yes" if one.windows else "no"
             lines.append(
                 f"| `{one.signature}` | {one.unit} | {one.definition} | {one.source} | {one.unknown} | {windows} |"
             )
         if any(one.needs is Witness.METRICS for one in quantities):
-            lines += _metrics()
+            lines += ["", "`M` is one of these, scraped once a second with `observe: {metrics: true}`:", ""]
+            lines += ["| `M` | shape | of several nodes | means | in JMX |", "|---|---|---|---|---|"]
+            lines += [
+                f"| `{one.name}` | {one.shape} | {one.together} | {one.means} | `{one.bean}`, {one.attribute} |"
+                for one in METRICS.values()
+            ]
     return "\n".join([*lines, ""])
-
-
-def _page_rows(quantities: Iterable[Quantity]) -> Iterator[Quantity]:
-    """Yield one quantity for those that differ only in the metric."""
-    last = ""
-    for one in quantities:
-        alike = replace(one, variant=one.stands_for) if one.stands_for else one
-        if alike.key != last:
-            yield alike
-        last = alike.key
-
-
-def _metrics() -> list[str]:
-    lines = ["", "`M` is one of these, scraped once a second with `observe: {metrics: true}`:", ""]
-    lines += ["| `M` | shape | of several nodes | means | in JMX |", "|---|---|---|---|---|"]
-    return lines + [
-        f"| `{one.name}` | {one.shape} | {one.together} | {one.means} | `{one.bean}`, {one.attribute} |"
-        for one in METRICS.values()
-    ]
 
 
 if __name__ == "__main__":

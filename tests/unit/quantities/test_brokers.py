@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ackproof.quantities.answer import Answer, answered, measured, rows
+from ackproof.quantities.answer import answered, measured, rows
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Value
+from ackproof.quantities.quantity import Answer, Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.documents import CaseFile, Client

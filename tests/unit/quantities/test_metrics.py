@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.quantities.answer import Answer, answered, measured, rows
+from ackproof.quantities.answer import answered, measured, rows
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Value
+from ackproof.quantities.quantity import Answer, Value
 from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.metrics import METRICS, UP, read_scrapes

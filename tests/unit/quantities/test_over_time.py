@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.answer import answered
 from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import Answer
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Bound, Unit
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Value
+from ackproof.quantities.quantity import Answer, Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import CaseFile

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.quantities.answer import Answer, Row, answered, measured, rows
+from ackproof.quantities.answer import Row, answered, measured, rows
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.ledgers import Stamps, Tally, _bucket
-from ackproof.quantities.quantity import Value
+from ackproof.quantities.quantity import Answer, Value
 from ackproof.quantities.vocabulary import VOCABULARY, markdown, parse_ask
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
 from ackproof.rundir.observed import Sample

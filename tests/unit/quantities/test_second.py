@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.quantities.answer import _range, measured
+from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import over_time
 from ackproof.quantities.quantity import Argument, Ask, Quantity, Value
 from ackproof.quantities.vocabulary import VOCABULARY
 from ackproof.rundir.bounds import WHOLE, Bound, Window
@@ -121,13 +120,13 @@ def check_number(evidence: Evidence, facts: Facts, ask: Ask, window: Window) -> 
 
 
 def check_state(evidence: Evidence, facts: Facts, ask: Ask, bound: Bound) -> None:
-    seen = over_time(evidence, ask, bound)
+    seen = answered(evidence, ask, bound)
     plain = demanded(facts, ask, bound)
     assert seen.holds is plain, f"{ask} {bound}: {seen}, and plainly {plain}"
-    assert seen.text and bool(seen.why) is (plain is None), f"{ask} {bound}: {seen}"
+    assert seen.seen and bool(seen.why) is (plain is None), f"{ask} {bound}: {seen}"
     if ask.quantity.state is None or (ask.quantity.state.among is None and ask.place is None):
         return
-    found = _range(evidence, ask, bound.window)
+    found = measured(evidence, ask, bound.window)
     within = spans(facts, bound.window) or []
     numbers = [
         number

@@ -17,9 +17,9 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import machine_is_starved
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.starved import of_starved
-from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.answer import answered
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask
+from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.bounds import Bound, Unit
