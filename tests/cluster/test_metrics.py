@@ -11,7 +11,7 @@ import pytest
 from ackproof.cluster.install import EVERY_NODE, Installation
 from ackproof.cluster.protocol import Cluster
 from ackproof.network.addresses import Address
-from ackproof.observe.scraper import Scraper, _Exporter
+from ackproof.observe.scraper import Scraper
 from ackproof.quantities.answer import answered, measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Value
@@ -52,7 +52,7 @@ def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
         def with_a_silent_one(self: Scraper, cluster: Cluster, path: Path, timeline: Timeline) -> None:
             made(self, cluster, path, timeline)
             assert set(self._exporters) == {1, 2, SILENT, 101}
-            self._exporters[SILENT] = _Exporter(address, timeline.clock)
+            self._exporters[SILENT] = address
 
         monkeypatch.setattr(Scraper, "__init__", with_a_silent_one)
         run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER)

@@ -27,7 +27,6 @@ class Demands:
 
     @property
     def rest(self) -> str:
-        """Sentence on the cases that were left out; empty if none was."""
         if not self.left_out:
             return ""
         return f" (what {self.left_out} of them expect was not held against the prediction: ackproof predict does)"

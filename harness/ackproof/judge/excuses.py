@@ -69,6 +69,10 @@ class Batch(NamedTuple):
     producer_epoch: int
     max_timestamp_ms: int
 
+    @property
+    def session(self) -> tuple[int, int]:
+        return self.producer_id, self.producer_epoch
+
 
 def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     """Count the excused findings of each class, by excuse."""
@@ -107,7 +111,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
         for key, offsets in _offsets(facts, place, copies).items():
             epochs: set[tuple[int, int]] = set()
             for batch in map(log.batch_at, offsets):
-                session = _NO_SESSION if batch is None else (batch.producer_id, batch.producer_epoch)
+                session = _NO_SESSION if batch is None else batch.session
                 one_id = all(session[0] == producer_id for producer_id, _ in epochs)
                 if session != _NO_SESSION and (one_id or key in given_up):
                     epochs.add(session)
@@ -158,12 +162,17 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     producers = facts.case.experiment.workload.producers
     adapter = client_adapter(producers.library)
     waits_s = adapter.request_wait_s(adapter.producer_config(producers, "", ""))
+    errors = LIBRARIES[producers.library].errors
+    uncounted = {row.name for row in errors if row.code > 0 and row.resend is Resend.UNCOUNTED}
+    # a fault answered with an error after which the client looks for another leader
+    if any(getattr(fault, "error", None) in uncounted for fault in facts.case.faults):
+        waits_s = 0.0
     count = 0
     every = _findings(facts, anomaly)
     attempts_of = _attempts(facts, every)
     for place, found in every.items():
         changed = len({sample.leader_epoch for sample in facts.samples_of.get(place, ())} - {-1}) > 1
-        reached = 0.0 if changed or _answered_by_a_fault(facts) else waits_s
+        reached = 0.0 if changed else waits_s
         attempts = attempts_of[place]
         count += sum(
             number
@@ -171,13 +180,6 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
             if key in attempts and attempts[key].lasted_s() >= max(least_s, reached)
         )
     return count
-
-
-def _answered_by_a_fault(facts: Facts) -> bool:
-    """Return True if a fault of the case answered with an error after which the client looks for another leader."""
-    errors = LIBRARIES[facts.case.experiment.workload.producers.library].errors
-    uncounted = {row.name for row in errors if row.code > 0 and row.resend is Resend.UNCOUNTED}
-    return any(getattr(fault, "error", None) in uncounted for fault in facts.case.faults)
 
 
 def _forgotten(facts: Facts) -> int:
@@ -247,24 +249,16 @@ class _Log:
         return index if index >= 0 and offset <= self._batches[index].last_offset else -1
 
     def batch_at(self, offset: int) -> Batch | None:
-        """Return the batch that holds an offset; None if unknown."""
         index = self._index(offset)
         return self._batches[index] if index >= 0 else None
 
     def batch_before(self, offset: int) -> Batch | None:
         """Return the last batch before that one of the same producer id and epoch."""
         index = self._index(offset)
-        mine = self._batches[index] if index >= 0 else None
-        return next(
-            (
-                batch
-                for batch in reversed(self._batches[: max(index, 0)])
-                if mine is not None
-                and mine.producer_id >= 0
-                and (batch.producer_id, batch.producer_epoch) == (mine.producer_id, mine.producer_epoch)
-            ),
-            None,
-        )
+        if index < 0 or self._batches[index].producer_id < 0:
+            return None
+        session = self._batches[index].session
+        return next((one for one in reversed(self._batches[:index]) if one.session == session), None)
 
 
 def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:

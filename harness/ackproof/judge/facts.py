@@ -105,7 +105,6 @@ class Facts(Evidence):
 
     @cached_property
     def decided_of(self) -> Mapping[TopicPartition, Sequence[PartitionChanged]]:
-        """The records of each partition in the metadata log."""
         found: dict[TopicPartition, list[PartitionChanged]] = defaultdict(list)
         for record in self.metadata:
             if isinstance(record, PartitionChanged):
@@ -131,12 +130,10 @@ class Facts(Evidence):
 
     @cached_property
     def disk_nodes(self) -> frozenset[int]:
-        """Nodes at whose disks a fault was aimed."""
         at_disks = {fault.number for fault in self.case.faults if Ability.DISKS in fault.ASKS}
         return frozenset(node for _, node in self.aimed_at(at_disks))
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
-        """Count the findings of a class that match."""
         findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
         if self.expired_as_lost is not None and anomaly in GONE:
             wanted &= ~self.expired_as_lost
@@ -144,7 +141,6 @@ class Facts(Evidence):
 
     @cached_property
     def removals(self) -> Mapping[TopicPartition, Removal]:
-        """Causes that may have removed records of each partition."""
         return removals(self, self.case, self.final_read)
 
     def may_expire(self, place: TopicPartition) -> bool:
@@ -152,7 +148,6 @@ class Facts(Evidence):
         return place in self.removals and self.removals[place].may_expire
 
     def may_compact(self, topic: str) -> bool:
-        """Return True if a topic was, or was to be, compacted at any time."""
         return may_compact(self.case.planned, topic)
 
     def why_removed(self, anomaly: str) -> str:

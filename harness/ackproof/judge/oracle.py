@@ -47,7 +47,6 @@ class SettingsOracle:
         self._why = why
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict by `experiment.promises`."""
         observed = run is not None
         return add_settings(case, PredictionFile(not_predicted=(self._why,), observed=observed))
 

@@ -88,8 +88,6 @@ def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Map
 
 
 class _Topic:
-    """One topic, and what bears on its partitions."""
-
     def __init__(self, evidence: Evidence, spec: ExperimentSpec, topic: str) -> None:
         self._evidence, self._spec, self._topic = evidence, spec, topic
         self._last = float(max((event.t_ns for event in evidence.events), default=0))
@@ -183,7 +181,6 @@ class _Topic:
         return best
 
     def _bytes_left(self, place: TopicPartition) -> int | None:
-        """The bytes of the shortest log of the partition; None where no log was seen."""
         if self._evidence.replicas is None:
             return None
         sums = self._evidence.logs.of_partition(place).group_by("node").aggregate([("bytes", "sum")])
@@ -258,7 +255,6 @@ def _older_expired(facts: Facts) -> Sequence[Removal]:
 
 
 def _below(removal: Removal) -> pc.Expression:
-    """Findings that stand below the start of its log."""
     return (
         (pc.field("topic") == removal.topic)
         & (pc.field("partition") == removal.partition)

@@ -52,7 +52,6 @@ class _Runs:
     evidence: Evidence | None = None
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
-        """Return the number of one repeat."""
         run = CaseDir(self.directory.path / entry.run)
         try:
             if self.evidence is None or self.read is not entry:

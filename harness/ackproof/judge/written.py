@@ -37,7 +37,7 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
     except BadInput as error:
         return (str(error).removeprefix(f"{run.path}/") + "; write it again: ackproof audit",)
     return (
-        *_beside_the_seal(audit, SealFile.load(run.seal), _compacted(run)),
+        *_beside_the_seal(run, audit),
         *_out_of_range(audit),
         *_beside_findings(run, audit),
         *_beside_series(run, audit),
@@ -94,12 +94,8 @@ def _check_lines(path: Path, understood: int) -> None:
         raise BadInput(f"{lines - understood} of {lines} lines say nothing that can be understood")
 
 
-def _compacted(run: CaseDir) -> bool:
-    """Return True if records have keys, so that a later one may have replaced one that was acknowledged."""
-    return any(client.keys for client in CaseFile.load(run.case_json).clients)
-
-
-def _beside_the_seal(audit: AuditFile, seal: SealFile, compacted: bool) -> Iterator[str]:
+def _beside_the_seal(run: CaseDir, audit: AuditFile) -> Iterator[str]:
+    seal = SealFile.load(run.seal)
     ledgers = {
         name: written
         for name, written in seal.files.items()
@@ -119,7 +115,8 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile, compacted: bool) -> Itera
     gone = sum(audit.counts.get(anomaly, 0) for anomaly in (Anomaly.LOST, *REMOVED))
     there = audit.records.acked - gone - spared
     transactional = any(name.startswith("ledger/transactions/") for name in seal.files)
-    if there > audit.records.consumed_final and not transactional and not compacted:
+    keyed = any(client.keys for client in CaseFile.load(run.case_json).clients)
+    if there > audit.records.consumed_final and not transactional and not keyed:
         yield (
             f"audit.json counts {there:,} acked records that are not lost, and the final read has "
             f"{audit.records.consumed_final:,}"

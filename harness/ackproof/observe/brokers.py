@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import Batch, batch_at
@@ -36,11 +36,8 @@ _SPOILT: Final = struct.pack(">qiibIhiqqqhii", 0, 49, -1, 2, 0xBAD, 0, 0, 0, 0, 
 no broker appends it."""
 
 
-class _Reply(NamedTuple):
-    """A viewer's answer. The quorum's answer names the controller and holds the znodes."""
-
-    told: ViewerAnswer | None
-    controller: int | None = None
+_Reply: TypeAlias = tuple[ViewerAnswer | None, int | None]
+"""A viewer's answer; the quorum's also names the controller, and describes the cluster only with ZooKeeper."""
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
@@ -82,7 +79,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
                     silent += [] if isinstance(error.__cause__, ConnectionError) else [viewer]
             elif self._can_be_asked(viewer):
                 silent.append(viewer)
-        answers = tuple(reply.told for reply in replies.values() if reply.told is not None)
+        answers = tuple(answer for answer, _ in replies.values() if answer is not None)
         for answer in answers:
             self._replicas |= {
                 TopicPartition(it.topic, it.partition): it.replicas for it in answer.partitions
@@ -92,7 +89,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return BrokerRound(
             t_ns=began,
             done_ns=self._timeline.clock.now(),
-            controller=replies[ZNODES].controller if ZNODES in replies else None,
+            controller=replies[ZNODES][1] if ZNODES in replies else None,
             told=answers,
             silent=tuple(sorted(silent)),
         )
@@ -101,7 +98,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return viewer == ZNODES or self._cluster.nodes[viewer].state() is NodeState.RUNNING
 
     def _ask(self, viewer: int) -> _Reply:
-        return self._ask_quorum() if viewer == ZNODES else self._ask_broker(viewer, self._links[viewer])
+        if viewer == ZNODES:
+            return self._ask_quorum()
+        return self._ask_broker(viewer, self._links[viewer]), None
 
     def _ask_quorum(self) -> _Reply:
         """Raises `Unreachable` where ZooKeeper does not answer."""
@@ -113,9 +112,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 brokers=tuple(sorted(brokers)),
                 partitions=_partitions(self._cluster.metadata_state(self._topics)),
             )
-        return _Reply(answer, -1 if controller is None else controller)
+        return answer, -1 if controller is None else controller
 
-    def _ask_broker(self, broker: int, link: Connection) -> _Reply:
+    def _ask_broker(self, broker: int, link: Connection) -> ViewerAnswer:
         """Ask one broker. Its log ends are asked before its records, so that a record beyond the high
         watermark is known to exist. Raises `WireError`."""
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
@@ -149,13 +148,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
             served.append(answer)
             last = answer.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
             self._from[broker, place] = max(0, row.log_start_offset, last)
-        return _Reply(
-            ViewerAnswer(
-                viewer=broker,
-                brokers=tuple(sorted(queries.read_brokers(view))),
-                partitions=_partitions(queries.read_partitions(view)),
-                served=tuple(served),
-            )
+        return ViewerAnswer(
+            viewer=broker,
+            brokers=tuple(sorted(queries.read_brokers(view))),
+            partitions=_partitions(queries.read_partitions(view)),
+            served=tuple(served),
         )
 
 

@@ -263,7 +263,6 @@ def _marker(path: Path, batch: Batch) -> int:
 
 
 def _decompress(body: bytes, codec: int) -> bytes:
-    """Return the decompressed records of a batch."""
     if codec == 0:
         return body
     name = _CODECS[codec]

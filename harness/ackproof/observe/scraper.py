@@ -52,9 +52,7 @@ class Scraper(Watcher):
         self._looked = threading.Event()
         self._newest: tuple[int, Mapping[int, Mapping[str, float] | None]] = (0, {})
         self._has: dict[int, set[str]] = {}
-        self._exporters = {
-            node: _Exporter(address, timeline.clock) for node, address in cluster.exporters().items()
-        }
+        self._exporters = cluster.exporters()
 
     def start(self) -> None:
         """Start, and wait for the first round, so that counters are known before any event raises them."""
@@ -99,10 +97,10 @@ class Scraper(Watcher):
         requests = {}
         rows: list[Row] = []
         answers: dict[int, Mapping[str, float] | None] = {}
-        for node, exporter in self._exporters.items():
+        for node, address in self._exporters.items():
             state = self._cluster.nodes[node].state()
             if state is NodeState.RUNNING:
-                requests[node] = pool.submit(exporter.ask)
+                requests[node] = pool.submit(_ask, address, self._timeline.clock)
             elif state is NodeState.STOPPED:
                 rows.append((t_ns, t_ns, node, UP, 0.0))
             if state is not NodeState.GONE:
@@ -118,24 +116,17 @@ class Scraper(Watcher):
         return rows
 
 
-class _Exporter:
-    """The exporter of one node."""
-
-    def __init__(self, address: Address, clock: RunClock) -> None:
-        self._address = address
-        self._clock = clock
-
-    def ask(self) -> tuple[int, Mapping[str, float] | None]:
-        """Return the time of the answer, in ns of the run, and the metrics; None if there was no answer in
-        time or the exporter failed."""
-        with closing(http.client.HTTPConnection(*self._address, timeout=ANSWER_WITHIN_S)) as connection:
-            try:
-                connection.request("GET", PATH)
-                response = connection.getresponse()
-                text = response.read().decode("utf-8") if response.status == http.client.OK else ""
-            except (OSError, http.client.HTTPException, UnicodeDecodeError):
-                text = ""
-        return self._clock.now(), parse_scrape(text)
+def _ask(exporter: Address, clock: RunClock) -> tuple[int, Mapping[str, float] | None]:
+    """Return the time of the answer, in ns of the run, and the metrics; None if there was no answer in time or the
+    exporter failed."""
+    with closing(http.client.HTTPConnection(*exporter, timeout=ANSWER_WITHIN_S)) as connection:
+        try:
+            connection.request("GET", PATH)
+            response = connection.getresponse()
+            text = response.read().decode("utf-8") if response.status == http.client.OK else ""
+        except (OSError, http.client.HTTPException, UnicodeDecodeError):
+            text = ""
+    return clock.now(), parse_scrape(text)
 
 
 def parse_scrape(text: str) -> Mapping[str, float] | None:

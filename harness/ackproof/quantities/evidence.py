@@ -156,7 +156,6 @@ class Evidence:
 
     @cached_property
     def replicas_of(self) -> Mapping[TopicPartition, Sequence[Replica]]:
-        """The logs on disk of each partition, in the order of the file."""
         found: dict[TopicPartition, list[Replica]] = defaultdict(list)
         for replica in self.replicas.replicas if self.replicas is not None else ():
             found[TopicPartition(replica.topic, replica.partition)].append(replica)
@@ -164,7 +163,6 @@ class Evidence:
 
     @cached_property
     def final_rows(self) -> FinalRows:
-        """The rows of the final reads, partition by partition."""
         from ackproof.rundir.ledger import FinalRows
 
         return FinalRows(self.run)
@@ -222,7 +220,6 @@ class Evidence:
 
     @cached_property
     def faults(self) -> Mapping[int, FaultLife]:
-        """The lives of all faults that were asked for, by number."""
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans:

@@ -49,7 +49,6 @@ class Stamps:
         self._count = 0
 
     def add(self, times: Ints) -> None:
-        """Times in ns, in any order."""
         if len(times):
             self._gather(np.sort(times), None)
 
@@ -78,7 +77,6 @@ class Stamps:
 
     @property
     def last(self) -> int | None:
-        """The last of all; None without any."""
         return int(self.bins[1][-1]) if self._loose else None
 
 
@@ -126,7 +124,6 @@ class Tally:
     """Whether any was sent within that time, or told what became of it: who could have failed then."""
 
     def add(self, other: Tally) -> None:
-        """Those of another partition, too."""
         self.outcomes += other.outcomes
         self.errors += other.errors
         self.latencies += other.latencies
@@ -212,7 +209,6 @@ class Ledgers:
         return dict(found)
 
     def since(self, t_ns: int) -> dict[TopicPartition, FirstOutcomes]:
-        """Return the first outcomes after a time."""
         if t_ns not in self._since:
             found: dict[TopicPartition, FirstOutcomes] = defaultdict(FirstOutcomes)
             for place, rows in _by_place(
@@ -243,7 +239,6 @@ class Ledgers:
         return self._tallies[spans]
 
     def reads(self, spans: Spans) -> Counter[TopicPartition]:
-        """Count the records that live readers read within these spans."""
         found: Counter[TopicPartition] = Counter()
         for place, rows in _by_place(self._run.consumed, ["topic", "partition", "phase", "read_ns"]):
             found[place] += int((np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)).sum())
@@ -260,7 +255,6 @@ def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Int
 
 
 def _transaction(producer: Ints, txn: Ints) -> Ints:
-    """(producer, txn) as one number."""
     return (producer << 40) + np.maximum(txn, 0)
 
 

@@ -35,7 +35,6 @@ def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
 
 
 def _added(of: Callable[[Evidence, Replica], float], evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Sum a number of each replica of the question."""
     if evidence.replicas is None:
         raise Unknown(_UNSEEN)
     replicas = _replicas(evidence, ask)

@@ -144,7 +144,6 @@ def _each_metric(
     unit: Unit | None = None,
     windows: bool = True,
 ) -> tuple[Quantity, ...]:  # pragma: no mutate block, makes constants of the module
-    """One quantity for each metric of these shapes."""
     return tuple(
         Quantity(
             name=name,

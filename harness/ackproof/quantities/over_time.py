@@ -39,13 +39,11 @@ class Looks:
 
     @classmethod
     def read(cls, evidence: Evidence, state: State, place: TopicPartition) -> Looks:
-        """Read the samples of a partition."""
         return cls.from_pairs(
             (sample.t_ns, state.of_sample(sample)) for sample in evidence.samples_of.get(place, ())
         )
 
     def inside(self, begin: float, end: float) -> Iterator[tuple[int, float]]:
-        """Those from `begin` to before `end`."""
         first, behind = bisect_left(self.times, begin), bisect_left(self.times, end)
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 

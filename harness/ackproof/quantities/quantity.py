@@ -145,7 +145,6 @@ class Ask:
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
-        """Return True if the question has this argument."""
         values = {
             Argument.FAULT: self.fault,
             Argument.ABOVE: self.above_s,
@@ -222,7 +221,6 @@ class Value:
 
     @classmethod
     def exactly(cls, number: float) -> Value:
-        """One number."""
         return cls(number, number)
 
     @classmethod
@@ -241,7 +239,6 @@ class Value:
         return self.low > -math.inf
 
     def text(self, unit: Unit) -> str:
-        """Return the number in words."""
         if not self.is_known:
             return "unknown"
         low = number_text(self.low, unit)

@@ -124,7 +124,6 @@ class _Table:
         )
 
     def rounds_and_holes(self, times: Sequence[int]) -> tuple[list[Round], list[Hole]]:
-        """Rounds that count, and holes."""
         rounds: list[Round] = []
         missing: dict[int, list[int]] = {}
         for t_ns in times:

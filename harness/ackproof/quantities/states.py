@@ -23,7 +23,6 @@ from ackproof.rundir.partition import TopicPartition, internal
 
 
 def _lag(node: int, sample: Sample) -> float | None:
-    """Return a node's log end − the high watermark."""
     end = sample.log_ends.get(node)
     return None if end is None or sample.high_watermark < 0 else max(0, end - sample.high_watermark)
 

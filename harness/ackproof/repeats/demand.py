@@ -47,7 +47,6 @@ class Statistic:
 
     @classmethod
     def named(cls, word: str) -> Statistic | None:
-        """That of this name; None where there is none."""
         if word in ("mean", "max"):
             return cls(word, 1.0 if word == "max" else None)
         if word == "median":
@@ -71,7 +70,6 @@ class Range:
     high_open: bool = False
 
     def holds(self, number: float) -> bool:
-        """Return True if a number is in the range."""
         above = number > self.low or (number == self.low and not self.low_open)
         below = number < self.high or (number == self.high and not self.high_open)
         return above and below
@@ -136,19 +134,9 @@ class Demand:
         )
 
     @property
-    def is_ratio(self) -> bool:
-        """True for a number without a unit."""
-        return self.how is Contrast.OVER
-
-    @property
     def is_bare(self) -> bool:
         """True if nothing is demanded: the number is only measured."""
         return not self.condition
-
-    @property
-    def plain(self) -> str:
-        """The demand without its groups: `mean in 1.1..3`."""
-        return " ".join(word for word in (self.statistic.name, self.condition, str(self.window)) if word)
 
     def __str__(self) -> str:
         chosen = f"of {','.join(self.of)} {self.how} {','.join(self.baseline)}" if self.how else ""

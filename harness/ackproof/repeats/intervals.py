@@ -89,7 +89,6 @@ class Moments:
 
     @property
     def of_mean(self) -> float:
-        """The variance of the mean."""
         return self.variance / self.count
 
     def bounds(self, confidence: float) -> bool:

@@ -62,7 +62,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         else:
             said = _strictest_ruling(facts, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
-            why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
+            why = said.why
             if anomaly in REMOVED and count:
                 why = facts.why_removed(anomaly) or why
             one = ClassJudgement(
@@ -138,7 +138,6 @@ def _forbidden(
 
 
 def _excuses(facts: Facts, anomaly: str, ruling: Ruling, promises: Iterable[Promises]) -> Mapping[str, int]:
-    """Count the findings that each excuse of the ruling explains, by its words."""
     found = facts.excused.get(anomaly, {})
     forgets = next((one.forgets_ids for one in promises if one.forgets_ids), "")
     words = {Excuse.FORGOTTEN_ID: f"{Excuse.FORGOTTEN_ID} ({forgets})"}
@@ -191,7 +190,6 @@ def _count_against(
 
 
 def _on_partitions(apart: Sequence[PredictedClass]) -> pc.Expression:
-    """Return the condition for findings on the partitions of these predictions."""
     places = [TopicPartition.parse(name) for one in apart for name in one.partitions]
     return reduce(
         or_,

@@ -39,17 +39,16 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
             yield stays_open(f"{text}: {why}")
             continue
         yield breaks(text, proven=proves_itself(anomaly))
-    for anomaly in sorted(
-        {name for expect in facts.case.experiment.expect for name in expect.counts} - counts.keys()
-    ):
-        if anomaly in LIVENESS:
-            yield stays_open(f"expected something of {anomaly}, and nobody watched this run recover")
+    expected = {name for expect in facts.case.experiment.expect for name in expect.counts}
+    for anomaly in sorted((expected & set(LIVENESS)) - counts.keys()):
+        yield stays_open(f"expected something of {anomaly}, and nobody watched this run recover")
     for anomaly, bound in _bounds(facts, counts):
         if counts[anomaly] < bound.lowest:
             text = f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
-            impossible = _impossible(facts, anomaly)
-            more = ", which the faults that were observed make impossible" if impossible else ""
-            yield stays_open(text + more)
+            found = facts.prediction.find_class(anomaly)
+            if found is not None and found.explored and found.chance is Chance.IMPOSSIBLE:
+                text += ", which the faults that were observed make impossible"
+            yield stays_open(text)
     if again:
         for _, text in _broken_upper_bounds(facts, counts):
             yield stays_open(f"{text}: {again} {Excuse.PRODUCER_EPOCH}")
@@ -73,15 +72,12 @@ def _of_a_measure(
         yield stays_open(f"{text}: it cannot be told: {answer.why}")
     elif answer.holds is False and not answer.broken:
         yield stays_open(f"not demonstrated: {text}")
-    elif starved and not (answer.holds and _held_despite_that(facts, ask, bound)):
+    elif starved and not (
+        answer.holds and answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
+    ):
         yield stays_open(f"{text}, on a starved machine: {'; '.join(starved)}")
     elif answer.holds is False:
         yield breaks(text)
-
-
-def _held_despite_that(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
-    """Return True if the expectation would have held on a machine in health, too."""
-    return answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
 
 
 def judged(
@@ -127,8 +123,3 @@ def _broken_upper_bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tu
     for anomaly, bound in _bounds(facts, counts):
         if bound.highest is not None and counts[anomaly] > bound.highest:
             yield anomaly, f"expected {anomaly} {bound}, counted {counts[anomaly]}"
-
-
-def _impossible(facts: Facts, anomaly: str) -> bool:
-    found = facts.prediction.find_class(anomaly)
-    return found is not None and found.explored and found.chance is Chance.IMPOSSIBLE

@@ -64,37 +64,23 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
     if not asked:
         return
-    bins = _acked_bins(facts.run.series)
-    targeted = sorted(targeted_partitions(facts.case, facts.case.faults))
+    first, bins = min(asked), _acked_bins(facts.run.series)
+    targeted = targeted_partitions(facts.case, facts.case.faults)
     # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
-    silent = [
-        place
-        for place in targeted
-        if not any(start + SERIES_BIN_NS <= min(asked) for start in bins.get(place, ()))
-    ]
-    acked = _acked_partitions(facts.run, pc.field("done_ns") < min(asked)) if silent else set()
-    early = [
-        (place, f"nothing was acknowledged on {place} before the first fault")
-        for place in silent
-        if place not in acked
-    ]
-    late = []
+    silent = [place for place in targeted if min(bins.get(place, ()), default=first) + SERIES_BIN_NS > first]
+    early = _silent_partitions(facts.run, silent, pc.field("done_ns") < first)
+    missing = [(place, "before the first fault") for place in early]
     if facts.case.experiment.evidence.ack_after_healing and healed:
-        hopeless = dict(blocked(facts))
+        last, hopeless = max(healed), dict(blocked(facts))
         silent = [
             place
             for place in targeted
-            if place not in hopeless and not any(start >= max(healed) for start in bins.get(place, ()))
+            if place not in hopeless and max(bins.get(place, ()), default=-1) < last
         ]
-        acked = _acked_partitions(facts.run, pc.field("done_ns") > max(healed)) if silent else set()
-        late = [
-            (place, f"nothing was acknowledged on {place} after the last fault had healed")
-            for place in silent
-            if place not in acked
-        ]
-    yield from (
-        lacks(text, subject=str(place)) for place, text in sorted([*early, *late], key=lambda one: one[0])
-    )
+        late = _silent_partitions(facts.run, silent, pc.field("done_ns") > last)
+        missing += [(place, "after the last fault had healed") for place in late]
+    for place, when in sorted(missing, key=lambda one: one[0]):
+        yield lacks(f"nothing was acknowledged on {place} {when}", subject=str(place))
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
@@ -110,15 +96,19 @@ def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPar
     return named
 
 
-def _acked_partitions(run: CaseDir, when: pc.Expression) -> set[TopicPartition]:
-    """Return the partitions with an ack in the produced ledger at such a time."""
+def _silent_partitions(
+    run: CaseDir, places: Sequence[TopicPartition], when: pc.Expression
+) -> set[TopicPartition]:
+    """Return those of these partitions without an ack in the produced ledger at such a time."""
+    if not places:
+        return set()
     wanted = when & (pc.field("done_ns") >= 0) & (pc.field("outcome") == int(Outcome.ACKED))
     try:
         rows = ledger_rows(run.produced, ["topic", "partition"], wanted)
     except (OSError, pa.ArrowException):
-        return set()  # the audit names a part that cannot be read; nothing is proven by it
+        return set(places)  # the audit names a part that cannot be read; nothing is proven by it
     groups = rows.group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    return {TopicPartition(row["topic"], row["partition"]) for row in groups}
+    return set(places) - {TopicPartition(row["topic"], row["partition"]) for row in groups}
 
 
 def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:

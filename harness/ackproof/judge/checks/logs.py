@@ -64,7 +64,6 @@ class _Logs(NamedTuple):
         return self.read.place
 
     def rows(self, node: int, start: int, end: int) -> list[_Batch]:
-        """Return the batches of a replica that have an offset between these."""
         log = self.batches.of_replica(self.place, node)
         log = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
         return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
@@ -198,7 +197,6 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
 
 
 def _differences(logs: _Logs, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[Opinion]:
-    """Compare each log with one that no fault took from, if there is any."""
     damaged, name = logs.damaged_by, str(logs.place)
     (first, reference), *others = sorted(rows.items(), key=lambda each: (each[0] in damaged, each[0]))
     headers = {row.header for row in reference}

@@ -81,7 +81,6 @@ def _ranges(facts: Facts) -> Iterator[Opinion]:
 
 
 def _timeline_windows(facts: Facts) -> Iterator[Opinion]:
-    """Compare each window with its event in the timeline."""
     told = {one.what.number: one.what for one in facts.events if isinstance(one.what, WindowAudited)}
     for window in facts.windows:
         what = told.get(window.number)
@@ -95,7 +94,6 @@ def _timeline_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _finding_counts(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Iterator[Opinion]:
-    """Compare the counts of each window with its findings."""
     for window, found in zip(facts.windows, found_in, strict=True):
         held = Counter(one.anomaly for one in found)
         if held != Counter(window.counts):
@@ -122,7 +120,6 @@ def _deleted(facts: Facts) -> Iterator[Opinion]:
 def _compare_with_whole(
     facts: Facts, whole: Counter[_Finding], windows: Counter[_Finding]
 ) -> Iterator[Opinion]:
-    """Compare the sum of the windows with the audit of the whole."""
     records, deleted = facts.audit.records, facts.audit.deleted
     gone = deleted.gone if deleted is not None else 0
     produced = sum(one.produced for one in facts.windows)
@@ -174,7 +171,6 @@ def _such(found: Counter[_Finding], name: str) -> str:
 
 
 def _whole_findings(facts: Facts) -> Counter[_Finding]:
-    """Return the findings of the audit of the whole, without those of deleted records."""
     found = Counter(_findings(storage.read_rows(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
     for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
         del found[one]

@@ -6,14 +6,13 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.quantities.scrapes import scraped
-from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metadata import BrokerRegistered
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit
@@ -107,7 +106,13 @@ def check_scrapes(facts: Facts) -> Iterator[Opinion]:
     if not facts.case.experiment.observe.metrics:
         yield contradicts("metrics were scraped, and the experiment does not ask for them")
     yield from map(contradicts, _scrape_order(facts))
-    yield from map(contradicts, _scrapes_of_dead_nodes(facts))
+    dead = (
+        f"node {node} answered a scrape at {seconds(scrape.t_ns)}, when it was dead"
+        for node, scrapes in sorted(facts.scrapes.items())
+        for scrape in scrapes
+        if scrape.values is not None and not _may_answer(facts, node, scrape.t_ns, scrape.done_ns)
+    )
+    yield from map(contradicts, islice(dead, 1))
     yield from map(contradicts, _unseen_shrinks(facts))
 
 
@@ -125,16 +130,8 @@ def _scrape_order(facts: Facts) -> Iterator[str]:
                 return
 
 
-def _scrapes_of_dead_nodes(facts: Facts) -> Iterator[str]:
-    for node, scrapes in sorted(facts.scrapes.items()):
-        spans = facts.lifelines.node(node).spans
-        for scrape in scrapes:
-            if scrape.values is not None and not _may_answer(spans, scrape.t_ns, scrape.done_ns):
-                yield f"node {node} answered a scrape at {seconds(scrape.t_ns)}, when it was dead"
-                return
-
-
-def _may_answer(spans: Spans, asked_ns: int, answered_ns: int) -> bool:
+def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> bool:
+    spans = facts.lifelines.node(node).spans
     return any(begin - _LATE_NS <= answered_ns and asked_ns <= end for begin, end in spans)
 
 
@@ -148,7 +145,8 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
         for sample in samples:
             lacks = sample.leader >= 0 and not set(sample.replicas) <= set(sample.isr)
             since = min(since, sample.t_ns) if lacks else math.inf
-            if sample.t_ns - since <= _LONG_NS or not _is_quiet(facts, since, sample.t_ns):
+            quiet = any(begin <= since and sample.t_ns <= end for begin, end in facts.quiet)
+            if sample.t_ns - since <= _LONG_NS or not quiet:
                 continue
             rounds = found.inside(since, sample.t_ns)
             if rounds and found.hole(since, sample.t_ns) is None and not any(each.number for each in rounds):
@@ -159,10 +157,6 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
                 return
 
 
-def _is_quiet(facts: Facts, begin: float, end: float) -> bool:
-    return any(first <= begin and end <= last for first, last in facts.quiet)
-
-
 # -- answers of each broker, and commits ------------------------------------------------------------------------------
 
 
@@ -171,7 +165,13 @@ def check_rounds(facts: Facts) -> Iterator[Opinion]:
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")
     yield from map(contradicts, _round_order(facts.rounds))
-    yield from map(contradicts, _answers_of_dead_nodes(facts))
+    dead = (
+        f"node {node} answered the round at {seconds(each.t_ns)}, when it was dead"
+        for each in facts.rounds
+        for node in sorted({view.viewer for view in each.told} - {ZNODES})
+        if not _may_answer(facts, node, each.t_ns, each.done_ns)
+    )
+    yield from map(contradicts, islice(dead, 1))
     for reader, commits in sorted(facts.commits.items()):
         if facts.case.experiment.workload.consumers.commit_every is None:
             yield contradicts(f"{reader} committed offsets, and the experiment's readers do not")
@@ -191,14 +191,6 @@ def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
         if twice is not None:
             yield f"node {twice} stands twice in the round at {seconds(each.t_ns)}"
             return
-
-
-def _answers_of_dead_nodes(facts: Facts) -> Iterator[str]:
-    for each in facts.rounds:
-        for node in sorted({view.viewer for view in each.told} - {ZNODES}):
-            if not _may_answer(facts.lifelines.node(node).spans, each.t_ns, each.done_ns):
-                yield f"node {node} answered the round at {seconds(each.t_ns)}, when it was dead"
-                return
 
 
 def _commit_order(reader: str, commits: Sequence[OffsetCommit]) -> Iterator[str]:
