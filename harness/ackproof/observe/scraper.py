@@ -52,7 +52,7 @@ class Scraper(Watcher):
         self._looked = threading.Event()
         self._newest: tuple[int, Mapping[int, Mapping[str, float] | None]] = (0, {})
         self._has: dict[int, set[str]] = {}
-        self._exporters = cluster.exporters()
+        self._exporters = dict(cluster.exporters())
 
     def start(self) -> None:
         """Start, and wait for the first round, so that counters are known before any event raises them."""

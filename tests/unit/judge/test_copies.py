@@ -101,14 +101,10 @@ def _why(said: VerdictFile) -> str:
 
 
 def test_a_copy_in_a_new_epoch_after_the_client_gave_up_is_not_forbidden(judged: Judged) -> None:
-    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)])
+    again, said = judged(TWO_EPOCHS)
     assert again == 1
     assert said.verdict is Verdict.PASS, said.reasons
     assert "1 were sent again by the client in a new producer epoch" in _why(said)
-
-
-def test_a_new_producer_id_is_a_new_session_too(judged: Judged) -> None:
-    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)])[1].verdict is Verdict.PASS
 
 
 def test_a_copy_within_one_epoch_fails(judged: Judged) -> None:
@@ -118,12 +114,88 @@ def test_a_copy_within_one_epoch_fails(judged: Judged) -> None:
     assert "an idempotent producer writes no copies" in said.reasons[0]
 
 
-@pytest.mark.parametrize("elsewhere", [{"partition": 1}, {"topic": "payments"}])
-def test_the_log_of_another_partition_excuses_nothing(judged: Judged, elsewhere: dict[str, Any]) -> None:
-    """It is longer, and changes its epoch between the two offsets."""
-    others = [_batch(0, 9, 7, 0, node=2), _batch(10, 99, 7, 1, node=2)]
-    again, said = judged([_batch(0, 19, 7, 0), *({**one, **elsewhere} for one in others)])
-    assert (again, said.verdict) == (0, Verdict.FAIL)
+NEW_ID = [_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)]
+ELSEWHERE = [_batch(0, 9, 7, 0, node=2), _batch(10, 99, 7, 1, node=2)]
+
+
+@pytest.mark.parametrize(
+    ("batches", "changes", "again"),
+    [
+        pytest.param(NEW_ID, {}, 1, id="a new producer id is a new session, too"),
+        # as librdkafka does when a batch is refused as out of sequence (its issue 4953)
+        pytest.param(TWO_EPOCHS, {"outcome": 0}, 1, id="a new epoch of a client that gave up on nothing"),
+        pytest.param(
+            [_batch(0, 9, 7, 0), _batch(10, 19, 8, 1)],
+            {"outcome": 0},
+            0,
+            id="a new id of a client that gave up on nothing",
+        ),
+        pytest.param(
+            [_batch(0, 19, 7, 0), *({**one, "partition": 1} for one in ELSEWHERE)],
+            {},
+            0,
+            id="the log of another partition",
+        ),
+        pytest.param(
+            [_batch(0, 19, 7, 0), *({**one, "topic": "payments"} for one in ELSEWHERE)],
+            {},
+            0,
+            id="the log of another topic",
+        ),
+        pytest.param([{**_batch(0, 19, 7, 0), "partition": 1}], {}, 0, id="no log of the partition"),
+        pytest.param(None, {}, 0, id="no logs on disk"),
+        pytest.param([_batch(0, 9, 7, 0), _batch(10, 19, -1, -1)], {}, 0, id="a batch without a producer id"),
+        pytest.param(
+            [_batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0), _batch(14, 19, 7, 1)],
+            {},
+            0,
+            id="a gap between two batches",
+        ),
+        pytest.param(
+            [_batch(5, 9, 7, 0), _batch(10, 19, 7, 1)], {"offsets": (3, 6)}, 0, id="before all batches"
+        ),
+        pytest.param(
+            [_batch(0, 4, 7, 0), _batch(5, 6, 7, 1)], {"offsets": (3, 8)}, 0, id="behind all batches"
+        ),
+        pytest.param([_batch(0, 3, 7, 0), _batch(13, 19, 7, 1)], {}, 1, id="at the ends of batches"),
+    ],
+)
+def test_the_longest_log_shows_in_which_sessions_the_copies_are(
+    judged: Judged, batches: list[dict[str, Any]] | None, changes: dict[str, Any], again: int
+) -> None:
+    found, said = judged(batches, **changes)
+    assert (found, said.verdict) == (again, Verdict.PASS if again else Verdict.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("batches", "changes"),
+    [
+        pytest.param([_batch(0, 9, 7, 0, node=2), *TWO_EPOCHS], {}, id="a short log of another replica"),
+        pytest.param(
+            TWO_EPOCHS,
+            {"also": [{"seq": 4, "partition": 1}], "read": [_row(14, 4)]},
+            id="copies in another partition",
+        ),
+        pytest.param(
+            TWO_EPOCHS,
+            {"also": [{"class": "lost", "seq": 4}], "read": [_row(14, 4)]},
+            id="findings of another class",
+        ),
+        pytest.param(
+            NEW_ID,
+            {
+                "also": [{"producer": 1, "seq": 8}],
+                "read": [_row(offset, 8, producer=1) for offset in (5, 15)],
+            },
+            id="a producer that gave up on nothing",
+        ),
+        pytest.param(TWO_EPOCHS, {"also": [{"seq": 5}]}, id="a copy that the final read does not show"),
+    ],
+)
+def test_what_stands_elsewhere_adds_and_takes_nothing(
+    judged: Judged, batches: list[dict[str, Any]], changes: dict[str, Any]
+) -> None:
+    assert judged(batches, **changes)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -138,20 +210,8 @@ def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_a
     judged: Judged, elsewhere: dict[str, Any], verdict: Verdict
 ) -> None:
     """What a live reader saw there may be gone by now."""
-    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
-    again, said = judged(batches, offsets=(3, 5), read=[{**_row(13, 3), **elsewhere}])
+    again, said = judged(TWO_EPOCHS, offsets=(3, 5), read=[{**_row(13, 3), **elsewhere}])
     assert (again, said.verdict) == (0, verdict)
-
-
-def test_a_client_raises_its_epoch_without_giving_up_too(judged: Judged) -> None:
-    """librdkafka does when a batch is refused as out of sequence (its issue 4953)."""
-    again, said = judged(TWO_EPOCHS, outcome=0)
-    assert (again, said.verdict) == (1, Verdict.PASS)
-
-
-def test_a_client_that_gave_nothing_up_has_no_reason_for_a_new_producer_id(judged: Judged) -> None:
-    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 1)], outcome=0)
-    assert (again, said.verdict) == (0, Verdict.FAIL)
 
 
 @pytest.mark.parametrize(
@@ -163,67 +223,13 @@ def test_another_producer_id_is_of_what_was_on_its_way_when_the_client_gave_up(
 ) -> None:
     """It gave up on seq 5, and told so at 2 s, a second after it did at the latest."""
     copied = {**attempt(3, done_s), "sent_ns": round(sent_s * SECOND)}
-    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)], copied=copied, gave_up_s=2.0)[0] == again
-
-
-def test_without_the_logs_on_disk_nobody_knows_the_epochs(judged: Judged) -> None:
-    again, said = judged(None)
-    assert (again, said.verdict) == (0, Verdict.FAIL)
+    assert judged(NEW_ID, copied=copied, gave_up_s=2.0)[0] == again
 
 
 def test_two_copies_in_the_new_epoch_are_one_too_many(judged: Judged) -> None:
-    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
-    again, said = judged(batches, copies=2, offsets=(3, 13, 14))
+    again, said = judged(TWO_EPOCHS, copies=2, offsets=(3, 13, 14))
     assert (again, said.verdict) == (1, Verdict.FAIL)
     assert said.reasons[0].endswith("(1 of 2 stand against that)")
-
-
-def test_the_longest_log_knows_and_a_gap_excuses_nothing(judged: Judged) -> None:
-    short, long = _batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0)
-    assert judged([short, long, _batch(14, 19, 7, 1)])[0] == 0
-
-
-def test_a_short_log_of_another_replica_hides_nothing(judged: Judged) -> None:
-    assert judged([_batch(0, 9, 7, 0, node=2), *TWO_EPOCHS])[0] == 1
-
-
-def test_what_is_outside_of_all_batches_excuses_nothing(judged: Judged) -> None:
-    """Before the first, between two, behind the last: nobody knows the epoch there. A batch's ends belong to it."""
-    assert judged([_batch(5, 9, 7, 0), _batch(10, 19, 7, 1)], offsets=(3, 6))[0] == 0
-
-
-def test_what_is_behind_a_batch_is_not_in_it(judged: Judged) -> None:
-    assert judged([_batch(0, 4, 7, 0), _batch(5, 6, 7, 1)], offsets=(3, 8))[0] == 0
-
-
-def test_the_ends_of_a_batch_are_in_it(judged: Judged) -> None:
-    assert judged([_batch(0, 3, 7, 0), _batch(13, 19, 7, 1)])[0] == 1
-
-
-def test_logs_that_say_nothing_of_the_partition_excuse_nothing(judged: Judged) -> None:
-    again, said = judged([{**_batch(0, 19, 7, 0), "partition": 1}])
-    assert (again, said.verdict) == (0, Verdict.FAIL)
-
-
-def test_copies_are_told_by_place_and_producer(judged: Judged) -> None:
-    """Of seq 4 too there is one in each epoch, and what is complained of stands in another partition."""
-    assert judged(TWO_EPOCHS, also=[{"seq": 4, "partition": 1}], read=[_row(14, 4)])[0] == 1
-
-
-def test_findings_of_other_classes_are_no_copies(judged: Judged) -> None:
-    """Of seq 4 there is one in each epoch too, and nobody calls it a duplicate."""
-    lost = {"class": "lost", "seq": 4}
-    assert judged(TWO_EPOCHS, also=[lost], read=[_row(14, 4)])[0] == 1
-
-
-def test_only_who_gave_up_is_excused_a_new_producer_id(judged: Judged) -> None:
-    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)]
-    read = [_row(5, 8, producer=1), _row(15, 8, producer=1)]
-    assert judged(batches, also=[{"producer": 1, "seq": 8}], read=read)[0] == 1
-
-
-def test_a_copy_that_the_final_read_does_not_show_takes_nothing_from_the_others(judged: Judged) -> None:
-    assert judged(TWO_EPOCHS, also=[{"seq": 5}])[0] == 1
 
 
 def test_a_run_that_left_no_ledger_has_no_copies_to_excuse(make_run: MakeRun) -> None:
@@ -231,10 +237,6 @@ def test_a_run_that_left_no_ledger_has_no_copies_to_excuse(make_run: MakeRun) ->
     run.observed.mkdir(exist_ok=True)
     pq.write_table(BATCHES.empty_table(), run.replica_batches)
     assert "nothing was produced" in judge_case(run).reasons
-
-
-def test_a_batch_without_a_producer_id_is_of_no_session(judged: Judged) -> None:
-    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, -1, -1)])[0] == 0
 
 
 def test_who_is_not_idempotent_is_excused_nothing(judged: Judged) -> None:
@@ -252,8 +254,7 @@ def test_what_was_sent_again_excuses_no_loss(judged: Judged) -> None:
 
 
 def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: Judged) -> None:
-    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
-    said = judged(batches, expect="expect: [{duplicate: 0}]")[1]
+    said = judged(TWO_EPOCHS, expect="expect: [{duplicate: 0}]")[1]
     assert said.verdict is Verdict.INCONCLUSIVE
     assert len(said.reasons) == 1
     assert said.reasons[0].startswith(
@@ -262,7 +263,6 @@ def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: 
 
 
 def test_an_expectation_that_kafka_broke_too_fails(judged: Judged) -> None:
-    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
-    said = judged(batches, copies=2, offsets=(3, 13, 14), expect="expect: [{duplicate: 0}]")[1]
+    said = judged(TWO_EPOCHS, copies=2, offsets=(3, 13, 14), expect="expect: [{duplicate: 0}]")[1]
     assert said.verdict is Verdict.FAIL
     assert "expected duplicate 0, counted 1" in said.reasons
