@@ -17,7 +17,6 @@ import time
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from ackproof.clients.contract import CONTROL_FD, EXIT_ORPHAN
@@ -52,11 +51,8 @@ def listen(demand: Demand | None = None) -> threading.Event:
                 demand.free = demand.free or command == FREE
         os._exit(EXIT_ORPHAN)
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
     threading.Thread(target=watch, name="control", daemon=True).start()
-    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     return stop
 
 

@@ -108,14 +108,6 @@ def hide(settings: Mapping[str, str]) -> int:
     return descriptor
 
 
-def _hidden_settings() -> dict[str, ConfigValue]:
-    descriptor = os.environ.get(HIDDEN_FD, "")
-    if not descriptor:
-        return {}
-    settings: dict[str, ConfigValue] = json.loads(os.pread(int(descriptor), 1 << 20, 0))
-    return settings
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
     """Settings of every client. `config` goes to the library as it is."""
@@ -144,7 +136,9 @@ class ClientSettings:
         raw = json.loads(path.read_text(encoding="utf-8"))
         places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
         own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
-        return cls(**{**own, "places": places, "config": {**raw["config"], **_hidden_settings()}})
+        descriptor = os.environ.get(HIDDEN_FD, "")
+        hidden = json.loads(os.pread(int(descriptor), 1 << 20, 0)) if descriptor else {}
+        return cls(**{**own, "places": places, "config": {**raw["config"], **hidden}})
 
 
 @dataclass(frozen=True, kw_only=True)

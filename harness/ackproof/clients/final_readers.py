@@ -19,7 +19,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.clients.contract import EXIT_CLEAN, Isolation, ReaderSettings, client_adapter
-from ackproof.clients.launch import Handle, Launcher
+from ackproof.clients.launch import Handle, start_client
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -125,7 +125,7 @@ def read_by_processes(
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = deal(sizes, _processes(sizes, len(clients)))
-    launcher, adapter = Launcher(tag, order.hidden), client_adapter(LIBRDKAFKA)
+    adapter = client_adapter(LIBRDKAFKA)
     handles: list[Handle] = []
     outcomes = []
     try:
@@ -154,7 +154,7 @@ def read_by_processes(
                     shares=len(groups),
                     process=process,
                 )
-                handles.append(launcher.start(settings))
+                handles.append(start_client(settings, tag, order.hidden))
         for number, client in enumerate(clients):
             own = handles[number * len(groups) :][: len(groups)]
             parts = [_outcome(handle, order.read_s, stop) for handle in own]

@@ -222,7 +222,7 @@ def produced_rows(
     """Return the ledger rows of a chunk: those that were sent.
 
     A row without a report is indeterminate, with done_ns -1 and offset -1. `starts`: the first seq of each transaction
-    of a transactional producer.
+    of a transactional producer; a seq before the first is in none, -1.
     """
     from ackproof.rundir.ledger import ProducedRows
 
@@ -242,14 +242,11 @@ def produced_rows(
         offset=np.where(done & (outcome == Outcome.ACKED), rows[:, OFFSET], -1),
         sent_ns=rows[:, SENT] - settings.origin_ns,
         done_ns=np.where(done, rows[:, DONE] - settings.origin_ns, -1),
-        txn=None if starts is None else transaction_numbers(starts, first_seq + used),
+        txn=None
+        if starts is None
+        else np.searchsorted(np.array(starts, np.int64), first_seq + used, "right") - 1,
         library=settings.client_library,
     )
-
-
-def transaction_numbers(starts: list[int], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the transaction of each seq, -1 for none; transaction k begins with seq `starts[k]`."""
-    return np.searchsorted(np.array(starts, np.int64), seqs, side="right").astype(np.int64) - 1
 
 
 # -- after a kill ----------------------------------------------------------------------------------------------------

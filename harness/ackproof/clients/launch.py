@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import Child, RunTag, spawn
-from ackproof.clients.channel import FREE, SEND, STOP, SharedCounters
+from ackproof.clients.channel import FREE, STOP, SharedCounters
 from ackproof.clients.contract import (
     CONTROL_FD,
     HIDDEN_FD,
@@ -30,46 +30,6 @@ from ackproof.rundir.timeline import ClientReset, Note, Timeline
 _TAIL: Final = 2000
 
 
-@dataclass(frozen=True)
-class ClientEvent:
-    """One event of a client. `topic` '' and `partition` -1: it is about no partition."""
-
-    t_ns: int
-    topic: str
-    partition: int
-    what: ClientReset | Note
-
-
-class Inbox:
-    """The events file of a client, read as it grows: whole lines, each once.
-
-    A torn line, whose client was killed while it wrote, is passed over.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> list[ClientEvent]:
-        """Return the events since the last call."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            raw = file.read()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        events: list[ClientEvent] = []
-        for text in whole.splitlines():
-            try:
-                raw = json.loads(text)
-                what = (ClientReset if raw["kind"] == "reset" else Note).model_validate(raw["detail"])
-                events.append(ClientEvent(int(raw["t_ns"]), str(raw["topic"]), int(raw["partition"]), what))
-            except (ValueError, KeyError, TypeError):
-                continue
-        return events
-
-
 @dataclass
 class Handle:
     """One client process. `control` is the writing end of its pipe, -1 once it is closed."""
@@ -79,7 +39,6 @@ class Handle:
     child: Child
     counters: SharedCounters
     folder: Path
-    inbox: Inbox
     control: int
     expected: bool = False
     """It was asked to stop: a clean exit is expected."""
@@ -90,6 +49,8 @@ class Handle:
     fenced: str = ""
     """The library's words when it was fenced, '' before."""
     status: int | None = None
+    _copied: int = 0
+    """Bytes of its events file that were copied."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
         """Return the records acknowledged or read so far: in all, of a topic, or of a partition."""
@@ -101,16 +62,33 @@ class Handle:
         )
 
     def copy_events(self, timeline: Timeline) -> None:
-        """Copy its new events into the timeline."""
-        for line in self.inbox.read():
-            if isinstance(line.what, ClientReset) and self.succeeded:
-                self.fenced = line.what.reason
+        """Copy its new events into the timeline: whole lines, each once.
+
+        A torn line, whose client was killed while it wrote, is passed over.
+        """
+        path = self.folder / "events.jsonl"
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._copied)
+            raw = file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self._copied += len(whole)
+        for line in whole.splitlines():
+            try:
+                event = json.loads(line)
+                what = (ClientReset if event["kind"] == "reset" else Note).model_validate(event["detail"])
+                t_ns, topic, partition = int(event["t_ns"]), str(event["topic"]), int(event["partition"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if isinstance(what, ClientReset) and self.succeeded:
+                self.fenced = what.reason
             timeline.add(
-                line.what,
+                what,
                 client=self.client.id,
-                topic=line.topic or None,
-                partition=None if line.partition < 0 else line.partition,
-                t_ns=line.t_ns,
+                topic=topic or None,
+                partition=None if partition < 0 else partition,
+                t_ns=t_ns,
             )
 
     def tail(self) -> str:
@@ -121,14 +99,8 @@ class Handle:
     def ask_to_stop(self) -> None:
         """Ask it to close; it may have ended meanwhile."""
         self.expected = True
-        try:
+        with suppress(BrokenPipeError):
             os.write(self.control, STOP)
-        except BrokenPipeError:
-            return
-
-    def ask_to_send(self) -> None:
-        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
-        os.write(self.control, SEND)
 
     def free(self) -> None:
         """Let it send at its rate without being asked; it may have ended meanwhile."""
@@ -163,54 +135,55 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
     )
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """Launcher of one run's client processes. `hidden`: library settings with secrets, which no file may hold."""
+def verify_config(
+    library: str,
+    kind: Literal["producer", "consumer"],
+    config: Mapping[str, ConfigValue],
+    hidden: Mapping[str, str],
+) -> None:
+    """Raise `BadInput` if the library refuses a configuration together with the hidden settings."""
+    why = client_adapter(library).objection(kind, {**config, **hidden})
+    if why is not None:
+        raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
 
-    tag: RunTag
-    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def verify(
-        self, library: str, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
-    ) -> None:
-        """Raise `BadInput` if the library refuses a configuration together with the hidden settings."""
-        why = client_adapter(library).objection(kind, {**config, **self.hidden})
-        if why is not None:
-            raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
+def start_client(
+    settings: ProducerSettings | ReaderSettings, tag: RunTag, hidden: Mapping[str, str]
+) -> Handle:
+    """Start a client of a run. Its settings file, counters and output are in its folder.
 
-    def start(self, settings: ProducerSettings | ReaderSettings) -> Handle:
-        """Start a client. Its settings file, counters and output are in its folder."""
-        name = settings.process if isinstance(settings, ReaderSettings) else settings.client
-        folder = CaseDir(self.tag.case_dir).clients / name
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / SETTINGS
-        settings.write(path)
-        adapter = client_adapter(settings.library)
-        command = (
-            adapter.producer_command(path)
-            if isinstance(settings, ProducerSettings)
-            else adapter.reader_command(path)
+    `hidden`: library settings with secrets, which no file may hold.
+    """
+    name = settings.process if isinstance(settings, ReaderSettings) else settings.client
+    folder = CaseDir(tag.case_dir).clients / name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / SETTINGS
+    settings.write(path)
+    adapter = client_adapter(settings.library)
+    command = (
+        adapter.producer_command(path)
+        if isinstance(settings, ProducerSettings)
+        else adapter.reader_command(path)
+    )
+    counters = SharedCounters(folder / "counters", len(settings.places), create=True)
+    reading, writing = os.pipe()
+    inherited = {CONTROL_FD: reading}
+    try:
+        if hidden:
+            inherited[HIDDEN_FD] = hide(hidden)
+        child = spawn(
+            command,
+            run=tag,
+            role=name,
+            cwd=folder,
+            stdout=folder / "output.log",
+            env={variable: str(descriptor) for variable, descriptor in inherited.items()},
+            pass_fds=tuple(inherited.values()),
         )
-        counters = SharedCounters(folder / "counters", len(settings.places), create=True)
-        reading, writing = os.pipe()
-        inherited = {CONTROL_FD: reading}
-        try:
-            if self.hidden:
-                inherited[HIDDEN_FD] = hide(self.hidden)
-            child = spawn(
-                command,
-                run=self.tag,
-                role=name,
-                cwd=folder,
-                stdout=folder / "output.log",
-                env={variable: str(descriptor) for variable, descriptor in inherited.items()},
-                pass_fds=tuple(inherited.values()),
-            )
-        except BaseException:
-            os.close(writing)
-            raise
-        finally:
-            for descriptor in inherited.values():
-                os.close(descriptor)
-        inbox = Inbox(folder / "events.jsonl")
-        return Handle(client_of(settings), settings, child, counters, folder, inbox, writing)
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        for descriptor in inherited.values():
+            os.close(descriptor)
+    return Handle(client_of(settings), settings, child, counters, folder, writing)

@@ -6,6 +6,7 @@ readers. A producer that met a fatal error of its library ends, and a producer w
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 from ackproof.base.errors import ClientDied, WaitTimeout
 from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.channel import ClientState, SharedCounters
+from ackproof.clients.channel import SEND, ClientState, SharedCounters
 from ackproof.clients.contract import (
     EXIT_CLEAN,
     EXIT_RESET,
@@ -24,7 +25,7 @@ from ackproof.clients.contract import (
     client_adapter,
 )
 from ackproof.clients.journal import SalvageReport, salvage
-from ackproof.clients.launch import Handle, Launcher
+from ackproof.clients.launch import Handle, start_client, verify_config
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
@@ -75,7 +76,7 @@ class Workload:
         self._timeline = timeline
         self._readers_tell = readers_tell
         self._on_demand = on_demand
-        self._launcher = Launcher(tag, dict(hidden or {}))
+        self._hidden = dict(hidden or {})
         self._producer_adapter = client_adapter(spec.producers.library)
         self._reader_adapter = client_adapter(spec.consumers.library)
         self._watch_stop = threading.Event()
@@ -100,11 +101,11 @@ class Workload:
         """
         producers, readers = self.spec.producers, self.spec.consumers
         config = self._producer_adapter.producer_config(producers, self.bootstrap, "p0")
-        self._launcher.verify(producers.library, "producer", config)
+        verify_config(producers.library, "producer", config, self._hidden)
         if readers.live:
             first = readers.config_of(0)
             config = self._reader_adapter.reader_config(first, readers.isolation, self.bootstrap, "r0")
-            self._launcher.verify(readers.library, "consumer", config)
+            verify_config(readers.library, "consumer", config, self._hidden)
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
         with self._lock:
@@ -229,7 +230,7 @@ class Workload:
     def ask_for_record(self, client_id: str) -> None:
         """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
         with self._lock:
-            self._by_id[client_id].ask_to_send()
+            os.write(self._by_id[client_id].control, SEND)
 
     def free(self) -> None:
         """Let all producers send without being asked."""
@@ -334,7 +335,7 @@ class Workload:
         return self._launch(settings, after)
 
     def _launch(self, settings: ProducerSettings | ReaderSettings, after: str | None) -> Handle:
-        handle = self._by_id[settings.client] = self._launcher.start(settings)
+        handle = self._by_id[settings.client] = start_client(settings, self.tag, self._hidden)
         if after is not None:
             self._successors[after] = settings.client
         self._timeline.add(ClientStarted(pid=handle.child.pid), client=settings.client)

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -100,8 +101,15 @@ class PacketRules:
         lines = [f"{'insert' if first else 'add'} rule inet {self.table} {rule}" for rule in rules]
         with self._lock:
             if not self._made:
-                lines = [*self._frame(), *lines]
-            self._run(["-f", "-"], "\n".join(lines) + "\n")
+                chains = [
+                    f"add chain inet {self.table} {name} {{ type filter hook {hook} priority {at}; policy accept; }}"
+                    for name, hook, at in _PRIORITIES
+                ]
+                if self.enter:
+                    nat = "type nat hook output priority -100; policy accept;"
+                    chains.append(f"add chain inet {self.table} {_REDIRECTED} {{ {nat} }}")
+                lines = [f"add table inet {self.table}", *chains, *lines]
+            run_nft(["-f", "-"], enter=self.enter, stdin="\n".join(lines) + "\n")
             self._made = True
 
     def remove(self, mark: str) -> None:
@@ -112,7 +120,7 @@ class PacketRules:
                 if comment == mark
             ]
             if lines:
-                self._run(["-f", "-"], "\n".join(lines) + "\n")
+                run_nft(["-f", "-"], enter=self.enter, stdin="\n".join(lines) + "\n")
 
     def marks(self) -> Counter[str]:
         """Return the marks that the kernel has rules for, and how many rules each has."""
@@ -126,29 +134,13 @@ class PacketRules:
                 remove_table(self.table, self.enter)
                 self._made = False
 
-    def _frame(self) -> list[str]:
-        frame = [
-            f"add table inet {self.table}",
-            *(
-                f"add chain inet {self.table} {name} {{ type filter hook {hook} priority {priority}; policy accept; }}"
-                for name, hook, priority in _PRIORITIES
-            ),
-        ]
-        if self.enter:
-            nat = "type nat hook output priority -100; policy accept;"
-            frame.append(f"add chain inet {self.table} {_REDIRECTED} {{ {nat} }}")
-        return frame
-
     def _rules(self) -> list[tuple[str, int, str]]:
         """Return chain, handle and comment of each rule."""
         if not self._made:
             return []
-        listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
+        listed = json.loads(run_nft(["-j", "list", "table", "inet", self.table], enter=self.enter))
         rules = [entry["rule"] for entry in listed["nftables"] if "rule" in entry]
         return [(rule["chain"], rule["handle"], rule.get("comment", "")) for rule in rules]
-
-    def _run(self, words: Sequence[str], stdin: str | None = None) -> str:
-        return run_nft(words, enter=self.enter, stdin=stdin)
 
 
 def list_tables(enter: Sequence[str] = ()) -> list[str]:
@@ -243,30 +235,16 @@ def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
 
     Needs root. Sockets that `act` makes stay in that namespace. Raises `LinkError` if it cannot be entered.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
+    def enter_and_act() -> T:
         try:
-            _enter(pid)
-            results.append(act())
-        except BaseException as error:  # noqa: BLE001 — carried to the caller's thread, and raised there
-            errors.append(error)
+            with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number))
+        except OSError as error:
+            raise LinkError(f"no way into the network namespace of process {pid}: {error}") from error
+        return act()
 
-    thread = threading.Thread(target=run, name=f"netns-{pid}", daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-def _enter(pid: int) -> None:
-    """Move this thread, and no other, into the namespace."""
-    try:
-        with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number))
-    except OSError as error:
-        raise LinkError(f"no way into the network namespace of process {pid}: {error}") from error
+    with ThreadPoolExecutor(1, f"netns-{pid}") as thread:
+        return thread.submit(enter_and_act).result()

@@ -145,12 +145,12 @@ class ProxyMesh:
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Return the packet rules for this link; None while there is no place for them."""
+        """Return the packet rules for this link; None while its source has no process."""
         del link
         return self._here
 
     def _by_packets(self, link: Link, effect: Effect) -> bool:
-        """Return True if this effect takes packet rules, False if a proxy does it."""
+        """Return True if packet rules make this effect, False if a proxy does."""
         del link
         return isinstance(effect, OF_PACKETS)
 
@@ -161,7 +161,7 @@ class ProxyMesh:
         if self._by_packets(link, effect):
             if (rules := self._rules(link)) is None:
                 raise LinkError(f"node {link.source} has no process, and so no namespace")
-            rules.lay(_mark(owner, link), self._packet_addresses(link), effect)
+            rules.lay(f"{owner} {link}", self._packet_addresses(link), effect)
             return
         api = self._server.api
         for way in self._ways[link]:
@@ -175,7 +175,7 @@ class ProxyMesh:
     def _take(self, owner: str, link: Link, effect: Effect) -> None:
         if self._by_packets(link, effect):
             if (rules := self._rules(link)) is not None:
-                rules.remove(_mark(owner, link))
+                rules.remove(f"{owner} {link}")
             return
         for way in self._ways.get(link, ()):
             for toxic in _toxics(owner, effect):
@@ -314,11 +314,6 @@ class KernelMesh(ProxyMesh):
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
         return act() if link.source == CLIENTS else self._spaces.run_in(link.source, act)
-
-
-def _mark(owner: str, link: Link) -> str:
-    """Return the comment of this owner's rules on this link."""
-    return f"{owner} {link}"
 
 
 def _toxics(owner: str, effect: Effect) -> list[Toxic]:

@@ -15,11 +15,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from types import ModuleType, TracebackType
-from typing import Any, Final, Self, TypeAlias
+from types import ModuleType
+from typing import Any, Final, TypeAlias
 
 from ackproof.base.errors import AckproofError
 from ackproof.network.addresses import Address
@@ -117,7 +118,7 @@ class Question:
             raise Unreachable(f"the answer cannot be read: {error}") from error
 
 
-class Connection:
+class Connection(AbstractContextManager["Connection"]):
     """Connection to one node, kept, and renewed when it breaks. Thread-safe."""
 
     def __init__(
@@ -148,11 +149,12 @@ class Connection:
         with self._lock:
             try:
                 return self._exchange(questions, deadline)
+            except TimeoutError as error:
+                self._drop()
+                raise Unreachable(f"{self.address}: no answer in time") from error
             except (OSError, WireError) as error:
                 self._drop()
-                if isinstance(error, WireError):
-                    raise Unreachable(f"{self.address}: {error}") from error
-                raise Unreachable(f"{self.address}: {_describe(error)}") from error
+                raise Unreachable(f"{self.address}: {getattr(error, 'strerror', None) or error}") from error
 
     def interrupt(self) -> None:
         """End another thread's exchange: it raises `Unreachable` there."""
@@ -165,30 +167,22 @@ class Connection:
         with self._lock:
             self._drop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _exchange(self, questions: Sequence[Question], deadline: float) -> list[Any]:
         numbers = [self._correlation + 1 + i for i in range(len(questions))]
         self._correlation = numbers[-1] % (1 << 30)
         data = b"".join(question.encode(number) for question, number in zip(questions, numbers, strict=True))
-        line = self._connected(deadline)
+        if self._socket is None:
+            self._socket = self.access.opener(self.address, min(_remaining_s(deadline), self.connect_s))
+        line = self._socket
         line.settimeout(_remaining_s(deadline))
         line.sendall(data)
         return [
             question.decode(_frame(line, deadline), number)
             for question, number in zip(questions, numbers, strict=True)
         ]
-
-    def _connected(self, deadline: float) -> socket.socket:
-        if self._socket is None:
-            self._socket = self.access.opener(self.address, min(_remaining_s(deadline), self.connect_s))
-        return self._socket
 
     def _drop(self) -> None:
         if self._socket is not None:
@@ -226,10 +220,6 @@ def _remaining_s(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError("no answer in time")
     return left
-
-
-def _describe(error: OSError) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 
 _GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")

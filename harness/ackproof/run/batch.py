@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
@@ -149,7 +150,8 @@ def _run_all(
         for number, one in enumerate(queue):
             watcher.case_begins(one.case.id, one.case.experiment.cluster.members.rack_text)
             if one.case.experiment.ground.simulated:
-                _simulate(one, replay(one), watcher)
+                simulate = partial(find_simulator().run_case, one.case, one.run, replay(one), watcher.event)
+                one.attempt(simulate, actor="the model")
             else:
                 present, prepared = prepared or prepare_case(one, number), None
                 one.attempt(present.go)
@@ -158,11 +160,6 @@ def _run_all(
     finally:
         if prepared is not None:
             prepared.drop()
-
-
-def _simulate(one: PlannedCase, replay: str, watcher: BatchWatcher) -> None:
-    simulator = find_simulator()
-    one.attempt(lambda: simulator.run_case(one.case, one.run, replay, watcher.event), actor="the model")
 
 
 class EventBuffer:

@@ -203,7 +203,11 @@ class CaseRun:
             self.timeline,
             self._resolve,
         )
-        self.pulse = self._watch_machine(self.workload, self.sampler)
+        sampler, workload = self.sampler, self.workload
+        self.pulse = PulseRecorder(
+            self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
+        )
+        self.pulse.start()
         self._first_acks(self.workload)
         began = time.monotonic()
         self.driver.start()
@@ -221,13 +225,6 @@ class CaseRun:
         driver.no_more_states()
         self._watch(lambda: not driver.pending, 600.0)
         return self.workload, self.driver, self.clients
-
-    def _watch_machine(self, workload: Workload, sampler: Sampler) -> PulseRecorder:
-        pulse = PulseRecorder(
-            self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
-        )
-        pulse.start()
-        return pulse
 
     def _first_acks(self, workload: Workload) -> None:
         """Wait until every partition has acknowledged something: that is `at: 0s` of the load.
@@ -363,13 +360,6 @@ class CaseRun:
             timing=timing_of(self.spec),
         ).save(self.run.case_json)
 
-    def _remove_data(self, cluster: Cluster) -> None:
-        """Remove the brokers' data; note in the timeline what cannot be removed."""
-        try:
-            cluster.remove_data()
-        except AckproofError as error:
-            self.timeline.add(Note(note=f"not removed: {error}"))
-
     def end_everything(self) -> None:
         """End all that was started, and remove the brokers' data. Ledgers and logs stay."""
         self.stop.set()
@@ -388,7 +378,10 @@ class CaseRun:
         if self.cluster is not None:
             self.cluster.stop()
             if not self.options.keep_data:
-                self._remove_data(self.cluster)
+                try:
+                    self.cluster.remove_data()
+                except AckproofError as error:
+                    self.timeline.add(Note(note=f"not removed: {error}"))
         # An interrupt between a fork and its bookkeeping leaves a child that only its marks show.
         for child, why in end_children(lambda child: child.run_id == self.run_id).left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

@@ -49,21 +49,17 @@ def batches(out: Path) -> list[BatchLine]:
     """Return the batches of a runs folder, oldest first, and folders without a readable batch.json as such."""
     if not out.is_dir():
         return []
-    return [
-        _batch_line(path)
-        for path in sorted(out.iterdir())
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
-    ]
-
-
-def _batch_line(path: Path) -> BatchLine:
-    try:
-        batch = BatchFile.load(BatchDir(path).batch_json)
-    except BadInput:
-        return BatchLine(path.name, 0, "no batch.json")
-    if batch.interrupted:
-        return BatchLine(path.name, len(batch.cases), "interrupted")
-    return BatchLine(path.name, len(batch.cases), str(batch.verdict or "no verdict"))
+    found = []
+    for path in sorted(out.iterdir()):
+        if not path.is_dir() or path.is_symlink() or path.name.startswith("."):
+            continue
+        try:
+            batch = BatchFile.load(BatchDir(path).batch_json)
+            verdict = "interrupted" if batch.interrupted else str(batch.verdict or "no verdict")
+            found.append(BatchLine(path.name, len(batch.cases), verdict))
+        except BadInput:
+            found.append(BatchLine(path.name, 0, "no batch.json"))
+    return found
 
 
 def running() -> list[RunLine]:
@@ -140,7 +136,10 @@ def sweep() -> Swept:
     swept.ended += ended.gone
     swept.stuck += ended.left
     held = {child.run_id for child, _ in ended.left}
-    _remove_rules(swept)
+    for table in kernel.find_orphaned_tables():
+        with contextlib.suppress(LinkError):  # another sweep was faster
+            kernel.remove_table(table)
+            swept.rules.append(table)
     directories |= {str(child.directory) for child in ended.gone}
     for path, entry in read_entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
@@ -177,13 +176,6 @@ def _remove_containers(swept: Swept) -> set[str]:
         return set()
     swept.containers += [f"{thing.kind} {thing.name}" for thing in gone]
     return {str(thing.marks.directory) for thing in gone}
-
-
-def _remove_rules(swept: Swept) -> None:
-    for table in kernel.find_orphaned_tables():
-        with contextlib.suppress(LinkError):  # another sweep was faster
-            kernel.remove_table(table)
-            swept.rules.append(table)
 
 
 def _unmount(folder: Path, swept: Swept) -> bool:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ackproof.base.errors import AckproofError
+from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.install import Installation
 from ackproof.observe.sampler import Sampler
@@ -70,20 +71,10 @@ class CaseOptions:
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
 
 
-class Counting(Protocol):
-    """Counters of all clients: in all, of a topic, of a partition."""
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        """Records acknowledged."""
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        """Records handed to live readers."""
-
-
 class Gauges:
     """Gauges that triggers of faults compare: clients' counters, samples, and metrics if they are scraped."""
 
-    def __init__(self, clients: Counting, sampler: Sampler, scraper: Scraper | None = None) -> None:
+    def __init__(self, clients: Workload, sampler: Sampler, scraper: Scraper | None = None) -> None:
         self.acked = clients.acked
         self.read = clients.read
         self.look = sampler.fresh

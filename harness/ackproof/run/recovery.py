@@ -157,20 +157,29 @@ class RecoveryWatch:
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
         """Yield all that has not recovered, each with its progress."""
         ends = self._ends(self._places)
-        restless = [place for place in self._places if not _at_rest(ends.get(place))]
+        restless = []
+        for place in self._places:
+            end = ends.get(place)
+            if end is None or end.unrest(len(set(end.replicas))):
+                restless.append(place)
         self.short = {
             place: len(end.isr) for place, end in ends.items() if len(end.isr) < len(set(end.replicas))
         }
-        without_controller = self._without_controller()
-        if without_controller is not None:
-            yield without_controller, 0
+        nodes = self._cluster.controllers()
+        running = [node.id for node in nodes if node.state() is NodeState.RUNNING]
+        controlled = 2 * len(running) <= len(nodes) or self._cluster.controller() is not None
+        if not controlled:
+            seen = f"controllers {running} of {[node.id for node in nodes]} run, and none is active"
+            yield Unrecovered(anomaly=Anomaly.NO_CONTROLLER, seen=seen, for_s=0.0), 0
         states = self._cluster.topic_state(self._topics) if restless else {}
-        unfenced = self._unfenced() if restless else frozenset()
+        unfenced: frozenset[int] = frozenset()
+        for link in self._cluster.running_links().values() if restless else ():
+            with suppress(WireError):
+                unfenced = queries.brokers(link)
+                break
         for place in restless:
-            yield from self._check_partition(
-                place, states.get(place), ends.get(place), unfenced, without_controller
-            )
-        if without_controller is None:
+            yield from self._check_partition(place, states.get(place), ends.get(place), unfenced, controlled)
+        if controlled:
             yield from self._reassignments()
 
     def _check_partition(
@@ -179,7 +188,7 @@ class RecoveryWatch:
         state: PartitionState | None,
         end: End | None,
         unfenced: frozenset[int],
-        without_controller: Unrecovered | None,
+        controlled: bool,
     ) -> Iterator[tuple[Unrecovered, int]]:
         if state is not None and state.leader < 0:
             seen = f"{place} has no leader; its ISR is {list(state.isr)}, its replicas {list(state.replicas)}"
@@ -190,7 +199,7 @@ class RecoveryWatch:
             )
             yield _unrecovered("", place, why), 0
         else:
-            if without_controller is None:
+            if controlled:
                 yield from self._behind(place, end, unfenced)
             yield from _check_offsets(place, end)
 
@@ -231,20 +240,6 @@ class RecoveryWatch:
                 found = found.model_copy(update={"adding": one.adding})
                 # Progress: the fewer replicas are left to add or remove, the better.
                 yield found, sum(ends.values()) - (1 << 50) * len((*one.adding, *one.removing))
-
-    def _without_controller(self) -> Unrecovered | None:
-        nodes = self._cluster.controllers()
-        running = [node.id for node in nodes if node.state() is NodeState.RUNNING]
-        if 2 * len(running) <= len(nodes) or self._cluster.controller() is not None:
-            return None
-        seen = f"controllers {running} of {[node.id for node in nodes]} run, and none is active"
-        return Unrecovered(anomaly=Anomaly.NO_CONTROLLER, seen=seen, for_s=0.0)
-
-    def _unfenced(self) -> frozenset[int]:
-        for link in self._cluster.running_links().values():
-            with suppress(WireError):
-                return queries.brokers(link)
-        return frozenset()
 
     # -- what the cluster says of what is stuck ---------------------------------------------------------------------
 
@@ -332,10 +327,6 @@ class RecoveryWatch:
             f"offset {since}; the coordinator says {state or 'that it knows no such transaction'}"
         )
         return {"producer_id": producer_id, "coordinator": state, "seen": seen}
-
-
-def _at_rest(end: End | None) -> bool:
-    return end is not None and end.is_known and not end.unrest(len(set(end.replicas)))
 
 
 def _check_offsets(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovered, int]]:

@@ -19,7 +19,6 @@ from ackproof.base.errors import BadInput, ClientDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.clients.journal import salvage
-from ackproof.clients.launch import Launcher
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome
@@ -259,7 +258,7 @@ def test_settings_that_librdkafka_refuses_are_bad_input(kafka, load, producer, t
 
 
 def test_a_client_that_cannot_start_says_why(kafka, load, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Launcher, "verify", lambda *_: None)
+    monkeypatch.setattr("ackproof.clients.workload.verify_config", lambda *_: None)
     load = load(kafka, config={"no.such.setting": "1"})
     with pytest.raises(ClientDied, match="no\\.such\\.setting"):
         load.workload.start()

@@ -17,7 +17,7 @@ from ackproof.base.processes import RunTag, find_children
 from ackproof.clients.contract import ReaderSettings
 from ackproof.clients.final_read import End, Read, final_read
 from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
-from ackproof.clients.launch import Handle, Launcher
+from ackproof.clients.launch import Handle, start_client
 from ackproof.clients.workload import Workload
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile
@@ -365,14 +365,13 @@ def test_processes_share_the_partitions_of_a_reader(written, two_processes: None
 def test_a_process_that_dies_leaves_the_read_incomplete(
     written, two_processes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(self: Launcher, settings: ReaderSettings) -> Handle:
-        handle = begun(self, settings)
+    def start(settings: ReaderSettings, tag: RunTag, hidden: dict[str, str]) -> Handle:
+        handle = start_client(settings, tag, hidden)
         if settings.process == "f0.1":
             handle.child.kill()
         return handle
 
-    begun = Launcher.start
-    monkeypatch.setattr(Launcher, "start", start)
+    monkeypatch.setattr("ackproof.clients.final_readers.start_client", start)
     ends = ends_of(written)
     file = read(written, Scripted(lambda look: ends))
     assert not file.complete

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.channel import ClientState, Events, SharedCounters
-from ackproof.clients.launch import Inbox
+from ackproof.clients.launch import Handle
 from ackproof.clients.librdkafka.adapter import (
     delivery_timeout_s,
     producer_config,
@@ -132,23 +133,28 @@ def test_epochs() -> None:
     assert epochs.unchanged(place, sent, done).tolist() == expected.tolist()
 
 
-def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    inbox = Inbox(path)
-    assert inbox.read() == []
+def test_events_are_copied_once_and_whole(tmp_path: Path) -> None:
+    path, copied = tmp_path / "events.jsonl", []
+    timeline = cast(
+        Any, SimpleNamespace(add=lambda what, **of: copied.append((what, of["topic"], of["partition"])))
+    )
+    of_client: Any = SimpleNamespace(id="p0")
+    handle = Handle(of_client, of_client, of_client, of_client, tmp_path, control=-1)
+    handle.copy_events(timeline)
+    assert copied == []
     events = Events(path, 0)
     events.add("reset", topic="orders", partition=3, position=5)
     events.add("problem", reason="why")
     with path.open("ab") as file:
         file.write(b'{"t_ns": 1, "kind"')
-    first, second = inbox.read()
-    assert (first.topic, first.partition, first.what) == ("orders", 3, ClientReset(position=5))
-    assert (second.topic, second.partition, second.what) == ("", -1, Note())
-    assert inbox.read() == []
+    handle.copy_events(timeline)
+    assert copied == [(ClientReset(position=5), "orders", 3), (Note(), None, None)]
+    handle.copy_events(timeline)
     with path.open("ab") as file:
         file.write(b': "reset"}\nno json\n')
     events.add("reset")
-    assert [line.what for line in inbox.read()] == [ClientReset()]
+    handle.copy_events(timeline)
+    assert copied[2:] == [(ClientReset(), None, None)]
 
 
 @pytest.mark.parametrize("module", ["producer", "reader"])

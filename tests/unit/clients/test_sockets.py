@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield client, peer
 
 
-def own(line: socket.socket) -> frozenset[str]:
-    name = Path(f"/proc/self/fd/{line.fileno()}").readlink().name
-    return frozenset({name.removeprefix("socket:[").removesuffix("]")})
+def own(line: socket.socket) -> frozenset[int]:
+    return frozenset({os.fstat(line.fileno()).st_ino})
 
 
 def test_what_the_other_end_has_not_read_is_counted(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -7,29 +7,24 @@ cleanly, and with `EXIT_RESET` after a fatal error of the library.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.clients.channel import ClientState, Demand, Events, SharedCounters, listen
-from ackproof.clients.contract import (
-    EXIT_CLEAN,
-    EXIT_RESET,
-    TRANSACTIONS_LOG,
-    ProducerSettings,
-)
+from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, ProducerSettings
 from ackproof.clients.journal import RESULT, Converter, Journal, write_transaction_table
 from ackproof.clients.librdkafka.adapter import delivery_timeout_s
 from ackproof.clients.librdkafka.reports import DeliveryReports
 from ackproof.clients.librdkafka.sending import Sender, Transactions
+from ackproof.network.probe import read_socket_inodes
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
 
@@ -195,7 +190,10 @@ class ProducerProcess:
         while not self._ending():
             if seq % rows == 0:
                 self.journal.extend()
-            self._name_places(seq, block)
+            # the places of the next records, in their rows before they are sent
+            begin = (seq + settings.first_place) % len(settings.places)
+            row = seq - self.journal.current.first_seq
+            self.journal.current.matrix[row : row + block, RESULT] = self.round[begin : begin + block]
             at = 0
             values = encode.values(seq, block)
             while at < block and not self._ending():
@@ -223,13 +221,6 @@ class ProducerProcess:
             raise self.converter.error
         gave_up = self.transactions is not None and self.transactions.gave_up
         return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
-
-    def _name_places(self, seq: int, count: int) -> None:
-        """Write the places of the next records into their rows, before they are sent."""
-        chunk = self.journal.current
-        at = seq - chunk.first_seq
-        begin = (seq + self.settings.first_place) % len(self.settings.places)
-        chunk.matrix[at : at + count, RESULT] = self.round[begin : begin + count]
 
     def _await_due(self, pace: Pace | PaceOnDemand, at: int) -> int:
         """Serve reports until records are due. Return the end of what is due in the present block."""
@@ -291,15 +282,7 @@ _MAPPED: Final = "0000000000000000FFFF0000"
 """How an IPv4 address begins in the table of a socket that takes both families, as a JVM's does (::ffff:a.b.c.d)."""
 
 
-class _Socket(NamedTuple):
-    local: str
-    remote: str
-    unsent: int
-    unread: int
-    inode: str
-
-
-def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[str] | None = None) -> int:
+def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = None) -> int:
     """Return the bytes in this process's TCP connections that the other end has not read yet.
 
     Bytes that the other machine has not acknowledged and, where the other end is on this machine (`/proc/net` shows
@@ -310,28 +293,18 @@ def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[str] | None = Non
     socket is gone, although nothing was broken. Applications that just exit lose it too; the harness must not, or
     losses at acks=0 would partly be its own.
     """
-    mine = _own_inodes() if own is None else own
-    sockets = [socket for table in _TABLES for socket in _sockets(net / table)]
-    peers = {(socket.local, socket.remote): socket for socket in sockets}
+    mine = read_socket_inodes(os.getpid()) if own is None else own
+    sockets = {ends: counts for table in _TABLES for ends, counts in _sockets(net / table)}
     total = 0
-    for socket in sockets:
-        if socket.inode in mine:
-            peer = peers.get((socket.remote, socket.local))
-            total += socket.unsent + (peer.unread if peer is not None else 0)
+    for (local, remote), (unsent, _, inode) in sockets.items():
+        if inode in mine:
+            _, unread_by_peer, _ = sockets.get((remote, local), (0, 0, 0))
+            total += unsent + unread_by_peer
     return total
 
 
-def _own_inodes() -> frozenset[str]:
-    found = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed since it was listed
-            name = os.readlink(descriptor)  # noqa: PTH115 — `socket:[1]` is no path
-            if name.startswith("socket:["):
-                found.add(name[len("socket:[") : -1])
-    return frozenset(found)
-
-
-def _sockets(table: Path) -> Iterator[_Socket]:
+def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
+    """Yield local and remote address of each connection, with the bytes unsent and unread and the inode."""
     try:
         lines = table.read_text(encoding="ascii").splitlines()[1:]
     except OSError:
@@ -341,7 +314,7 @@ def _sockets(table: Path) -> Iterator[_Socket]:
         if len(words) > 9 and words[3] == _ESTABLISHED:
             unsent, _, unread = words[4].partition(":")
             local, remote = (address.removeprefix(_MAPPED) for address in words[1:3])
-            yield _Socket(local, remote, int(unsent, 16), int(unread, 16), words[9])
+            yield (local, remote), (int(unsent, 16), int(unread, 16), int(words[9]))
 
 
 def main(arguments: list[str]) -> int:

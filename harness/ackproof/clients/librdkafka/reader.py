@@ -121,7 +121,9 @@ class ReaderProcess:
         self.counters.stage = ClientState.READY
         if self.settings.ends is None:
             self._read_live()
-            self._await_commit()
+            self.commit_at, answered_by = math.inf, time.monotonic() + _ASK_S
+            while self.commit is not None and time.monotonic() < answered_by:
+                self._step()
         else:
             self._read_to_ends(np.array(self.settings.ends, np.int64), self.settings.idle_s)
         self.counters.stage = ClientState.STOPPING
@@ -237,11 +239,6 @@ class ReaderProcess:
             self.client.commit(offsets=[ClientPartition(*offset) for offset in committed], asynchronous=True)
         except KafkaException as error:
             self._on_commit(error.args[0], [])
-
-    def _await_commit(self) -> None:
-        self.commit_at, answered_by = math.inf, time.monotonic() + _ASK_S
-        while self.commit is not None and time.monotonic() < answered_by:
-            self._step()
 
     def _on_commit(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
         """Write the answer to a commit: the first error, '' if every partition was committed."""

@@ -82,17 +82,13 @@ class Sender:
         """
         if self._keys is None and len(values) >= _MANY * len(self._places):
             return self._send_batches(seq, values)
-        return self._send_singly(seq, values)
-
-    # -- one by one ---------------------------------------------------------------------------------------------
-
-    def _send_singly(self, seq: int, values: list[bytes]) -> int:
         produce, now = self._client.produce if self._keys is None else self._produce_keyed, time.monotonic_ns
         words = self._journal.current.words
         at = (seq & self._mask) * WORDS
-        for sent, (value, (topic, partition)) in enumerate(
-            zip(values, self._places_from(seq, len(values)), strict=True)
-        ):
+        begin = (seq + self._first) % len(self._places)
+        while len(self._round) < begin + len(values):
+            self._round += self._places
+        for sent, (value, (topic, partition)) in enumerate(zip(values, self._round[begin:], strict=False)):
             while True:
                 words[at] = now()
                 try:
@@ -104,7 +100,9 @@ class Sender:
                     self._serve(_ROOM_S)
                     continue
                 except KafkaException as error:
-                    self._refuse(at // WORDS, error.args[0])
+                    self._fail(self._journal.current.matrix, at // WORDS, error.args[0].code())
+                    self._failed(error.args[0])
+                    self._serve(_ROOM_S)
                 break
             at += WORDS
         return len(values)
@@ -126,20 +124,6 @@ class Sender:
         else:
             self._client.produce(topic, value, key, partition)
 
-    def _places_from(self, seq: int, count: int) -> list[TopicPartition]:
-        number = len(self._places)
-        begin = (seq + self._first) % number
-        while len(self._round) < begin + count:
-            self._round += self._places
-        return self._round[begin : begin + count]
-
-    def _refuse(self, row: int, error: KafkaError) -> None:
-        self._fail(self._journal.current.matrix, row, error.code())
-        self._failed(error)
-        self._serve(_ROOM_S)
-
-    # -- in batches --------------------------------------------------------------------------------------
-
     def _send_batches(self, seq: int, values: list[bytes]) -> int:
         number = len(self._places)
         row = seq & self._mask
@@ -149,8 +133,8 @@ class Sender:
         rest: list[int] = []
         for nth in range(number):
             place = self._places[(seq + nth + self._first) % number]
-            not_taken = self._send_batch(rows[nth::number], place, values[nth::number])
-            rest += [nth + number * index for index in not_taken]
+            full = self._send_batch(rows[nth::number], place, values[nth::number])
+            rest += [nth + number * index for index in full]
         return self._give_up(rows, rest) if rest else len(values)
 
     def _send_batch(self, rows: Matrix, place: TopicPartition, values: list[bytes]) -> list[int]:
@@ -160,7 +144,11 @@ class Sender:
         while True:
             messages: list[dict[str, object]] = [{"value": values[index]} for index in offered]
             rows[stamped, SENT] = time.monotonic_ns()
-            if self._offer(messages, place) == len(messages):
+            try:
+                taken: int = self._client.produce_batch(place.topic, messages, place.partition)
+            except KafkaException as error:  # the topic's name, say: none was taken
+                taken, messages = 0, [{"_error": error.args[0]} for _ in messages]
+            if taken == len(messages):
                 return []
             offered = stamped = self._not_taken(rows, offered, messages)
             if not stamped or (self._ending() and self._out_of_time()):
@@ -186,16 +174,6 @@ class Sender:
             else:
                 rows[index, SENT] = 0
         return count
-
-    def _offer(self, messages: list[dict[str, object]], place: TopicPartition) -> int:
-        """Return how many messages the library took. The others have its reason in `_error`."""
-        try:
-            taken: int = self._client.produce_batch(place.topic, messages, place.partition)
-        except KafkaException as error:  # the topic's name, say: none was taken
-            for message in messages:
-                message["_error"] = error.args[0]
-            return 0
-        return taken
 
     def _not_taken(
         self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]

@@ -276,15 +276,6 @@ ERRORS: Final[Mapping[str, int]] = MappingProxyType(
 """Kafka's names and codes of errors of requests and partitions."""
 
 
-class _Layout(NamedTuple):
-    """Layout of an API's responses. `rest`: the bytes after the error in a version, without the last tagged fields."""
-
-    versions: range
-    flexible: int
-    """The first version with tagged fields."""
-    rest: Callable[[int], bytes]
-
-
 def _fetch(version: int) -> bytes:
     return struct.pack(">i", 0) + (b"\1" if version >= 12 else struct.pack(">i", 0))
 
@@ -297,36 +288,34 @@ def _producer(version: int) -> bytes:
     return struct.pack(">qh", -1, -1) + (struct.pack(">qh", -1, -1) if version >= 6 else b"")
 
 
-_LAYOUTS: Final[Mapping[str, _Layout]] = MappingProxyType(
+_LAYOUTS: Final[Mapping[str, tuple[range, int, Callable[[int], bytes]]]] = MappingProxyType(
     {
-        "Fetch": _Layout(range(7, 19), 12, _fetch),
-        "Heartbeat": _Layout(range(1, 5), 4, lambda version: b""),
-        "InitProducerId": _Layout(range(7), 2, _producer),
-        "AddOffsetsToTxn": _Layout(range(5), 3, lambda version: b""),
-        "EndTxn": _Layout(range(6), 3, _ended),
-        "AlterPartition": _Layout(range(2, 4), 0, lambda version: b"\1"),
-        "BrokerRegistration": _Layout(range(5), 0, lambda version: struct.pack(">q", -1)),
-        "BrokerHeartbeat": _Layout(range(3), 0, lambda version: bytes(3)),
-        "AllocateProducerIds": _Layout(range(1), 0, lambda version: struct.pack(">qi", -1, 0)),
+        "Fetch": (range(7, 19), 12, _fetch),
+        "Heartbeat": (range(1, 5), 4, lambda version: b""),
+        "InitProducerId": (range(7), 2, _producer),
+        "AddOffsetsToTxn": (range(5), 3, lambda version: b""),
+        "EndTxn": (range(6), 3, _ended),
+        "AlterPartition": (range(2, 4), 0, lambda version: b"\1"),
+        "BrokerRegistration": (range(5), 0, lambda version: struct.pack(">q", -1)),
+        "BrokerHeartbeat": (range(3), 0, lambda version: bytes(3)),
+        "AllocateProducerIds": (range(1), 0, lambda version: struct.pack(">qi", -1, 0)),
     }
 )
+"""Layout of an API's responses: versions, the first version with tagged fields, and the bytes after the error in a
+version, without the last tagged fields."""
 ANSWERABLE: Final = tuple(_LAYOUTS)
 
 
 def error_bodies(api: str, code: int) -> dict[int, bytes]:
     """Return the bytes after the correlation id in a response with this error, by the request's version."""
-    layout = _LAYOUTS[api]
+    versions, flexible, rest = _LAYOUTS[api]
+    bodies = {version: struct.pack(">ih", 0, code) + rest(version) for version in versions}
     return {
-        version: _between_tags(version >= layout.flexible, struct.pack(">ih", 0, code) + layout.rest(version))
-        for version in layout.versions
+        version: b"\0" + body + b"\0" if version >= flexible else body for version, body in bodies.items()
     }
 
 
 def error_offset(api: str, version: int) -> int | None:
     """Return the offset of the error in a framed response; None if there is none for the whole, or it is unknown."""
-    layout = _LAYOUTS.get(api)
-    return None if layout is None or version not in layout.versions else 12 + (version >= layout.flexible)
-
-
-def _between_tags(flexible: bool, body: bytes) -> bytes:
-    return b"\0" + body + b"\0" if flexible else body
+    versions, flexible, _ = _LAYOUTS.get(api, (range(0), 0, None))
+    return 12 + (version >= flexible) if version in versions else None
