@@ -37,7 +37,10 @@ class Load:
     def clients(self) -> tuple[Client, ...]:
         return tuple(Client(id=name, kind="producer" if name[0] == "p" else "reader") for name in self.counts)
 
-    written = places = PLACES
+    written = PLACES
+
+    def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
+        return PLACES
 
     def running(self) -> dict[str, object]:
         return {name: SimpleNamespace(pid=1, started=0) for name in self.counts}

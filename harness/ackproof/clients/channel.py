@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -28,17 +28,11 @@ HEAD: Final = 8
 """Words of state before the counters."""
 
 
-@dataclass
-class Demand:
-    """Records that the harness has asked a producer for."""
+def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
+    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM.
 
-    records: int = 0
-    free: bool = False
-    """The producer sends at its rate from now on, without being asked."""
-
-
-def listen(demand: Demand | None = None) -> threading.Event:
-    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM."""
+    `obey` takes all other commands, on that thread.
+    """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])
 
@@ -46,9 +40,8 @@ def listen(demand: Demand | None = None) -> threading.Event:
         while command := os.read(control_fd, 1):
             if command == STOP:
                 stop.set()
-            elif demand is not None:
-                demand.records += command == SEND
-                demand.free = demand.free or command == FREE
+            else:
+                obey(command)
         os._exit(EXIT_ORPHAN)
 
     threading.Thread(target=watch, name="control", daemon=True).start()

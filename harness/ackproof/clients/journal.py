@@ -21,7 +21,6 @@ from __future__ import annotations
 import mmap
 import struct
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,12 +105,11 @@ class Chunk:
         """Return True if every row was sent and has its outcome."""
         return bool(self.matrix[:, DONE].all())
 
-    def used(self) -> bool:
-        return bool(self.matrix[:, SENT].any())
-
 
 class Journal:
-    """The journal of a producer that runs. `views[k]` and `matrices[k]` are chunk k, until its part is written."""
+    """The journal of a producer that runs. `chunks`: those without a part of the ledger, by index."""
+
+    current: Chunk
 
     def __init__(self, folder: Path, rows: int = CHUNK_ROWS) -> None:
         if rows & (rows - 1):
@@ -119,47 +117,25 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.rows = rows
-        self.views: dict[int, memoryview] = {}
-        self.matrices: dict[int, Matrix] = {}
+        self.chunks: dict[int, Chunk] = {}
         self._next = 0
         self.pinned: set[int] = set()
         """Chunks with rows whose outcome may still change."""
-        self._chunks: dict[int, Chunk] = {}
 
-    def extend(self) -> memoryview:
-        """Add a chunk and return its words. Raises OSError if the disk is full."""
-        chunk = Chunk(self.folder, self._next, self.rows)
+    def extend(self) -> None:
+        """Add a chunk. Raises OSError if the disk is full."""
+        self.chunks[self._next] = self.current = Chunk(self.folder, self._next, self.rows)
         self._next += 1
-        self._chunks[chunk.index] = chunk
-        self.views[chunk.index] = chunk.words
-        self.matrices[chunk.index] = chunk.matrix
-        return chunk.words
-
-    @property
-    def current(self) -> Chunk:
-        return self._chunks[self._next - 1]
 
     def resolved(self) -> list[Chunk]:
-        """Return the chunks before the current one whose rows are all resolved."""
-        current = self._next - 1
-        return [
-            chunk
-            for index, chunk in sorted(self._chunks.items())
-            if index < current and chunk.resolved() and index not in self.pinned
-        ]
-
-    def remaining(self) -> list[Chunk]:
-        """Return all chunks that have no part yet, by index."""
-        return [chunk for _, chunk in sorted(self._chunks.items())]
+        """Return the chunks before the current one whose rows are all resolved, by index."""
+        before = list(self.chunks.values())[:-1]
+        return [chunk for chunk in before if chunk.resolved() and chunk.index not in self.pinned]
 
     def retire(self, chunk: Chunk) -> None:
         """Forget a chunk whose part of the ledger exists, and remove its file."""
-        del self.views[chunk.index], self.matrices[chunk.index], self._chunks[chunk.index]
+        del self.chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Remove the folder, once all chunks are retired."""
-        self.folder.rmdir()
 
 
 # -- chunks to parts -------------------------------------------------------------------------------------------------
@@ -190,9 +166,9 @@ class Converter:
         self._thread.join()
         if self.error is not None:
             raise self.error
-        for chunk in self._journal.remaining():
+        for chunk in list(self._journal.chunks.values()):
             self._convert(chunk)
-        self._journal.close()
+        self._journal.folder.rmdir()
 
     def _run(self) -> None:
         try:
@@ -210,7 +186,7 @@ class Converter:
     def _convert(self, chunk: Chunk) -> None:
         from ackproof.rundir.ledger import write_produced
 
-        if chunk.used():
+        if chunk.matrix[:, SENT].any():
             rows = produced_rows(self._settings, chunk.first_seq, chunk.matrix, self._starts)
             write_produced(self._ledger, chunk.index, rows, self._pool)
         self._journal.retire(chunk)
@@ -252,22 +228,12 @@ def produced_rows(
 # -- after a kill ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SalvageReport:
-    """The parts that `salvage` wrote, and the files that it could not read, each with the reason."""
-
-    parts: tuple[Path, ...]
-    refused: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.parts)
-
-
-def salvage(run: CaseDir, client: str | None = None) -> SalvageReport:
+def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
     """Turn the journals of killed clients (of all, or of one) into Parquet. The clients must not run any more.
 
-    Can be called again, also after it was itself killed: a part has the number of its chunk, so none is written twice.
-    What cannot be read stays where it is.
+    Return the parts that were written, and the files that could not be read, each with the reason: they stay where
+    they are. Can be called again, also after it was itself killed: a part has the number of its chunk, so none is
+    written twice.
     """
     from ackproof.rundir.ledger import remove_unfinished
 
@@ -282,7 +248,7 @@ def salvage(run: CaseDir, client: str | None = None) -> SalvageReport:
             remove_unfinished(folder)
     if client is None and run.journal.is_dir() and not any(run.journal.iterdir()):
         run.journal.rmdir()
-    return SalvageReport(tuple(written), tuple(refused))
+    return written, refused
 
 
 def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:

@@ -24,7 +24,7 @@ from ackproof.clients.contract import (
     Rotation,
     client_adapter,
 )
-from ackproof.clients.journal import SalvageReport, salvage
+from ackproof.clients.journal import salvage
 from ackproof.clients.launch import Handle, start_client, verify_config
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.documents import Client
@@ -142,7 +142,7 @@ class Workload:
         self._end_watch()
         self.check()
 
-    def abort(self) -> SalvageReport:
+    def abort(self) -> None:
         """Kill what still runs and salvage all journals: for the end of a run that failed."""
         with self._lock:
             self._stopping = True
@@ -152,7 +152,7 @@ class Workload:
                 handle.child.kill()
                 self._note_end(handle)
         self._end_watch()
-        return salvage(self.run)
+        salvage(self.run)
 
     def kill(self, client_id: str) -> int | None:
         """SIGKILL one client and salvage what it left; nothing replaces it.
@@ -165,7 +165,8 @@ class Workload:
             handle.child.kill()
             self._note_end(handle)
             # what could not be salvaged keeps the ledger incomplete, and so does a client that would not close
-            if not salvage(self.run, client_id).refused and not handle.expected:
+            _, refused = salvage(self.run, client_id)
+            if not refused and not handle.expected:
                 handle.client = handle.client.model_copy(update={"killed": True})
         if handle.client.kind != "producer":
             return None
@@ -243,6 +244,10 @@ class Workload:
         if self._failure:
             raise ClientDied(self._failure)
 
+    def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions of each client of a kind: a reader has all, as it joins no group (README.md)."""
+        return self.written if kind == "producer" else self.places
+
     @property
     def clients(self) -> tuple[Client, ...]:
         """Every client that was started, in order of their start."""
@@ -288,7 +293,7 @@ class Workload:
             client=name,
             run_id=self.tag.run_id,
             case_dir=str(self.run.path.absolute()),
-            places=self.written,
+            places=self.assigned("producer"),
             origin_ns=self._timeline.clock.origin_ns,
             config=self._producer_adapter.producer_config(
                 spec, self.bootstrap, name, self.transactional_id(name)
@@ -317,7 +322,7 @@ class Workload:
             process=name,
             run_id=self.tag.run_id,
             case_dir=str(self.run.path.absolute()),
-            places=self.places,
+            places=self.assigned("reader"),
             origin_ns=self._timeline.clock.origin_ns,
             config=self._reader_adapter.reader_config(
                 spec.config_of(number), spec.isolation, self.bootstrap, name

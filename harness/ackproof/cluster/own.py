@@ -159,7 +159,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             servers, lambda node: self._nodes[node].state() is NodeState.RUNNING
         )
         # Controllers first: brokers have to wait for them.
-        order = (*layout.isolated_controllers, *layout.spec.broker_ids)
+        order = sorted(layout.node_ids, key=layout.is_broker)
         own = file_systems.to_be_made(self._needs)
         # Known before they are made: if making one fails, `stop` unmounts those that are mounted.
         self._disks = disks_of(self.spec, self.nodes_dir, order, self._lay_data, systems_of_their_own=own)

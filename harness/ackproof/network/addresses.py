@@ -161,11 +161,6 @@ class Layout:
         """Brokers, then isolated controllers."""
         return tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
 
-    @property
-    def isolated_controllers(self) -> tuple[int, ...]:
-        """Controllers that hold no partitions."""
-        return tuple(node for node in self.spec.controller_ids if node not in self.spec.broker_ids)
-
     def exporters(self) -> dict[int, Address]:
         """Return the address of each node's metrics exporter."""
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
@@ -250,24 +245,6 @@ def acquire_lease(node_ids: Iterable[int], *, holder: str, state: Path | None = 
         f"no block of loopback addresses is free: each of 127.1.0.0/16 … 127.254.0.0/16 is leased in {folder} "
         "or its ports are in use; `ackproof clean` ends what dead runs left behind"
     )
-
-
-def lease_holders(state: Path | None = None) -> dict[int, str]:
-    """Return the holders of the blocks that are leased now. For `clean` and tests."""
-    folder = (state or state_directory()) / "leases"
-    found: dict[int, str] = {}
-    for block in BLOCKS:
-        file = _lock_file(folder, block)
-        if not file.exists():
-            continue
-        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found[block] = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
-        finally:
-            os.close(descriptor)
-    return found
 
 
 def _lock_file(folder: Path, block: int) -> Path:

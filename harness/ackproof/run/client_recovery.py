@@ -132,16 +132,13 @@ class ClientWatch:
             and workload.successor(client.id) == client.id
         }
 
-    def _places(self, kind: str) -> tuple[TopicPartition, ...]:
-        return self._workload.written if kind == "producer" else self._workload.places
-
     def _snapshot(self, now_s: float) -> _Snapshot:
         sent, counts = {}, {}
         acked: dict[TopicPartition, int] = defaultdict(int)
         for client, kind in self._clients().items():
             counters = self._workload.counters(client)
             sent[client] = counters.sent
-            for place, count in zip(self._places(kind), counters.counts, strict=True):
+            for place, count in zip(self._workload.assigned(kind), counters.counts, strict=True):
                 counts[client, place] = count
                 acked[place] += count if kind == "producer" else 0
         return _Snapshot(now_s, sent, counts, acked)
@@ -194,7 +191,7 @@ class ClientWatch:
         )
 
     def _count(self, client: str, kind: str, place: TopicPartition) -> int:
-        return int(self._workload.counters(client).counts[self._places(kind).index(place)])
+        return int(self._workload.counters(client).counts[self._workload.assigned(kind).index(place)])
 
     def _report_stuck(self, client: str, places: list[TopicPartition], now_s: float) -> Unrecovered:
         kind, probe = self._kind(client), self._probes[self._kind(client)]

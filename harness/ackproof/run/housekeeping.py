@@ -197,7 +197,7 @@ def _tidy(run: CaseDir, swept: Swept) -> bool:
     if not run.path.is_dir():
         return True
     try:
-        if salvage(run):
+        if salvage(run)[0]:
             swept.ledgers.append(str(run.ledger))
         clean = True
         for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):

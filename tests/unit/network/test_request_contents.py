@@ -15,10 +15,10 @@ from ackproof.network.requests.contents import (
     ANSWERABLE,
     ERRORS,
     NAMING,
-    UndecodableFrame,
     error_bodies,
     read_error,
 )
+from ackproof.network.requests.frames import UnreadableFrame
 from ackproof.network.requests.rules import FrameSide, RuleKind
 from ackproof.network.wire import kafka_python, message
 from request_ground import Ground
@@ -107,7 +107,7 @@ def test_one_partition_of_a_response_is_stamped(api: str, version: int) -> None:
         for named in contents._rows(read, version)
     }
     assert errors == {3: 0, 4: CODE}
-    with pytest.raises(UndecodableFrame):
+    with pytest.raises(UnreadableFrame):
         contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: False)
 
 
@@ -145,9 +145,9 @@ def test_of_a_session_later_requests_name_what_has_changed() -> None:
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\x04\0\0\0\x01", bytes(40)])
 def test_what_cannot_be_read_is_told(frame: bytes) -> None:
-    with pytest.raises(UndecodableFrame):
+    with pytest.raises(UnreadableFrame):
         contents.put_error(APIS["Produce"].key, 9, memoryview(frame), CODE, None)
-    with pytest.raises(UndecodableFrame):
+    with pytest.raises(UnreadableFrame):
         contents.read_partitions(APIS["BrokerHeartbeat"].key, 0, memoryview(frame))
 
 

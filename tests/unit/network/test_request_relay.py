@@ -157,15 +157,6 @@ def test_late_by_its_time_and_no_other(ground: Ground) -> None:
     assert 0.3 <= time.monotonic() - began < 1.5
 
 
-def test_what_is_late_comes_when_the_rule_is_lifted(ground: Ground) -> None:
-    client, node = ground.connect()
-    ground.lay(RuleKind.LATE, delay=60.0)
-    client.sendall(request(HEARTBEAT, 2))
-    assert ground.came(node) == b""
-    ground.relay.lift("r")
-    assert ground.came(node) == request(HEARTBEAT, 2)
-
-
 def test_repeated_with_one_response(ground: Ground) -> None:
     client, node = ground.connect()
     ground.lay(RuleKind.REPEAT)
@@ -196,15 +187,18 @@ def test_repeated_later_behind_what_came_meanwhile(ground: Ground) -> None:
     assert ground.came(client) == response(3)
 
 
-def test_what_is_to_come_again_does_so_when_the_rule_is_lifted(ground: Ground) -> None:
+@pytest.mark.parametrize(("kind", "at_once"), [(RuleKind.LATE, 0), (RuleKind.REPEAT, 1)])
+def test_what_is_to_come_later_comes_when_the_rule_is_lifted(
+    ground: Ground, kind: RuleKind, at_once: int
+) -> None:
     client, node = ground.connect()
-    ground.lay(RuleKind.REPEAT, delay=60.0)
+    ground.lay(kind, delay=60.0)
     client.sendall(request(HEARTBEAT, 1))
-    assert ground.came(node) == request(HEARTBEAT, 1)
+    assert ground.came(node) == at_once * request(HEARTBEAT, 1)
     assert ground.relay.rules["r"].counted.holding == 0
     ground.relay.lift("r")
     assert ground.came(node) == request(HEARTBEAT, 1)
-    node.sendall(2 * response(1))
+    node.sendall((1 + at_once) * response(1))
     assert ground.came(client) == response(1)
 
 

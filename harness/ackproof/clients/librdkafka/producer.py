@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from ackproof.clients.channel import ClientState, Demand, Events, SharedCounters, listen
+from ackproof.clients.channel import FREE, SEND, ClientState, Events, SharedCounters, listen
 from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, ProducerSettings
 from ackproof.clients.journal import RESULT, Converter, Journal, write_transaction_table
 from ackproof.clients.librdkafka.adapter import delivery_timeout_s
@@ -77,27 +77,29 @@ class Pace:
 class PaceOnDemand:
     """A schedule by demand: one record for each place, then those that the harness asks for; once freed, `rate`."""
 
-    def __init__(self, demand: Demand, places: int, rate: float | None) -> None:
-        self._demand = demand
-        self._left = places
-        self._taken = 0
+    def __init__(self, places: int, rate: float | None) -> None:
+        self._asked = places
+        self._sent = 0
         self._rate = rate or _FREE_RATE
+        self._free = False
         self._pace: Pace | None = None
+
+    def obey(self, command: bytes) -> None:
+        """Take a command of the control pipe (`channel`)."""
+        self._asked += command == SEND
+        self._free = self._free or command == FREE
 
     def due(self, now_s: float) -> int:
         """Return how many records are due now."""
-        asked = self._demand.records
-        self._left += asked - self._taken
-        self._taken = asked
-        if self._demand.free and self._pace is None:
+        if self._free and self._pace is None:
             self._pace = Pace(self._rate, now_s)
-        return self._left + (self._pace.due(now_s) if self._pace is not None else 0)
+        return self._asked - self._sent + (self._pace.due(now_s) if self._pace is not None else 0)
 
     def add_sent(self, count: int) -> None:
-        asked = min(count, self._left)
-        self._left -= asked
+        by_demand = min(count, self._asked - self._sent)
+        self._sent += by_demand
         if self._pace is not None:
-            self._pace.add_sent(count - asked)
+            self._pace.add_sent(count - by_demand)
 
     def wait_s(self, now_s: float) -> float:
         """Return the seconds until the next look."""
@@ -110,8 +112,8 @@ class ProducerProcess:
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
         self.settings = settings
-        self.demand = Demand()
-        self.stop = listen(self.demand)
+        self.on_demand = PaceOnDemand(len(settings.places), settings.rate) if settings.on_demand else None
+        self.stop = listen() if self.on_demand is None else listen(self.on_demand.obey)
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
         self.counters = SharedCounters(folder / "counters", len(settings.places))
         self.ledger = run.produced / client_folder(settings.client)
@@ -184,7 +186,7 @@ class ProducerProcess:
         encode = BulkEncoder(
             settings.run_id, settings.producer, settings.places, settings.first_place, settings.value_size
         )
-        pace = self._pace()
+        pace = self.on_demand or (None if settings.rate is None else Pace(settings.rate, time.monotonic()))
         block, rows = self.block, settings.chunk_rows
         seq = 0
         while not self._ending():
@@ -209,12 +211,6 @@ class ProducerProcess:
             if at < block:
                 return
             seq += block
-
-    def _pace(self) -> Pace | PaceOnDemand | None:
-        settings = self.settings
-        if settings.on_demand:
-            return PaceOnDemand(self.demand, len(settings.places), settings.rate)
-        return None if settings.rate is None else Pace(settings.rate, time.monotonic())
 
     def _ending(self) -> bool:
         if self.converter.error is not None:

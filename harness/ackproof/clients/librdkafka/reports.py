@@ -157,10 +157,10 @@ class DeliveryReports:
         acked.clear()
 
     def _settle_singly(self) -> None:
-        now, views, counts = time.monotonic_ns(), self._journal.views, self._counters.counts
+        now, chunks, counts = time.monotonic_ns(), self._journal.chunks, self._counters.counts
         for message in self._acked:
             (seq,) = _unpack(message.value(), _SEQ_AT)
-            row = views[seq >> self._shift]
+            row = chunks[seq >> self._shift].words
             at = (seq & self._mask) * WORDS
             offset = message.offset()
             row[at + OFFSET] = offset if self._with_offset and offset is not None else -1
@@ -175,12 +175,12 @@ class DeliveryReports:
         row = seqs & self._mask
         lowest, highest = int(chunk.min()), int(chunk.max())
         if lowest == highest:
-            _acknowledge(self._journal.matrices[lowest], row, offsets, now)
+            _acknowledge(self._journal.chunks[lowest].matrix, row, offsets, now)
         else:
             for index in range(lowest, highest + 1):
                 there = chunk == index
                 if there.any():
-                    _acknowledge(self._journal.matrices[index], row[there], offsets[there], now)
+                    _acknowledge(self._journal.chunks[index].matrix, row[there], offsets[there], now)
         self._counts += np.bincount((seqs + self._first) % self._places, minlength=self._places)
 
     def _seqs(self) -> Numbers:
@@ -205,7 +205,7 @@ class DeliveryReports:
 
     def _failed(self, error: KafkaError, message: Message | _TombstoneReport) -> None:
         (seq,) = _unpack(message.value(), _SEQ_AT)
-        row = self._journal.views[seq >> self._shift]
+        row = self._journal.chunks[seq >> self._shift].words
         at = (seq & self._mask) * WORDS
         done = time.monotonic_ns()
         code = error.code()
@@ -236,7 +236,7 @@ class DeliveryReports:
         for seq in self._undecided:
             by_chunk.setdefault(seq >> self._shift, []).append(seq & self._mask)
         for index, rows in by_chunk.items():
-            late = self._decide(self._journal.matrices[index], np.array(rows, np.int64), at_ns)
+            late = self._decide(self._journal.chunks[index].matrix, np.array(rows, np.int64), at_ns)
             waiting += [(index << self._shift) + row for row in late]
             if late:
                 pinned.add(index)

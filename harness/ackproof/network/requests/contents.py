@@ -3,7 +3,7 @@
 The messages are kafka-python's, by the frame's own version. A few responses of brokers and controllers that it lacks
 are laid out here by hand: those with one error for the whole. Fields by version are those of
 https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be read raises
-`UndecodableFrame`: the rule notes it, and the frame passes.
+`UnreadableFrame`: the rule notes it, and the frame passes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from ackproof.network.requests.frames import UnreadableFrame
 from ackproof.network.requests.rules import PartitionKey
 from ackproof.network.wire import message
 
@@ -61,10 +62,6 @@ def import_messages() -> None:
     _kind("Request", _FETCH, SESSIONS)
 
 
-class UndecodableFrame(ValueError):
-    """A frame that cannot be read, or lacks what is wanted. The text says why."""
-
-
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
     """Return the partitions that a request names."""
     return frozenset(named.place for named in _rows(_decoded("Request", api, version, frame), version))
@@ -99,13 +96,13 @@ def put_error(
     """Return a framed response in which the whole, or each partition that is `among`, has this error."""
     if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
-            raise UndecodableFrame(f"a response of {len(frame)} bytes")
+            raise UnreadableFrame(f"a response of {len(frame)} bytes")
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
     said = _decoded("Response", api, version, frame)
     if not (among is None and _stamp(said, version, code)):
         rows = [named.row for named in _rows(said, version) if among is None or among(named.place)]
         if not [row for row in rows if _stamp(row, version, code)]:
-            raise UndecodableFrame(
+            raise UnreadableFrame(
                 f"a response of {_names()[api]} in version {version} has no error of what is wanted"
             )
     return bytes(said.encode(header=True, framed=True))
@@ -117,7 +114,7 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
         said = _decoded("Response", _keys()[api], version, memoryview(frame))
-    except UndecodableFrame:
+    except UnreadableFrame:
         return None
     rows = [said, *getattr(said, "groups", ()), *(named.row for named in _rows(said, version))]
     return next((error for row in rows if (error := _one_of(row, version, _ERRORS)) is not None), None)
@@ -128,18 +125,16 @@ def _decoded(half: str, api: int, version: int, frame: memoryview) -> Any:  # no
     try:
         return kind.decode(frame[4:], version=version, header=True)
     except (ValueError, IndexError, struct.error, TypeError, UnicodeDecodeError) as error:
-        raise UndecodableFrame(
-            f"a {half.lower()} of {_names()[api]} in version {version}: {error}"
-        ) from error
+        raise UnreadableFrame(f"a {half.lower()} of {_names()[api]} in version {version}: {error}") from error
 
 
 def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
     try:
         kind = message(f"{_names()[api]}{half}")
     except FileNotFoundError:
-        raise UndecodableFrame(f"the format of a {half.lower()} of {_names()[api]} is unknown") from None
+        raise UnreadableFrame(f"the format of a {half.lower()} of {_names()[api]} is unknown") from None
     if not 0 <= version <= kind.max_version:
-        raise UndecodableFrame(f"the format of version {version} of {_names()[api]} is unknown")
+        raise UnreadableFrame(f"the format of version {version} of {_names()[api]} is unknown")
     return kind
 
 
@@ -224,7 +219,7 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
         made_of = ({topic: key, rows: given} for key, given in by_topic.items())
         setattr(made, name, [array.data_class(version=version, **words) for words in made_of])
         return
-    raise UndecodableFrame(f"a response of {asked.name} in version {version} has no error of partitions")
+    raise UnreadableFrame(f"a response of {asked.name} in version {version} has no error of partitions")
 
 
 ERRORS: Final[Mapping[str, int]] = MappingProxyType(

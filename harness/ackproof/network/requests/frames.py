@@ -25,8 +25,8 @@ _NAMED_PRODUCE: Final = 3
 """From this version on a transactional id comes before acks."""
 
 
-class NotFramed(ValueError):
-    """Bytes that are no frames of Kafka's. The text says why."""
+class UnreadableFrame(ValueError):
+    """Bytes that are no frame of Kafka's, or a frame that lacks what is wanted. The text says why."""
 
 
 class RequestHead(NamedTuple):
@@ -52,15 +52,15 @@ FrameHead = TypeVar("FrameHead", RequestHead, ResponseHead)
 
 
 def read_request_head(data: memoryview) -> RequestHead | None:
-    """Return the request with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    """Return the request with which these bytes begin; None while there are too few. Raises `UnreadableFrame`."""
     if len(data) < _REQUEST.size:
         return None
     length, api, version, correlation, name = _REQUEST.unpack_from(data)
     if not _REQUEST.size - 4 <= length <= LARGEST:
-        raise NotFramed(f"a request of {length} bytes")
+        raise UnreadableFrame(f"a request of {length} bytes")
     body = _REQUEST.size + max(0, name)
     if body > length + 4:
-        raise NotFramed(f"a client's name of {name} bytes in a request of {length}")
+        raise UnreadableFrame(f"a client's name of {name} bytes in a request of {length}")
     if len(data) < min(body, _REQUEST.size + len(PROBE)):
         return None
     probe = name >= len(PROBE) and bytes(data[_REQUEST.size : _REQUEST.size + len(PROBE)]) == PROBE
@@ -70,18 +70,18 @@ def read_request_head(data: memoryview) -> RequestHead | None:
             answered = _acks(data[: length + 4], body, version) != 0
         except (IndexError, struct.error):
             if len(data) >= length + 4:
-                raise NotFramed("a Produce request that ends before its acks") from None
+                raise UnreadableFrame("a Produce request that ends before its acks") from None
             return None
     return RequestHead(length + 4, api, version, correlation, probe, answered)
 
 
 def read_response_head(data: memoryview) -> ResponseHead | None:
-    """Return the response with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    """Return the response with which these bytes begin; None while there are too few. Raises `UnreadableFrame`."""
     if len(data) < _RESPONSE.size:
         return None
     length, correlation = _RESPONSE.unpack_from(data)
     if not _RESPONSE.size - 4 <= length <= LARGEST:
-        raise NotFramed(f"a response of {length} bytes")
+        raise UnreadableFrame(f"a response of {length} bytes")
     return ResponseHead(length + 4, correlation)
 
 
@@ -113,7 +113,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise NotFramed("a varint of more than five bytes")
+    raise UnreadableFrame("a varint of more than five bytes")
 
 
 class FrameFate(Enum):
@@ -200,7 +200,7 @@ class FrameStream(Generic[FrameHead]):
                 continue
             try:
                 head = self._read(data[at:])
-            except NotFramed as error:
+            except UnreadableFrame as error:
                 self.unframed = str(error)
                 self._forward(data[begin:])
                 return

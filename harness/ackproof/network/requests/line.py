@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ackproof.network.requests import contents
-from ackproof.network.requests.contents import ERRORS, UndecodableFrame, error_bodies
+from ackproof.network.requests.contents import ERRORS, error_bodies
 from ackproof.network.requests.frames import (
     FrameFate,
     FrameStream,
     RequestHead,
     ResponseHead,
+    UnreadableFrame,
     read_request_head,
     read_response_head,
 )
@@ -181,7 +182,7 @@ class RelayConnection:
                 self._session = places = contents.read_fetched_partitions(head.version, frame, self._session)
             else:
                 places = contents.read_partitions(head.api, head.version, frame)
-        except UndecodableFrame as error:
+        except UnreadableFrame as error:
             for acting in reading:
                 acting.complain(f"{self.way.name}: {error}")
         if places is None:
@@ -278,7 +279,7 @@ class RelayConnection:
                 made = _framed(head, body)
             else:
                 made = contents.make_error_response(head.api, head.version, frame, code)
-        except UndecodableFrame as error:
+        except UnreadableFrame as error:
             acting.complain(f"{self.way.name}: {error}")
             return FrameFate.PASS
         if head.answered:

@@ -303,8 +303,12 @@ def _answer(relay: Relay, order: bytes) -> bytes:
 def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> None:
     match order:
         case {"do": "add", "ways": [*ways]}:
-            for name, *ends in map(_words, ways):
-                relay.add(name, (ends[0], int(ends[1])), (ends[2], int(ends[3])))
+            for way in ways:
+                match way:
+                    case [str(name), str(host), int(port), str(upstream), int(upstream_port)]:
+                        relay.add(name, (host, port), (upstream, upstream_port))
+                    case _:
+                        raise ValueError("a way is a name, where it listens, and where it leads")
         case {"do": "lay", "rule": dict(rule)}:
             relay.lay(Rule.of_json(rule))
         case {"do": "lift", "name": str(name)}:
@@ -315,12 +319,6 @@ def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> No
             pass
         case _:
             raise ValueError("no such order")
-
-
-def _words(row: object) -> list[str]:
-    if not isinstance(row, list) or len(row) != 5:
-        raise ValueError("a way is a name, where it listens, and where it leads")
-    return list(map(str, row))
 
 
 def main(host: str, port: str) -> None:
