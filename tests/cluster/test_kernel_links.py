@@ -75,7 +75,7 @@ class TwoNodes:
 
     listens = reaches
 
-    def speech(self, link: Link) -> ProbeProtocol:
+    def probe_protocol(self, link: Link) -> ProbeProtocol:
         return KAFKA
 
     def pid(self, node: int) -> int | None:

@@ -20,7 +20,7 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.spec import TopicSpec
-from ackproof.network.addresses import lease_holders
+from leases import lease_holders
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import levels_in_force, produce

@@ -160,13 +160,25 @@ def final_read(
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome, ends_at in zip(("", "at read_committed "), outcomes, goals, strict=False):
         reasons += [who + reason for reason in outcome.reasons]
-        partitions = [
-            _partition(
-                place, watches[place], starts[number], ends_at[number], after.get(place), outcome, number
+        partitions = []
+        for number, (place, watch) in enumerate(watches.items()):
+            position, then = outcome.positions[number], after.get(place)
+            reason = _flaw(watch, ends_at[number], position, then, outcome.problems.get(str(place), ""))
+            reasons += [f"{who}{place}: {reason}"] if reason else []
+            partitions.append(
+                PartitionRead(
+                    topic=place.topic,
+                    partition=place.partition,
+                    start=starts[number],
+                    end=ends_at[number],
+                    epoch=-1 if watch.end is None else watch.end.epoch,
+                    epoch_after=-1 if then is None else then.epoch,
+                    position=position,
+                    complete=not reason,
+                    reason=reason,
+                    records=outcome.records[number] if outcome.records else -1,
+                )
             )
-            for number, place in enumerate(order.places)
-        ]
-        reasons += [f"{who}{one.topic}/{one.partition}: {one.reason}" for one in partitions if one.reason]
         found.append(tuple(partitions))
     file = FinalReadFile(
         complete=not reasons,
@@ -176,30 +188,6 @@ def final_read(
     )
     file.save(CaseDir(tag.case_dir).final_read)
     return file
-
-
-def _partition(
-    place: TopicPartition,
-    watch: _Watch,
-    start: int,
-    goal: int,
-    then: End | None,
-    outcome: ReadOutcome,
-    number: int,
-) -> PartitionRead:
-    reason = _flaw(watch, goal, outcome.positions[number], then, outcome.problems.get(str(place), ""))
-    return PartitionRead(
-        topic=place.topic,
-        partition=place.partition,
-        start=start,
-        end=goal,
-        epoch=-1 if watch.end is None else watch.end.epoch,
-        epoch_after=-1 if then is None else then.epoch,
-        position=outcome.positions[number],
-        complete=not reason,
-        reason=reason,
-        records=outcome.records[number] if outcome.records else -1,
-    )
 
 
 def _settle(

@@ -54,7 +54,7 @@ class PeerView(Protocol):
     def listens(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses where `target` listens for the node `source`, the most used one first."""
 
-    def speech(self, link: Link) -> ProbeProtocol:
+    def probe_protocol(self, link: Link) -> ProbeProtocol:
         """Return the protocol that `target` understands."""
 
     def pid(self, node: int) -> int | None:
@@ -166,7 +166,7 @@ class ProxyMesh:
         api = self._server.api
         for way in self._ways[link]:
             for toxic in _toxics(owner, effect):
-                api.poison(way.name, toxic)
+                api.add_toxic(way.name, toxic)
             # Toxiproxy resets only connections made after the toxic was laid: end the present ones.
             if isinstance(effect, Cut | Reset):
                 api.enable(way.name, enabled=False)
@@ -179,7 +179,7 @@ class ProxyMesh:
             return
         for way in self._ways.get(link, ()):
             for toxic in _toxics(owner, effect):
-                self._server.api.cure(way.name, toxic.name)
+                self._server.api.remove_toxic(way.name, toxic.name)
             if isinstance(effect, Cut):
                 self._server.api.enable(way.name, enabled=not self._is_cut(link))
 
@@ -190,14 +190,16 @@ class ProxyMesh:
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect from the source's namespace to where the source's own files say that its peer is."""
-        address, speech = self._address(link), self._sight.speech(link)
+        address, protocol = self._address(link), self._sight.probe_protocol(link)
         return self._at_source(
-            link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
+            link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, protocol=protocol)
         )
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        address, speech = self._address(link), self._sight.speech(link)
-        return self._at_source(link, lambda: probe.measure_close(address, timeout_s=timeout_s, speech=speech))
+        address, protocol = self._address(link), self._sight.probe_protocol(link)
+        return self._at_source(
+            link, lambda: probe.measure_close(address, timeout_s=timeout_s, protocol=protocol)
+        )
 
     def traffic(self, link: Link) -> Traffic:
         """Return the kernel's counters of the source's connections; for clients, of connections of no other process."""

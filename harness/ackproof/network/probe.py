@@ -84,7 +84,12 @@ ZOOKEEPER: Final = ProbeProtocol(zookeeper_question, _CONNECT)
 
 
 def probe(
-    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, speech: ProbeProtocol = KAFKA
+    address: tuple[str, int],
+    *,
+    timeout_s: float,
+    size: int = 0,
+    asks: int = 1,
+    protocol: ProbeProtocol = KAFKA,
 ) -> ProbeAnswer:
     """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
     began = time.monotonic()
@@ -99,10 +104,10 @@ def probe(
     try:
         line = socket.create_connection(address, timeout_s)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if speech.greeting and not _exchanged(line, speech.greeting, deadline):
+        if protocol.greeting and not _exchanged(line, protocol.greeting, deadline):
             return ended("closed")
         for number in range(asks):
-            if not _exchanged(line, speech.question(number, size), deadline):
+            if not _exchanged(line, protocol.question(number, size), deadline):
                 return ended("closed")
             answers += 1
         return ended("answered")
@@ -118,13 +123,13 @@ def probe(
 
 
 def measure_close(
-    address: tuple[str, int], *, timeout_s: float, speech: ProbeProtocol = KAFKA
+    address: tuple[str, int], *, timeout_s: float, protocol: ProbeProtocol = KAFKA
 ) -> float | None:
     """Ask once, end our sending, and return the seconds until the other end closes; None if it does not."""
     deadline = time.monotonic() + timeout_s
     try:
         with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
-            if not _exchanged(line, speech.greeting or speech.question(0, 0), deadline):
+            if not _exchanged(line, protocol.greeting or protocol.question(0, 0), deadline):
                 return None
             began = time.monotonic()
             line.shutdown(socket.SHUT_WR)

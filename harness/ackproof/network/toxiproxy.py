@@ -121,14 +121,14 @@ class Toxiproxy:
         if self.proxy(name).enabled is not enabled:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
 
-    def poison(self, name: str, toxic: Toxic) -> None:
+    def add_toxic(self, name: str, toxic: Toxic) -> None:
         """Lay a toxic on a proxy, present connections included."""
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
             raise LinkError(f"Toxiproxy laid another toxic on {name} than {toxic}: {there}")
 
-    def cure(self, name: str, toxic: str) -> None:
+    def remove_toxic(self, name: str, toxic: str) -> None:
         """Remove a toxic, if it exists."""
         if all(found.name != toxic for found in self.proxy(name).toxics):
             return

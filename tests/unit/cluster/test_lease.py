@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.network import addresses as lease
+from leases import lease_holders
 
 NODES = (1, 2, 101)
 HOLD = """
@@ -47,26 +47,14 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def holders_of(state: Path) -> dict[int, str]:
-    """Return who has locked each block of this state folder."""
-    found: dict[int, str] = {}
-    for file in (state / "leases").glob("*.lock"):
-        with file.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found[int(file.stem)] = file.read_text().strip()
-    return found
-
-
 def test_two_leases_of_one_process_differ(tmp_path: Path) -> None:
     with (
         lease.acquire_lease(NODES, holder="a", state=tmp_path) as one,
         lease.acquire_lease(NODES, holder="b", state=tmp_path) as two,
     ):
         assert one.addresses.block != two.addresses.block
-        assert holders_of(tmp_path) == {one.addresses.block: "a", two.addresses.block: "b"}
-    assert holders_of(tmp_path) == {}
+        assert lease_holders(tmp_path) == {one.addresses.block: "a", two.addresses.block: "b"}
+    assert lease_holders(tmp_path) == {}
 
 
 def test_other_state_folders_share_no_block_either(tmp_path: Path, start: Start) -> None:
@@ -87,10 +75,10 @@ def test_processes_never_share_a_block(tmp_path: Path, start: Start) -> None:
 def test_a_killed_holder_frees_its_blocks(tmp_path: Path, start: Start) -> None:
     holder = start(sys.executable, "-c", HOLD, str(tmp_path), "2")
     holder.stdout.readline()
-    assert len(holders_of(tmp_path)) == 2
+    assert len(lease_holders(tmp_path)) == 2
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
-    assert holders_of(tmp_path) == {}
+    assert lease_holders(tmp_path) == {}
 
 
 def test_a_lease_lives_as_long_as_a_child_that_inherited_it(tmp_path: Path, start: Start) -> None:
@@ -98,10 +86,10 @@ def test_a_lease_lives_as_long_as_a_child_that_inherited_it(tmp_path: Path, star
     child = start("cat", pass_fds=(one.descriptor,))
     bystander = start("cat")
     one.release()
-    assert holders_of(tmp_path) == {one.addresses.block: "harness"}
+    assert lease_holders(tmp_path) == {one.addresses.block: "harness"}
     child.kill()
     child.wait()
-    assert holders_of(tmp_path) == {}
+    assert lease_holders(tmp_path) == {}
     assert bystander.poll() is None
 
 

@@ -103,8 +103,8 @@ def test_one_partition_of_a_response_is_stamped(api: str, version: int) -> None:
     stamped = contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: place[1] == 4)
     read = message(f"{api}Response").decode(stamped[4:], version=version, header=True)
     errors = {
-        named.number: contents._one_of(named.row, version, contents._ERRORS)
-        for named in contents._rows(read, version)
+        place[1]: contents._one_of(row, version, contents._ERRORS)
+        for place, _, row in contents._rows(read, version)
     }
     assert errors == {3: 0, 4: CODE}
     with pytest.raises(UnreadableFrame):

@@ -76,7 +76,7 @@ def test_what_was_not_done_is_noticed(server: Server, status: int) -> None:
     server.status = status
     api = server.api
     with pytest.raises(LinkError):
-        api.poison("1-2", CUT)
+        api.add_toxic("1-2", CUT)
     with pytest.raises(LinkError):
         api.enable("1-2", enabled=False)
     with pytest.raises(LinkError):
@@ -85,7 +85,7 @@ def test_what_was_not_done_is_noticed(server: Server, status: int) -> None:
         {"name": CUT.name, "type": CUT.type, "stream": CUT.stream, "attributes": {"timeout": 0}}
     ]
     with pytest.raises(LinkError):
-        api.cure("1-2", CUT.name)
+        api.remove_toxic("1-2", CUT.name)
 
 
 def test_another_toxic_than_asked_for_is_noticed(server: Server) -> None:
@@ -93,12 +93,12 @@ def test_another_toxic_than_asked_for_is_noticed(server: Server) -> None:
         {"name": CUT.name, "type": CUT.type, "stream": CUT.stream, "attributes": {"timeout": 7}}
     ]
     with pytest.raises(LinkError, match="laid another toxic"):
-        server.api.poison("1-2", CUT)
+        server.api.add_toxic("1-2", CUT)
 
 
 def test_what_is_not_there_is_cured_already(server: Server) -> None:
     server.status = 500
-    server.api.cure("1-2", "no such toxic")
+    server.api.remove_toxic("1-2", "no such toxic")
 
 
 def test_a_server_that_does_not_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,9 @@ class NodesSight:
     def listens(self, link: Link) -> tuple[Address, ...]:
         return _addresses(self.layout.addresses.node(link.target), self.layout, link)
 
-    def speech(self, link: Link) -> ProbeProtocol:
+    def probe_protocol(self, link: Link) -> ProbeProtocol:
         """Return the probe protocol: ZooKeeper servers have one of their own."""
-        return metadata_of(self.layout.spec).speech(self.layout, link.target)
+        return metadata_of(self.layout.spec).probe_protocol(self.layout, link.target)
 
     def _read(self, node: int, file: str) -> str:
         try:

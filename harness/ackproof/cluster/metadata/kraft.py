@@ -88,7 +88,7 @@ class Kraft:
             found.append(layout.addresses.controller_port)
         return tuple(found)
 
-    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
+    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
         del layout, node_id
         return KAFKA
 

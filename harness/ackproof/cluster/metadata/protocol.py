@@ -97,7 +97,7 @@ class Metadata(Protocol):
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
         """Return the ports at a link's target to which its source connects, the most used first; empty for no link."""
 
-    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
+    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
         """Return the protocol by which a probe asks a node for a sign of life."""
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:

@@ -87,7 +87,7 @@ class ZooKeeperMode:
         addresses = layout.addresses
         return (addresses.internal_port if layout.is_broker(target) else addresses.controller_port,)
 
-    def speech(self, layout: Layout, node_id: int) -> ProbeProtocol:
+    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
         return KAFKA if layout.is_broker(node_id) else ZOOKEEPER
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> ZooKeeper:

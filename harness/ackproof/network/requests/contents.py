@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ackproof.network.requests.frames import UnreadableFrame
 from ackproof.network.requests.rules import PartitionKey
@@ -64,7 +64,7 @@ def import_messages() -> None:
 
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
     """Return the partitions that a request names."""
-    return frozenset(named.place for named in _rows(_decoded("Request", api, version, frame), version))
+    return frozenset(place for place, *_ in _rows(_decoded("Request", api, version, frame), version))
 
 
 def read_fetched_partitions(
@@ -72,12 +72,12 @@ def read_fetched_partitions(
 ) -> frozenset[PartitionKey] | None:
     """Return the partitions of a Fetch session after this request, given those before; None while they are unknown."""
     asked = _decoded("Request", _FETCH, version, frame)
-    named = frozenset(row.place for row in _rows(asked.topics, version))
+    named = frozenset(place for place, *_ in _rows(asked.topics, version))
     if version < SESSIONS or asked.session_epoch in _FULL:
         return named
     if before is None:
         return None
-    return before - {row.place for row in _rows(asked.forgotten_topics_data, version)} | named
+    return before - {place for place, *_ in _rows(asked.forgotten_topics_data, version)} | named
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
@@ -100,7 +100,7 @@ def put_error(
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
     said = _decoded("Response", api, version, frame)
     if not (among is None and _stamp(said, version, code)):
-        rows = [named.row for named in _rows(said, version) if among is None or among(named.place)]
+        rows = [row for place, _, row in _rows(said, version) if among is None or among(place)]
         if not [row for row in rows if _stamp(row, version, code)]:
             raise UnreadableFrame(
                 f"a response of {_names()[api]} in version {version} has no error of what is wanted"
@@ -116,7 +116,7 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
         said = _decoded("Response", _keys()[api], version, memoryview(frame))
     except UnreadableFrame:
         return None
-    rows = [said, *getattr(said, "groups", ()), *(named.row for named in _rows(said, version))]
+    rows = [said, *getattr(said, "groups", ()), *(row for *_, row in _rows(said, version))]
     return next((error for row in rows if (error := _one_of(row, version, _ERRORS)) is not None), None)
 
 
@@ -138,18 +138,6 @@ def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
     return kind
 
 
-class _NamedPartition(NamedTuple):
-    """Partition that a message names. `row`: the row that names it, or its number if there is no row."""
-
-    topic: object
-    number: int
-    row: Any
-
-    @property
-    def place(self) -> PartitionKey:
-        return topic_word(self.topic), self.number
-
-
 def topic_word(topic: object) -> str:
     """Return a topic's name, or the digits of its id; '' if it has neither."""
     if isinstance(topic, str):
@@ -158,8 +146,11 @@ def topic_word(topic: object) -> str:
     return f"{number:032x}" if number else ""
 
 
-def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN401
-    """Yield each partition that is named anywhere in a message."""
+def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]]:  # noqa: ANN401
+    """Yield each partition that is named anywhere in a message, its topic's name or id there, and the row.
+
+    The row is the partition's number where there is no row.
+    """
     if isinstance(value, list):
         for item in value:
             yield from _rows(item, version)
@@ -171,7 +162,7 @@ def _rows(value: Any, version: int) -> Iterator[_NamedPartition]:  # noqa: ANN40
         for row in rows if isinstance(rows := getattr(value, name), list) else ():
             number = row if isinstance(row, int) else _one_of(row, version, _NUMBERS)
             if topic is not None and number is not None:
-                yield _NamedPartition(topic, number, row)
+                yield (topic_word(topic), number), topic, row
             else:
                 yield from _rows(row, version)
 
@@ -212,10 +203,10 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
             continue
         number = next(field for field in _NUMBERS if field in _fields(within[rows], version))
         by_topic: dict[Any, list[Any]] = {}
-        for named in _rows(asked, version):
-            row = within[rows].data_class(version=version, **{number: named.number})
+        for (_, partition), named, _ in _rows(asked, version):
+            row = within[rows].data_class(version=version, **{number: partition})
             _stamp(row, version, code)
-            by_topic.setdefault(named.topic, []).append(row)
+            by_topic.setdefault(named, []).append(row)
         made_of = ({topic: key, rows: given} for key, given in by_topic.items())
         setattr(made, name, [array.data_class(version=version, **words) for words in made_of])
         return

@@ -1,0 +1,20 @@
+"""Who holds which block of loopback addresses."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+from ackproof.rundir.registry import state_directory
+
+
+def lease_holders(state: Path | None = None) -> dict[int, str]:
+    """Return who has locked each block that is leased now."""
+    found: dict[int, str] = {}
+    for file in ((state or state_directory()) / "leases").glob("*.lock"):
+        with file.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[int(file.stem)] = file.read_text().strip()
+    return found
