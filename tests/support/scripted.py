@@ -109,7 +109,7 @@ LIES: Final = (
         "faults.script.acts.ScriptActions._fetch",
         with_a_fetch_of_3,
         2,
-        "beside it the log of broker 3 also went from 0",
+        "unexpected: the log of broker 3 also went from 0",
     ),
     Lie("cluster.backends.process.node.ProcessNode.kill", not_at_first, 3, "broker-3 to be gone"),
 )

@@ -171,7 +171,7 @@ class ScriptStep(EventDetail):
     """A step of a script that was observed, or was not.
 
     `number` counts from 1; `step` and `waited_for` in words; `wrong`: how the observation differs, '' if it
-    does not.
+    does not. `unexpected`: of that, changes that the step did not cause.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -180,6 +180,7 @@ class ScriptStep(EventDetail):
     did: str = ""
     waited_for: str = ""
     wrong: str = ""
+    unexpected: tuple[str, ...] = ()
     seen: ScriptState | None = None
 
 

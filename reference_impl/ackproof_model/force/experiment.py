@@ -138,10 +138,6 @@ class Word(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-BESIDE = "beside it "
-"""How a step's `wrong` begins where something happened that was no part of the story."""
-
-
 @dataclass(frozen=True)
 class Outcome:
     """`number`: the step of the story at which it diverged; 0 none. `model` and `kafka`: the state of both there."""
@@ -168,7 +164,7 @@ def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
         number = forced[place].number
         if not number:
             return Outcome(Word.INCONCLUSIVE, f"before the story began: {step.wrong}", seconds=seconds)
-        word = Word.INCONCLUSIVE if step.wrong.startswith(BESIDE) else Word.DIVERGED
+        word = Word.INCONCLUSIVE if step.unexpected else Word.DIVERGED
         action = story.way[number - 1].action
         why = f"{action.actor}: {action.text}: {step.wrong}"
         return Outcome(word, why, number, step.waited_for, str(step.seen), seconds)

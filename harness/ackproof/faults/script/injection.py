@@ -71,7 +71,8 @@ class ScriptInjection(Injection[Script]):
             except AckproofError as error:
                 wrong = str(error)
             before, self._seen = self._seen, self._now()
-            wrong = "; ".join(filter(None, [*self._also(step, before, self._seen), wrong]))
+            unexpected = tuple(self._also(step, before, self._seen))
+            wrong = "; ".join(filter(None, [*(f"unexpected: {what}" for what in unexpected), wrong]))
             self._timeline.add(
                 ScriptStep(
                     number=number,
@@ -79,6 +80,7 @@ class ScriptInjection(Injection[Script]):
                     did=did,
                     waited_for=str(step.then),
                     wrong=wrong,
+                    unexpected=unexpected,
                     seen=self._seen,
                 ),
                 fault=self.fault.number,
@@ -194,7 +196,7 @@ class ScriptInjection(Injection[Script]):
             for broker in held
             if broker not in mine and step.action != "open"
         ]
-        return [f"beside it {what}" for what in found]
+        return found
 
     def _decided_also(
         self, step: StepSpec, new: tuple[MetadataRecord, ...], fenced: Sequence[int]
