@@ -12,12 +12,13 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.processes import Kill
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked
+from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.explain.epochs import LeaderEpoch
 from ackproof_model.explain.intervals import _appended_ns, _ends, _faults
-from ackproof_model.replay.observed import Observed, select_node_ends
+from ackproof_model.replay.observed import Observed
 from observed_run import MS, sample
 
 S = 1000 * MS
@@ -80,7 +81,8 @@ def _event(kind: EventKind, ms: int, **what: Any) -> Event:
 def test_a_leader_that_ends_takes_what_it_had_not_appended(
     kind: EventKind, ms: int, node: int, since_ms: int | None
 ) -> None:
-    found = list(_ends(select_node_ends([_event(kind, ms, node=node)]), [FIRST, SECOND], LOOKS))
+    ends = Observed.__dict__["node_ends"].func(SimpleNamespace(events=[_event(kind, ms, node=node)]))
+    found = list(_ends(ends, [FIRST, SECOND], LOOKS))
     expected = [] if since_ms is None else [(since_ms * MS, *[ms * MS] * 3, f"node {node} ended")]
     assert [one[:5] for one in found] == expected
 
@@ -101,10 +103,10 @@ def test_a_fault_of_a_leader_takes_what_it_had_not_appended(
     nodes: tuple[int, ...], ms: tuple[int, int], since_ms: int | None
 ) -> None:
     asked, until = (one * MS for one in ms)
-    event = _event(EventKind.FAULT_ASKED, ms[0], fault=1, detail={"kind": "pause", "nodes": list(nodes)})
-    assert isinstance(event.what, FaultAsked)
     observed = SimpleNamespace(
-        case=SimpleNamespace(faults=()), aims={1: event.what}, fault_times={1: (asked, until)}
+        case=SimpleNamespace(faults=()),
+        faults={1: FaultLife(asked, "pause", nodes)},
+        fault_times={1: (asked, until)},
     )
     found = list(_faults(cast(Any, observed), TopicPartition("orders", 0), [FIRST, SECOND], LOOKS))
     expected = [] if since_ms is None else [(since_ms * MS, asked, until, until, "fault 1 (pause)")]

@@ -44,7 +44,8 @@ from reduced import contradiction, difference, searched, small_scopes, unseen
 WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
 """Of each protection the scope in which it is what saves, where that is one of two brokers."""
 
-KILL = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(kills=1))
+TWO = Rules(min_insync=2)
+KILL = Scope(TWO, brokers=2, settled=True, budget=Budget(kills=1))
 STATES = {
     "a kill": KILL,
     "a slow follower": replace(KILL, budget=Budget(shrinks=1)),
@@ -136,6 +137,46 @@ def test_forgetting_leaves_the_plain_states_with_something_left_out(scope: Scope
     plain, fewer = searched(replace(scope, reductions=NO_REDUCTIONS), 2_000), searched(scope, 2_000)
     assume(plain.exhausted)
     assert rows(fewer) == {forget(row, scope) for row in rows(plain)}
+
+
+FORGETTING = {
+    "a cut": Scope(TWO, settled=True, budget=Budget(cuts=1)),
+    "a kill of two, with power": Scope(TWO, brokers=2, budget=Budget(kills=1, power_losses=1)),
+    "moves before KRaft": Scope(
+        VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2)
+    ),
+    "truncation to the high watermark": Scope(
+        VERSIONS["0.10"], brokers=2, budget=Budget(kills=1, hand_overs=1)
+    ),
+    "a clean stop": Scope(Rules(), brokers=2, settled=True, budget=Budget(clean_stops=1, shrinks=1)),
+    "a reassignment": Scope(
+        Rules(), assigned=(1, 2), targets=((2, 3),), settled=True, acks=1, budget=Budget(reassignments=1)
+    ),
+    "no ELR": off(Scope(TWO, brokers=2, budget=Budget(cuts=1, power_losses=1)), "eligible leader replicas"),
+    "no broker epochs": off(
+        Scope(Rules(), brokers=2, settled=True, budget=Budget(cuts=1, kills=1)), "broker epochs"
+    ),
+    "followers not forgotten": off(
+        Scope(Rules(), brokers=2, settled=True, budget=Budget(hand_overs=3)), "forgotten followers"
+    ),
+    "epochs not noticed": off(
+        Scope(Rules(), brokers=2, settled=True, budget=Budget(hand_overs=3)), "noticed epochs"
+    ),
+}
+"""Scopes that are not drawn above: three brokers, brokers that do not know the partition yet, more states."""
+LARGE = ("a cut", "no broker epochs", "no ELR")
+"""Left to the night; a kill of two with power, a clean stop and the moves have the same rules with every push."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LARGE else name for name in FORGETTING]
+)
+def test_forgetting_leaves_the_plain_states_of_larger_scopes_too(name: str) -> None:
+    scope = replace(FORGETTING[name], reductions=IN_STORIES._replace(memory=True))
+    plain, fewer = searched(replace(scope, reductions=NO_REDUCTIONS), 400_000), searched(scope, 400_000)
+    assert plain.exhausted and fewer.exhausted
+    assert rows(fewer) == {forget(row, scope) for row in rows(plain)}
+    assert fewer.findings.keys() == plain.findings.keys()
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -153,7 +153,7 @@ def _faults(
     """Faults of a leader, or of nobody who is named, from when they were asked for to their recovery."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
-        aim, fault = observed.aims[number], faults.get(number)
+        aim, fault = observed.faults[number], faults.get(number)
         led = _led(reigns, asked, until)
         if aim.nodes and led and {one.leader for one in led}.isdisjoint(aim.nodes):
             continue

@@ -1,7 +1,6 @@
 """A story as it can be forced: the steps of a shortest way, with the state of the model after each of them.
 
-MERGED ackproof_model/force/predicted.py:
-The story of a case's prediction, as it can be forced.
+It is read from the output of `ackproof explore --json`, or searched for a case's prediction.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Without it (a cluster that someone else runs) the samples in the timeline and th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 
@@ -14,16 +14,15 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.timing import time_out
+from ackproof.rundir.lifelines import Lifelines
 from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionChanged
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import (
     Event,
     EventKind,
-    FaultAsked,
+    FaultMissed,
     IsrChanged,
     LeaderChanged,
-    NodeDied,
-    NodeEnded,
     fault_name,
 )
 from ackproof_model.replay.image import Image, partition_of
@@ -83,23 +82,19 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
 
     One that missed struck those that ended in its time all the same: it may have bitten unseen, and no further.
     """
-    lives: dict[int, list[Event]] = defaultdict(list)
-    ends: list[Event] = []
-    for event in events:
-        if event.fault is not None:
-            lives[event.fault].append(event)
-        elif isinstance(event.what, NodeEnded | NodeDied):
-            ends.append(event)
-    found = []
+    lifelines, found = Lifelines.of_events(events), []
     for fault in case.faults:
-        life = lives[fault.number]
-        asked = next((one for one in life if isinstance(one.what, FaultAsked)), None)
-        if asked is None or not isinstance(asked.what, FaultAsked):
+        life = lifelines.faults.get(fault.number)
+        if life is None:
             continue
-        nodes = list(asked.what.nodes)
-        if any(one.kind is EventKind.FAULT_MISSED for one in life):
-            gone = {one.node for one in ends if asked.t_ns <= one.t_ns <= life[-1].t_ns}
-            nodes = [node for node in nodes if node in gone]
+        nodes = list(life.nodes)
+        if lifelines.fault_event(fault.number, FaultMissed) is not None:
+            last = lifelines.fault_events[fault.number][-1].t_ns
+            nodes = [
+                node
+                for node in nodes
+                if any(life.asked <= end.t_ns <= last for end in lifelines.node(node).ends)
+            ]
         found.append((fault, nodes))
     return found
 

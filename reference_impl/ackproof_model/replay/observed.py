@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -31,11 +32,12 @@ from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import FinalRows
+from ackproof.rundir.lifelines import FaultLife, Lifelines
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.observed import Sample, read_samples
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked, ScriptStep, read_timeline
+from ackproof.rundir.timeline import Event, FaultRecovered, NodeDied, NodeEnded, ScriptStep, read_timeline
 from ackproof_reference.metadata import Partition
 
 CUTS_LOGS: Final = frozenset(
@@ -57,7 +59,6 @@ ANYTHING: Final = "command"
 SLACK_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 CLOCKS: Final = frozenset({"clock_jump"})
-_OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
 
 
 @dataclass(frozen=True)
@@ -99,30 +100,26 @@ class Observed:
             {
                 fault.kind
                 for fault in self.case.faults
-                if fault.number in self.aims and (fault.kind in _ROTS_ALL or fault.rots(place))
+                if fault.number in self.faults and (fault.kind in _ROTS_ALL or fault.rots(place))
             }
         )
 
     # What every partition asks of the events is worked out once: their number grows with that of the partitions.
 
     @cached_property
-    def aims(self) -> Mapping[int, FaultAsked]:
-        """Targets of each fault that was asked for."""
-        return {
-            event.fault: event.what
-            for event in self.events
-            if event.fault is not None and isinstance(event.what, FaultAsked)
-        }
+    def lifelines(self) -> Lifelines:
+        """Lives of faults and nodes."""
+        return Lifelines.of_events(self.events)
+
+    @property
+    def faults(self) -> Mapping[int, FaultLife]:
+        """Lives of the faults that were asked for."""
+        return self.lifelines.faults
 
     @cached_property
     def node_ends(self) -> Sequence[Event]:
         """The ends of nodes' processes, by time."""
-        return select_node_ends(self.events)
-
-    @cached_property
-    def recoveries(self) -> Sequence[Event]:
-        """The ends of faults that healed, by time."""
-        return [event for event in self.events if event.kind is EventKind.FAULT_RECOVERED]
+        return [event for event in self.events if isinstance(event.what, NodeEnded | NodeDied)]
 
     @cached_property
     def stall_ns(self) -> int:
@@ -133,7 +130,8 @@ class Observed:
     @cached_property
     def clocks(self) -> str:
         """Why the controllers' times are not those of the run; '' when they are."""
-        jumped = sorted(set(self.nodes_with(CLOCKS)) & set(self.experiment.cluster.controller_ids))
+        struck = {node for life in self.faults.values() if life.kind in CLOCKS for node in life.nodes}
+        jumped = sorted(struck & set(self.experiment.cluster.controller_ids))
         return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
 
     def stamped_when_sent(self, topic: str) -> bool:
@@ -151,9 +149,9 @@ class Observed:
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
         """When a fault, or a step of a script, took from which nodes' disks what they had appended; None: from any."""
         found: list[tuple[int, frozenset[int] | None]] = [
-            (event.t_ns, None if event.what.kind == ANYTHING else frozenset(event.what.nodes))
-            for event in self.events
-            if isinstance(event.what, FaultAsked) and event.what.kind in CUTS_LOGS
+            (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
+            for life in self.faults.values()
+            if life.kind in CUTS_LOGS
         ]
         found += [
             (begin, frozenset([step.power_loss]))
@@ -170,17 +168,14 @@ class Observed:
     @cached_property
     def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
         """The steps that scripts took: of which partition, from when to when, and what."""
-        scripts = {fault.number: fault for fault in self.case.faults if isinstance(fault, Script)}
-        begun: dict[int, int] = {}
         found = []
-        for event in self.events:
-            if event.fault not in scripts:
+        for fault in self.case.faults:
+            if not isinstance(fault, Script):
                 continue
-            if isinstance(event.what, ScriptStep):
-                step = scripts[event.fault].steps[event.what.number - 1]
-                place = TopicPartition(event.topic or "", event.partition or 0)
-                found.append((place, begun.get(event.fault, event.t_ns), event.t_ns, step))
-            begun[event.fault] = event.t_ns
+            for before, event in pairwise(self.lifelines.fault_events.get(fault.number, ())):
+                if isinstance(event.what, ScriptStep):
+                    place = TopicPartition(event.topic or "", event.partition or 0)
+                    found.append((place, before.t_ns, event.t_ns, fault.steps[event.what.number - 1]))
         return found
 
     def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
@@ -202,25 +197,11 @@ class Observed:
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
         """Fault → when it was asked for, and when nothing more was done about it; if it goes on, the run's end."""
-        found: dict[int, tuple[int, int]] = {}
         last = self.events[-1].t_ns if self.events else 0
-        for event in self.events:
-            if event.fault is None:
-                continue
-            if event.kind is EventKind.FAULT_ASKED:
-                found[event.fault] = event.t_ns, last
-            elif event.kind in _OVER and event.fault in found:
-                found[event.fault] = found[event.fault][0], event.t_ns
-        return found
-
-    def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
-        """Return the nodes that had a fault of these kinds, each with the begin of the first."""
-        first: dict[int, int] = {}
-        for event in self.events:
-            if isinstance(event.what, FaultAsked) and event.what.kind in kinds:
-                for node in event.what.nodes:
-                    first.setdefault(node, event.t_ns)
-        return first
+        return {
+            number: (life.asked, last if life.over is None else life.over)
+            for number, life in self.faults.items()
+        }
 
     def batches(self, replica: Replica) -> pa.Table:
         """First and last offset and leader epoch of each batch of one replica, by offset."""
@@ -236,11 +217,6 @@ class Observed:
     def final_rows(self) -> FinalRows:
         """The rows of the final reads, partition by partition."""
         return FinalRows(self.run)
-
-
-def select_node_ends(events: Iterable[Event]) -> Sequence[Event]:
-    """Return those events that say that a node's process has ended."""
-    return [event for event in events if event.kind in {EventKind.NODE_ENDED, EventKind.NODE_DIED}]
 
 
 def observe(run: CaseDir, case: Case) -> Observed:
@@ -321,11 +297,9 @@ def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> Fau
     """The fault that had been asked to delete a topic when it was deleted: the latest that is not `done` with it."""
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None
-    for event in observed.events:
-        if event.kind is not EventKind.FAULT_ASKED or event.fault is None or event.t_ns > t_ns + SLACK_NS:
-            continue
-        fault = faults.get(event.fault)
-        if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and event.fault not in done)):
+    for number, life in observed.faults.items():
+        fault = faults.get(number) if life.asked <= t_ns + SLACK_NS else None
+        if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and number not in done)):
             by = fault
     return by
 
@@ -349,6 +323,9 @@ def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: i
     began = lives[number].began_ns
     if number == 0:
         return began
-    faults = {fault.number for fault in observed.case.faults if fault.drops(topic)}
-    confirmed = [event.t_ns for event in observed.recoveries if event.fault in faults and event.t_ns >= began]
-    return min([*confirmed[:1], began + learns])
+    healed = (
+        observed.lifelines.fault_event(fault.number, FaultRecovered)
+        for fault in observed.case.faults
+        if fault.drops(topic)
+    )
+    return min([began + learns, *(event.t_ns for event in healed if event and event.t_ns >= began)])

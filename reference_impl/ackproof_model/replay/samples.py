@@ -15,7 +15,6 @@ from ackproof.rundir.model import ForbiddenStep
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
-from ackproof.rundir.timeline import EventKind
 from ackproof_model.replay.account import Account, plain
 from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns, learns_ns
 from ackproof_reference.metadata import NO_LEADER
@@ -28,7 +27,8 @@ def replay_samples(observed: Observed, account: Account) -> None:
     """Hold the samples, and the epochs of the logs on disk, against the lives in the metadata log."""
     if observed.clocks:
         return
-    touched = _touched(observed)
+    # A node that started or ended: its log may be another one afterwards.
+    touched = {node: [event.t_ns for event in life.events] for node, life in observed.lifelines.nodes.items()}
     for place, lives in account.lives.items():
         for number, life in enumerate(lives):
             samples = _of_a_life(observed, place, lives, number)
@@ -61,19 +61,6 @@ def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Rep
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
     return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
-
-
-def _touched(observed: Observed) -> Mapping[int, Sequence[int]]:
-    """When each node started or ended: its log may be another one afterwards."""
-    times: dict[int, list[int]] = {}
-    for event in observed.events:
-        if event.node is not None and event.kind in {
-            EventKind.NODE_STARTED,
-            EventKind.NODE_ENDED,
-            EventKind.NODE_DIED,
-        }:
-            times.setdefault(event.node, []).append(event.t_ns)
-    return times
 
 
 def _between(times: Sequence[int], begin: int, end: int) -> bool:

@@ -214,7 +214,10 @@ def run_of(*steps: ScriptStep) -> list[EventDetail]:
         ((ONE,), "fault 1 was confirmed, and the timeline has 1 of its 2 steps"),
         ((TWO, ONE), "fault 1 has the steps 2, 1, which are not one after the other"),
         ((ONE.model_copy(update={"step": "kill 2"}), TWO), "fault 1 has the step 1 'kill 2' in the timeline"),
-        ((ONE, TWO.model_copy(update={"wrong": "unexpected: x"})), "at step 2 it was otherwise: unexpected: x"),
+        (
+            (ONE, TWO.model_copy(update={"wrong": "unexpected: x"})),
+            "at step 2 it was otherwise: unexpected: x",
+        ),
         (
             (ONE, TWO.model_copy(update={"seen": ScriptState(acked=0)})),
             "at step 2 it was otherwise: acked 1, not 0",
