@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof.cli.options import FILES, case_option, examples, setting_options
-from ackproof_model.force.command import asked_for, force_options, forced
+from ackproof_model.force.command import Forcing, force_options, forced
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -56,11 +57,7 @@ def predict(
     max_states: int | None,
     no_reductions: bool,
     machine: bool,
-    force: bool,
-    kafka: str | None,
-    backend: str | None,
-    repeat: int,
-    out: Path,
+    forcing: Forcing | None,
 ) -> int:
     """Say what each case may lose: each anomaly class possible, impossible or unknown, before anything runs.
 
@@ -69,16 +66,19 @@ def predict(
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
+    from ackproof.experiment.problems import hint
     from ackproof.judge.demands import impossible_demands
     from ackproof.judge.retention import may_remove
     from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.rundir.anomalies import Anomaly
     from ackproof_model.predict.answers import USUAL_STATES, ask_ahead
     from ackproof_model.predict.prediction import SearchOptions, predict_case, scopes_of
     from ackproof_reference.explore.scope import ALL, NO_REDUCTIONS
 
-    _known_classes(story)
-    asked_for(force, rules=None, kafka=kafka)
-    if force and not story:
+    for name in story:
+        if name not in list(Anomaly):
+            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+    if forcing and not story:
         raise BadInput("--force forces the stories of --story; say which class")
     console = Console(machine=machine)
     planned = [
@@ -112,27 +112,12 @@ def predict(
         _stories(console, told, story)
     if wrong:
         raise BadInput("\n".join(wrong))
-    if not force:
+    if not forcing:
         return 0
-    return max(
-        [
-            _forced(console, case, name, max_states, kafka, backend, repeat, out)
-            for case in planned
-            for name in story
-        ]
-    )
+    return max([_forced(console, case, name, max_states, forcing) for case in planned for name in story])
 
 
-def _forced(
-    console: Console,
-    case: Case,
-    anomaly: str,
-    max_states: int | None,
-    kafka: str | None,
-    backend: str | None,
-    repeat: int,
-    out: Path,
-) -> int:
+def _forced(console: Console, case: Case, anomaly: str, max_states: int | None, forcing: Forcing) -> int:
     """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
     from ackproof.base.errors import BadInput
     from ackproof_model.force.story import IMPOSSIBLE, story_of
@@ -144,24 +129,12 @@ def _forced(
         return 0 if found == IMPOSSIBLE else INCONCLUSIVE
     story, rules = found
     build = case.experiment.cluster.kafka
-    if kafka is None and not build.is_release:
+    if forcing.kafka is None and not build.is_release:
         raise BadInput(
             f"--force takes a release, and the case runs {build}: give --kafka {build.version}, and run the file "
             "that is written then with --set cluster.kafka={…}"
         )
-    kafka = kafka or build.version
-    return forced(story, rules, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
-
-
-def _known_classes(names: Sequence[str]) -> None:
-    """Said before the search, which may take minutes."""
-    from ackproof.base.errors import BadInput
-    from ackproof.experiment.problems import hint
-    from ackproof.rundir.anomalies import Anomaly
-
-    for name in names:
-        if name not in list(Anomaly):
-            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+    return forced(story, rules, console, replace(forcing, kafka=forcing.kafka or build.version))
 
 
 def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
@@ -275,11 +248,7 @@ def explore(
     no_reductions: bool,
     html: Path | None,
     machine: bool,
-    force: bool,
-    kafka: str | None,
-    backend: str | None,
-    repeat: int,
-    out: Path,
+    forcing: Forcing | None,
 ) -> int:
     """Look at every interleaving of a small world, and tell the shortest way to a loss.
 
@@ -291,22 +260,24 @@ def explore(
     from ackproof_model.explore import PROTOCOLS, USUAL
     from ackproof_model.explore import explore as search
     from ackproof_model.explore import kafka as of_kafka
+    from ackproof_model.force.experiment import Ground
     from ackproof_model.force.story import KAFKA, Story
     from ackproof_reports.story import Tale, explored_title, story_page
 
     console = Console(machine=machine)
     chosen = click.get_current_context().get_parameter_source("version")
     for_kafka = protocol == KAFKA
-    if not for_kafka and (force or chosen is click.core.ParameterSource.COMMANDLINE):
+    if not for_kafka and (forcing or chosen is click.core.ParameterSource.COMMANDLINE):
         raise click.UsageError("--rules and --force speak of a partition of Kafka; leave out --of")
-    if force and no_reductions:
+    if forcing and no_reductions:
         raise click.UsageError("--force walks the steps of a reduced search; leave out --no-reductions")
     world = (
         of_kafka(version, without, words or USUAL, reduced=not no_reductions)
         if for_kafka
         else PROTOCOLS[protocol].world(words or "", without)
     )
-    asked_for(force, rules=version, kafka=kafka)
+    if forcing:
+        Ground.from_rules(version, forcing.kafka)
     find = find or world.classes[:1]
     with console.show_progress("searching") as tell:
         result = search(
@@ -352,13 +323,8 @@ def explore(
         title = explored_title(rules, tales, result.missing, whole=result.exhausted)
         write_atomically(html, story_page(title, [f"Looked at: {words}.", *missing, size], tales))
     code = INCONCLUSIVE if result.missing and not result.exhausted else 0
-    if not force:
-        return code
-    stories = [
-        Story(one.anomaly, one.text, world.scope, one.way, without) for one in result.found if world.scope
-    ]
-    every = [
-        forced(story, version, console, kafka=kafka, backend=backend, repeat=repeat, out=out)
-        for story in stories
-    ]
-    return max([code, *every])
+    if forcing and world.scope:
+        for one in result.found:
+            story = Story(one.anomaly, one.text, world.scope, one.way, without)
+            code = max(code, forced(story, version, console, forcing))
+    return code

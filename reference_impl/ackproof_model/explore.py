@@ -14,7 +14,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import RELEASES, numbers
 from ackproof.experiment.problems import hint
 from ackproof.rundir.model import StoryStep
-from ackproof_model.predict.answers import Watch, sources, steps_of
+from ackproof_model.predict.answers import sources, steps_of
 from ackproof_model.predict.cases import ACKS
 from ackproof_reference.explore.invariants import CLASSES
 from ackproof_reference.explore.model import Model, StoryLine
@@ -26,7 +26,7 @@ from ackproof_reference.explore.protocol_worlds import (
     quorum,
 )
 from ackproof_reference.explore.scope import NO_REDUCTIONS, Budget, Scope
-from ackproof_reference.explore.search import Search, load, save
+from ackproof_reference.explore.search import Progress, Search, load, save
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
 from ackproof_reference.explore.transactional import Bounds as TransactionBounds
@@ -59,15 +59,6 @@ def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
     return int(value)
-
-
-def counts_in_words(text: str, counts: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
-    """Read the number of each thing; `counts`: by name the least, the most and the usual number. Raises `BadInput`."""
-    given = {name: usual for name, (_, _, usual) in counts.items()}
-    for name, value in pairs(text):
-        least, most, _ = counts[check_name("--scope", "name", name, counts)]
-        given[name] = parse_whole_number(name, value, least, most)
-    return given
 
 
 USUAL: Final = "brokers=3,records=1,kills=1"
@@ -121,17 +112,9 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
         rules = rules_of(version)
     except ValueError as error:
         raise BadInput(f"--rules: {error}") from error
-    _released(version)
-    for name in taken_away:
-        check_name("--without", "protection", name, PROTECTIONS)
-    return without(rules, *taken_away)
-
-
-def _released(version: str) -> None:
-    """The presets reach upwards without end, and nobody knows what a release of the future does."""
+    # The presets reach upwards without end, and nobody knows what a release of the future does.
     number, _, mode = version.partition("-")
-    line = numbers(number)[:2]
-    newest = numbers(RELEASES[-1])[:2]
+    line, newest = numbers(number)[:2], numbers(RELEASES[-1])[:2]
     if len(line) < 2:
         raise BadInput(f"--rules: '{version}' is not one release; write it as 4.1, 4.3.1 or 3.9-zk")
     if line > newest:
@@ -140,6 +123,9 @@ def _released(version: str) -> None:
         raise BadInput(
             f"--rules: Kafka {number} has no ZooKeeper mode: 3.9 was the last with it; write 3.9-zk"
         )
+    for name in taken_away:
+        check_name("--without", "protection", name, PROTECTIONS)
+    return without(rules, *taken_away)
 
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
@@ -200,7 +186,7 @@ def explore(
     max_seconds: float | None = None,
     max_bytes: int | None = None,
     saved: Path | None = None,
-    watch: Watch | None = None,
+    watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
     """Search until all wanted classes are found, all states seen, or a limit is met.
 
@@ -220,22 +206,20 @@ def explore(
     progress = search.run(max_seconds=max_seconds, max_bytes=max_bytes, watch=watch)
     if saved is not None and not search.exhausted and not search.satisfied:
         save(search, saved, whose)
+    found = []
+    for kind in wanted:
+        if (finding := search.findings.get(kind)) is not None:
+            way = search.way_to(finding.state)
+            story = tuple(line.strip() for line in tell(finding, way))
+            found.append(FoundClass(kind, finding.text, story, tuple(steps_of(way)), tuple(way)))
     return Explored(
-        tuple(_found_classes(search, wanted)),
+        tuple(found),
         tuple(kind for kind in wanted if kind not in search.findings),
         search.exhausted,
         progress.states,
         progress.seconds,
         progress.depth,
     )
-
-
-def _found_classes(search: Search, wanted: Sequence[str]) -> Iterator[FoundClass]:
-    for kind in wanted:
-        if (finding := search.findings.get(kind)) is not None:
-            way = search.way_to(finding.state)
-            lines = tuple(line.strip() for line in tell(finding, way))
-            yield FoundClass(kind, finding.text, lines, tuple(steps_of(way)), tuple(way))
 
 
 def _switch(name: str, value: str) -> bool:
@@ -261,7 +245,10 @@ class Protocol:
             self.protections[check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away
         }
-        counts = counts_in_words(words, self.counts)
+        counts = {name: usual for name, (_, _, usual) in self.counts.items()}
+        for name, value in pairs(words):
+            least, most, _ = self.counts[check_name("--scope", "name", name, self.counts)]
+            counts[name] = parse_whole_number(name, value, least, most)
         said = ",".join(f"{name}={count}" for name, count in counts.items())
         return World(named(self.title, taken_away), said, self.classes, self.make(off, counts))
 

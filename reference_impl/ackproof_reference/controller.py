@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ackproof_reference.election import Election, decide, of_anybody
 from ackproof_reference.messages import Altered, AlterPartition, Error
-from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
+from ackproof_reference.metadata import NO_LEADER, Metadata, Registration
 from ackproof_reference.rules import Rules
 
 
@@ -85,7 +85,9 @@ def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -
     error = _invalid(metadata, request, rules)
     if error is not Error.NONE:
         return metadata, Altered(request.leader, request.leader_epoch, error)
-    isr = request.isr if not rules.assignment_order else _in_assignment_order(partition, request.isr)
+    isr = request.isr
+    if rules.assignment_order:
+        isr = tuple(replica for replica in partition.replicas if replica in request.isr)
     recovered = Metadata(partition._replace(recovering=False), metadata.brokers)
     changed = decide(recovered, rules, isr=isr)
     return changed, Altered(request.leader, request.leader_epoch, Error.NONE, changed.partition)
@@ -115,10 +117,6 @@ def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error
         if rules.broker_epoch_check and registered.epoch != epoch:
             return Error.INELIGIBLE_REPLICA
     return Error.NONE
-
-
-def _in_assignment_order(partition: Partition, isr: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(replica for replica in partition.replicas if replica in isr)
 
 
 def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:

@@ -116,5 +116,5 @@ def _reset(log: Log, answer: Fetched) -> Log:
     if answer.leader_end < log.end:
         return truncate(log, answer.leader_end)
     if answer.leader_start > log.end:
-        return restart_at(log, answer.leader_start)
+        return restart_at(answer.leader_start)
     return log

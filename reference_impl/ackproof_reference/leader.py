@@ -13,7 +13,7 @@ from ackproof_reference.broker import (
     Waiting,
     with_role,
 )
-from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch
+from ackproof_reference.log import UNKNOWN, Batch, append, begin_epoch, end_of_epoch
 from ackproof_reference.messages import (
     Altered,
     AlterPartition,
@@ -293,7 +293,7 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
     if not rules.strict_min_isr or len(partition.isr) >= minimum:
         members = waited_for(partition, leader.pending, rules)
         ends = [entry.end for entry in leader.progress if entry.replica in members]
-        log = _raised(log, min([log.end, *ends]))
+        log = log._replace(high_watermark=max(log.high_watermark, min([log.end, *ends])))
     done = tuple(waiting for waiting in leader.waiting if waiting.until <= log.high_watermark)
     if not done:
         return Broker(broker.id, log, broker.process), ()
@@ -305,10 +305,6 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
     )
     left = tuple(waiting for waiting in leader.waiting if waiting.until > log.high_watermark)
     return with_role(broker._replace(log=log), leader._replace(waiting=left)), answers
-
-
-def _raised(log: Log, offset: int) -> Log:
-    return log._replace(high_watermark=offset) if offset > log.high_watermark else log
 
 
 def time_out(broker: Broker, waiting: Waiting) -> Step:

@@ -13,16 +13,15 @@ from typing import NamedTuple
 UNKNOWN = -1
 """An epoch or an offset that is not known (Kafka's UNDEFINED_EPOCH and UNDEFINED_EPOCH_OFFSET)."""
 
-DATA, COMMIT, ABORT, EMPTIED = "data", "commit", "abort", "emptied"
-"""The kinds of batches: records, the two markers that end a transaction, and what compaction left without records."""
+DATA, COMMIT, ABORT = "data", "commit", "abort"
+"""The kinds of batches: records, and the two markers that end a transaction."""
 
 
 class Batch(NamedTuple):
     """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
 
     `epoch` is the leader epoch that the leader stamped. A negative `producer_epoch` means no idempotence. `key` is
-    that of a compacted topic (-1: none); `tombstone` deletes it. Markers (KIP-98) hold one control record, which names
-    the epoch of its coordinator.
+    that of its records (-1: none). Markers (KIP-98) hold one control record, which names the epoch of its coordinator.
     """
 
     base: int
@@ -34,18 +33,12 @@ class Batch(NamedTuple):
     kind: str = DATA
     transactional: bool = False
     key: int = -1
-    tombstone: bool = False
     coordinator_epoch: int = -1
 
     @property
     def next(self) -> int:
         """The offset after the last record."""
         return self.base + self.length
-
-    @property
-    def identity(self) -> tuple[int, int, int, str]:
-        """Return the identity of a batch, the same in any log at any offset, under any leader."""
-        return self.producer, self.sequence, self.length, self.kind
 
 
 _BASE = itemgetter(0)
@@ -157,9 +150,9 @@ def truncate(log: Log, offset: int) -> Log:
     return Log(kept, epochs, log.start, end, min(log.high_watermark, end), min(log.flushed, end))
 
 
-def restart_at(log: Log, offset: int) -> Log:
-    """Drop everything and go on at the leader's log start (ReplicaManager.truncateFullyAndStartAt)."""
-    del log
+def restart_at(offset: int) -> Log:
+    """Return the log of a replica that dropped everything and goes on at the leader's log start
+    (ReplicaManager.truncateFullyAndStartAt)."""
     return Log(start=offset, end=offset, high_watermark=offset, flushed=offset)
 
 
@@ -173,32 +166,11 @@ def lose_power(log: Log, kept: int) -> Log:
     return truncate(log, max(kept, log.flushed))
 
 
-def compact(log: Log, below: int, *, tombstones_below: int = 0) -> Log:
-    """Keep the newest record of each key below an offset; offsets stay, gaps appear (Cleaner.cleanSegments).
-
-    Nothing at or above the high watermark is touched. Tombstones below `tombstones_below` have had their
-    `delete.retention.ms` and go too. The last batch of each producer stays, emptied, for its sequence number is still
-    needed (KIP-98). Batches without a key, with several records, and markers stay as they are.
-    """
-    below = min(below, log.high_watermark)
-    newest = {batch.key: batch.base for batch in log.batches if batch.next <= below}
-    last = {batch.producer: batch.base for batch in log.batches if batch.kind in (DATA, EMPTIED)}
-    kept = []
-    for batch in log.batches:
-        superseded = newest.get(batch.key) != batch.base
-        gone = superseded or (batch.tombstone and batch.base < tombstones_below)
-        if batch.kind != DATA or batch.key < 0 or batch.next > below or batch.length > 1 or not gone:
-            kept.append(batch)
-        elif last[batch.producer] == batch.base:
-            kept.append(batch._replace(kind=EMPTIED))
-    return log._replace(batches=tuple(kept))
-
-
 def last_batches(log: Log, producer: int, limit: int = 5) -> tuple[Batch, ...]:
     """The newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
     found: list[Batch] = []
     for batch in reversed(log.batches):
-        if batch.producer == producer and batch.kind in (DATA, EMPTIED):
+        if batch.producer == producer and batch.kind == DATA:
             found.append(batch)
             if len(found) == limit:
                 break

@@ -41,11 +41,9 @@ class Metadata(NamedTuple):
     brokers: tuple[Registration, ...]
 
     def registration(self, broker: int) -> Registration:
-        """A broker's newest registration."""
         return next(entry for entry in self.brokers if entry.broker == broker)
 
     def with_broker(self, changed: Registration) -> Metadata:
-        """The same image with one registration replaced."""
         return Metadata(
             self.partition, tuple(changed if e.broker == changed.broker else e for e in self.brokers)
         )

@@ -28,7 +28,6 @@ class _Ring:
         self._taken = self._offset = 0
 
     def shuffle(self, random: Random) -> None:
-        """Draw another order."""
         random.shuffle(self._brokers)
 
     def take(self, partition: int) -> int | None:

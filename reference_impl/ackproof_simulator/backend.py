@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.timing import timing_of
@@ -18,12 +17,11 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.seal import seal
-from ackproof.rundir.timeline import ClientReset, Event, EventDetail, IsrChanged, LeaderChanged, RunEnded
+from ackproof.rundir.timeline import Event, EventDetail, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
 from ackproof_simulator.record import (
     LOOK_NS,
     clients_of,
-    samples_now,
     write_final_read,
     write_ledgers,
     write_replicas,
@@ -54,7 +52,6 @@ class Recorder:
         client: str | None = None,
         place: TopicPartition | None = None,
     ) -> None:
-        """Note an event that happens now in virtual time."""
         at = self.simulation.world.clock.now if at_ns is None else at_ns
         event = Event(
             t_ns=at,
@@ -71,7 +68,8 @@ class Recorder:
 
     def look(self) -> None:
         """Sample every partition, and tell what has changed since the last look."""
-        self.samples += [sample.line() for sample in samples_now(self.simulation)]
+        world = self.simulation.world
+        self.samples += [world.look(partition).line() for partition in world.partitions]
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
@@ -91,22 +89,10 @@ class Recorder:
                 self._leads(change.at_ns, place, new)
             if set(new.isr) != set(old.isr):
                 self._in_sync(change.at_ns, place, new)
-        for lived in world.journal.lives:
-            self.add(lived.what, at_ns=lived.at_ns, node=lived.node)
-        for reader, reset in world.resets:
-            self.add(
-                ClientReset(
-                    assignment=reset.assignment,
-                    position=reset.position,
-                    start=reset.start,
-                    end=reset.end,
-                    goes_on=reset.goes_on,
-                    reason="the model: its position is not in the log any more",
-                ),
-                at_ns=reset.at_ns,
-                client=f"r{reader.number}",
-                place=partitions[reset.place].place,
-            )
+        for at_ns, node, what in world.journal.lives:
+            self.add(what, at_ns=at_ns, node=node)
+        for at_ns, reader, at, reset in world.resets:
+            self.add(reset, at_ns=at_ns, client=f"r{reader}", place=partitions[at].place)
 
     def _leads(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
         self.add(LeaderChanged(leader=image.leader, epoch=image.leader_epoch), at_ns=at_ns, place=place)
@@ -138,7 +124,8 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     write_replicas(simulation, run)
     write_metadata(run.metadata_log, simulation.world.journal.records)
     write_atomically(run.samples, "".join(line + "\n" for line in recorder.samples))
-    _write_timeline(run.timeline, recorder.events)
+    lines = (event.model_dump_json(exclude_defaults=True) + "\n" for event in recorder.events)
+    write_atomically(run.timeline, "".join(lines))
     members = case.experiment.cluster.members
     CaseFile(
         run_id=run_id,
@@ -170,17 +157,11 @@ class ModelSimulator:
     """Simulator that the core finds: see `ackproof.run.extensions`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: OnEvent) -> object:
-        """Run a case as backend `model`."""
         return run_in_model(case, run, replay, tell)
 
     def simulate_beside(self, run: CaseDir) -> None:
-        """Simulate the case of a run a few times, for its report."""
         from ackproof_simulator.sweep import (
             simulate_beside,  # a second to load, and backend `model` needs none of it
         )
 
         simulate_beside(run)
-
-
-def _write_timeline(path: Path, events: list[Event]) -> None:
-    write_atomically(path, "".join(event.model_dump_json(exclude_defaults=True) + "\n" for event in events))

@@ -38,7 +38,6 @@ class Clock:
         heappush(self._queue, (when if when > self.now else self.now, self._count, act, args))
 
     def call_after(self, delay: int, act: Act, *args: object) -> None:
-        """Call `act` after so many nanoseconds."""
         self._count += 1
         heappush(self._queue, (self.now + delay, self._count, act, args))
 

@@ -70,7 +70,7 @@ def simulate(
     from ackproof.run.options import BatchOptions, command_of, plan_cases
     from ackproof.rundir.layout import BatchDir
     from ackproof.rundir.model import SweepFile
-    from ackproof_simulator.sweep import FEW, SweepOptions, in_processes, linger_for, sweep, with_linger
+    from ackproof_simulator.sweep import FEW, in_processes, linger_for, sweep, with_linger
 
     console = Console(machine=machine)
     every = plan_cases(BatchOptions(files, backend="model", only=only, settings=settings))
@@ -94,8 +94,8 @@ def simulate(
             def command(seed: int, again: BatchOptions = again, case: Case = case) -> str:
                 return command_of(again, seed, only=case.id.rpartition("#")[0])
 
-            options = SweepOptions(range(first, first + seeds), command, not no_shrink)
-            result = sweep(with_linger(case, linger), options, mapper, _progress(console))
+            chosen, told = range(first, first + seeds), _progress(console)
+            result = sweep(with_linger(case, linger), chosen, command, mapper, told, shrinks=not no_shrink)
             _tell(console, result)
             codes.append(_code(case, result))
             found.append(result)
@@ -108,7 +108,6 @@ def simulate(
 
 
 def _progress(console: Console) -> Callable[[int, int], None]:
-    """Tells how far it is, every few seconds."""
     told = time.monotonic()
 
     def progress(done: int, of: int) -> None:
@@ -121,7 +120,6 @@ def _progress(console: Console) -> Callable[[int, int], None]:
 
 
 def _tell(console: Console, result: SimulationFile) -> None:
-    """One case, for people."""
     rate = result.runs / result.seconds if result.seconds else 0
     console.line(
         f"{result.case}: {result.runs} runs in {result.seconds:.1f} s ({rate:.0f} a second), batches of "

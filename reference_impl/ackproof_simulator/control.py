@@ -74,7 +74,6 @@ class Control:
 
     @property
     def active(self) -> int:
-        """The active controller, or nobody."""
         return self.quorum.active
 
     @property
@@ -149,7 +148,6 @@ class Control:
             self.unfence(broker)
 
     def rules(self, partition: PartitionRun) -> Rules:
-        """Return the rules that the active controller applies to a partition."""
         if self.active in self.newer and self.by_newer is not None:
             return self.by_newer(partition.rules)
         return partition.rules
@@ -157,7 +155,6 @@ class Control:
     # -- decisions ----------------------------------------------------------------------------------------------
 
     def apply(self, partition: PartitionRun, image: Metadata) -> None:
-        """The controller has decided something."""
         if image is partition.image:
             return
         before, partition.image = partition.image, image
@@ -166,7 +163,6 @@ class Control:
         self.publish(partition)
 
     def publish(self, partition: PartitionRun) -> None:
-        """Brokers will learn the newest image."""
         for broker in self.brokers:
             self._publish_to(broker, partition)
 
@@ -196,7 +192,6 @@ class Control:
         self._stands(broker, fenced=True)
 
     def unfence(self, broker: int) -> None:
-        """It may lead."""
         self.fenced.discard(broker)
         self._stands(broker, fenced=False)
         for partition in self.partitions:
@@ -300,7 +295,6 @@ class Control:
         self.disks.ended(node)
 
     def start(self, node: int) -> None:
-        """Start a process that is gone."""
         self.born[node] += 1
         self.starting.add(node)
         self.journal.lived(node, NodeStarted())
@@ -331,9 +325,10 @@ class Control:
             or not self.reaches(node)
             or not all(may_register(p.image, node) for p in self.partitions)
         ):
-            if not host.paused and self.reaches(node) and node not in self.fenced:
+            if not host.paused and self.reaches(node) and node not in (*self.fenced, *self._lost):
                 # It does not heartbeat under its old incarnation: that session goes on running out.
-                self._forget(node)
+                self._lost[node] = self.clock.now
+                self._await_end_of(node)
             host.up = False
             self.clock.call_after(backoff, self._register, node, born, min(backoff * 2, SECOND))
             return
@@ -353,11 +348,6 @@ class Control:
             self._publish_to(node, partition)
         wait = self.timing.join + int(self.random.random() * self.timing.join_jitter)
         self.clock.call_after(wait, self._caught_up, node, born)
-
-    def _forget(self, node: int) -> None:
-        if node not in self._lost:
-            self._lost[node] = self.clock.now
-            self._await_end_of(node)
 
     def _caught_up(self, node: int, born: int) -> None:
         if self.born[node] == born and node in self.fenced and self.reaches(node):

@@ -100,8 +100,9 @@ class Coordinator:
         return known is not None and verified(known.transaction, request.producer_epoch, place)
 
     def _ask(self, client: Host, slot: int, step: Step, answer: Answer) -> None:
-        node = self._found_by(client)
-        if node is None:
+        # The coordinator as a client knows it: the leader that an answering broker names.
+        node = newest_known(self._network, client, self.log)
+        if node is None or node < 0 or not self._network.between(client.id, node).usable:
             self._clock.call_after(AGAIN_NS, client.do, answer, NOT_COORDINATOR, -1)
             return
         connection = self._network.between(client.id, node)
@@ -125,12 +126,6 @@ class Coordinator:
 
         self._network.send(connection, TO_ACCEPTOR, REQUEST_BYTES, self._handle, node, slot, step, reply)
         self._clock.call_after(5 * AGAIN_NS, lost)
-
-    def _found_by(self, client: Host) -> int | None:
-        """Return the coordinator as a client knows it: the leader that an answering broker names."""
-        leader = newest_known(self._network, client, self.log)
-        usable = leader is not None and leader >= 0 and self._network.between(client.id, leader).usable
-        return leader if usable else None
 
     def _handle(self, node: int, slot: int, step: Step, reply: Answer) -> None:
         if not self._coordinates(node):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import Event, step
@@ -26,10 +26,8 @@ Lane: TypeAlias = Connection | int
 """A connection, whose requests are handled one after the other, or a fetcher thread, by the leader that it asks."""
 
 
-class _Waiting(NamedTuple):
-    life: int
-    act: Act
-    args: tuple[object, ...]
+_Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
+"""The life of the process that waits, and what it will do."""
 
 
 class Disks:
@@ -55,7 +53,6 @@ class Disks:
 
     @property
     def waiting(self) -> int:
-        """Count everything that waits."""
         everything = (*self._writers.values(), *self._requests.values(), *self._news.values())
         return sum(map(len, everything))
 
@@ -103,8 +100,8 @@ class Disks:
             self._news.pop(node, []),
             self._requests.pop(node, []),
         ):
-            for one in waiting:
-                self._go_on(node, one)
+            for life, act, args in waiting:
+                self._go_on(node, life, act, args)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
         """A follower that waits for more has asked every fetch wait and got nothing: it is caught up."""
@@ -112,14 +109,14 @@ class Disks:
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)
 
-    def _go_on(self, node: int, one: _Waiting) -> None:
+    def _go_on(self, node: int, life: int, act: Act, args: tuple[object, ...]) -> None:
         host = self._network.hosts[node]
-        if one.life not in (host.life, _NOBODYS):
+        if life not in (host.life, _NOBODYS):
             return  # the process that waited is gone
-        if host.paused and one.life != _NOBODYS:
-            host.inbox.append((one.life, one.act, one.args))
+        if host.paused and life != _NOBODYS:
+            host.inbox.append((life, act, args))
         else:
-            one.act(*one.args)
+            act(*args)
 
     def ended(self, node: int) -> None:
         """A process is gone, and with it all that waited in it."""
@@ -133,7 +130,7 @@ class Disks:
     def probe(self, node: int, folder: int, act: Act, *args: object) -> None:
         """A write and fsync of somebody who is not the node: done now, or when the disk goes on."""
         if self.still(node, folder):
-            self._writers.setdefault((node, folder), []).append(_Waiting(_NOBODYS, act, args))
+            self._writers.setdefault((node, folder), []).append((_NOBODYS, act, args))
         else:
             act(*args)
 
@@ -201,4 +198,4 @@ class Disks:
         return isinstance(lane, Connection) and busy >= self._threads
 
     def _mine(self, node: int, act: Act, args: tuple[object, ...]) -> _Waiting:
-        return _Waiting(self._network.hosts[node].life, act, args)
+        return self._network.hosts[node].life, act, args

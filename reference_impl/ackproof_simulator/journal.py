@@ -39,14 +39,6 @@ class Change(NamedTuple):
     before: Partition
 
 
-class Lived(NamedTuple):
-    """A process started or ended."""
-
-    at_ns: int
-    node: int
-    what: NodeStarted | NodeEnded
-
-
 class Journal:
     """`records` take offsets as they come. `log_dirs`: of each broker; with one a broker nobody asks which."""
 
@@ -55,7 +47,8 @@ class Journal:
         self._dirs = range(log_dirs) if log_dirs > 1 else range(0)
         self.records: list[MetadataRecord] = []
         self.changes: list[Change] = []
-        self.lives: list[Lived] = []
+        self.lives: list[tuple[int, int, NodeStarted | NodeEnded]] = []
+        """Starts and ends of processes: when, and of which node."""
         self.topic_ids: dict[str, str] = {}
         """Of the newest incarnation of each topic."""
         self.moving = False
@@ -81,14 +74,12 @@ class Journal:
             self.partition(partition)
 
     def note(self, kind: Callable[..., MetadataRecord], **fields: object) -> None:
-        """A record is written now."""
         timestamp_ms = (self._wall_ns + self._clock.now) // MS
         offset = len(self.records)
         self.records.append(kind(offset=offset, epoch=_CONTROLLER_EPOCH, timestamp_ms=timestamp_ms, **fields))
 
     def lived(self, node: int, what: NodeStarted | NodeEnded) -> None:
-        """A process starts or ends now."""
-        self.lives.append(Lived(self._clock.now, node, what))
+        self.lives.append((self._clock.now, node, what))
 
     def registered(self, node: int, epoch: int) -> None:
         """A broker registers; `epoch` is that of its incarnation."""
@@ -102,14 +93,12 @@ class Journal:
         )
 
     def created(self, topic: str, config: Mapping[str, str]) -> None:
-        """A topic is made, with settings of its own."""
         self.topic_ids[topic] = f"{topic}@{self._clock.now}"
         self.note(TopicCreated, topic=topic, topic_id=self.topic_ids[topic])
         for key, value in config.items():
             self.configured(topic, key, value)
 
     def dropped(self, topic: str) -> None:
-        """A topic is deleted."""
         self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
@@ -125,7 +114,6 @@ class Journal:
         self.moving = False
 
     def partition(self, partition: PartitionRun, changed: Sequence[str] = ("created",)) -> None:
-        """A partition's state, and what of it is new."""
         image = partition.image.partition
         self.note(
             PartitionChanged,

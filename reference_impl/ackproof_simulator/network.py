@@ -40,7 +40,6 @@ class Host:
 
     @property
     def running(self) -> bool:
-        """Return True if the process runs and does not stand still."""
         return self.up and not self.paused
 
     def do(self, act: Act, *args: object) -> None:
@@ -77,12 +76,10 @@ class Connection:
 
     @property
     def opener(self) -> Host:
-        """Return the host that opens the connection."""
         return self.ends[TO_OPENER]
 
     @property
     def acceptor(self) -> Host:
-        """Return the host that accepts the connection."""
         return self.ends[TO_ACCEPTOR]
 
     @property
@@ -115,12 +112,10 @@ class Network:
         """By how much a node's wall clock is off."""
 
     def join(self, host: Host) -> Host:
-        """A host comes into being."""
         self.hosts[host.id] = host
         return host
 
     def between(self, opener: int, acceptor: int) -> Connection:
-        """The connection that one opens to the other."""
         found = self._connections.get((opener, acceptor))
         if found is None:
             found = self._connections[opener, acceptor] = Connection(
@@ -135,7 +130,8 @@ class Network:
             return True  # into a connection that nobody reads from any more
         if connection.cuts or not to.up:
             return False
-        if not connection.plain and self._is_stuck(connection, way, size):
+        large = size + HEADERS
+        if not connection.plain and (connection.stuck[way] or any(large > one for one in connection.limits)):
             connection.stuck[way].append((self._clock.now, size, act, args))
             return True
         arrival = self._clock.now + self._hop + int(self._random() * self._jitter)
@@ -147,10 +143,6 @@ class Network:
         last[way] = arrival
         self._clock.call_at(arrival, self._arrive, connection, connection.generation, to, act, args)
         return True
-
-    @staticmethod
-    def _is_stuck(connection: Connection, way: int, size: int) -> bool:
-        return bool(connection.stuck[way]) or any(size + HEADERS > limit for limit in connection.limits)
 
     def widen(self, connection: Connection) -> None:
         """Larger packets pass again: what waits for one does, from when TCP tries it for the next time."""
@@ -202,7 +194,6 @@ class Network:
         return self._clock.now + self.shifts.get(node, 0)
 
     def reset_all_of(self, host: Host) -> None:
-        """All connections that it opened are lost."""
         for (opener, _), connection in list(self._connections.items()):
             if opener == host.id:
                 self.reset(connection)
@@ -245,7 +236,6 @@ class Network:
                 self.reset(connection)
 
     def pause(self, host: Host) -> None:
-        """It stands still; its connections stay open."""
         host.paused = True
 
     def resume(self, host: Host) -> None:

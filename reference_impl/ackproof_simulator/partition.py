@@ -86,11 +86,9 @@ class PartitionRun:
         return TopicPartition(self.topic, self.number)
 
     def log(self, broker: int) -> Log:
-        """A replica's log."""
         return self.brokers[broker].log
 
     def host(self, broker: int) -> Host:
-        """The process of a broker."""
         return self.around.network.hosts[broker]
 
     def folder_at(self, broker: int) -> int:
@@ -136,7 +134,6 @@ class PartitionRun:
     # -- who leads ----------------------------------------------------------------------------------------------
 
     def learn(self, at: int, image: Metadata) -> None:
-        """A broker applies an image."""
         if at in self.failed:
             return
         disks = self.around.disks
@@ -213,7 +210,6 @@ class PartitionRun:
             self.host(at).do(self.fetch, at)
 
     def fetch_broken(self, at: int) -> None:
-        """The connection to its leader is lost."""
         self.around.clock.call_after(
             self.around.timing.fetch_backoff, self._again, at, self.tokens.get(at, 0)
         )
@@ -233,7 +229,8 @@ class PartitionRun:
         end = self.brokers[leader].log.end
         reply = self._served(leader, request)
         if reply.error is Error.NONE and reply.diverging is None:
-            self._note_fetch(request, end)
+            seen = self.caught.setdefault(request.follower, Caught(0, 0, 0))
+            seen.note(request.offset, end, self.around.network.wall(leader))
             if not reply.batches:
                 self.parked[request.follower] = PendingFetch(request, connection, token)
                 if (
@@ -248,10 +245,6 @@ class PartitionRun:
 
     def _served(self, leader: int, request: Fetch) -> Fetched:
         return next(message for message in self.step(leader, request) if type(message) is Fetched)
-
-    def _note_fetch(self, request: Fetch, end: int) -> None:
-        seen = self.caught.setdefault(request.follower, Caught(0, 0, 0))
-        seen.note(request.offset, end, self.around.network.wall(request.leader))
 
     def _expire(self, leader: int, follower: int, token: int) -> None:
         parked = self.parked.get(follower)
@@ -271,7 +264,6 @@ class PartitionRun:
                 )
 
     def _wake(self, leader: int) -> None:
-        """There is something to answer with."""
         for follower in tuple(self.parked):
             self._answer_parked(leader, follower)
 
@@ -311,7 +303,6 @@ class PartitionRun:
     # -- producing ----------------------------------------------------------------------------------------------
 
     def produce(self, leader: int, request: Produce, asked: PendingProduce) -> None:
-        """A produce request arrives at a broker."""
         disks, lane = self.around.disks, asked.connection
         if disks.frozen and disks.holds_step(
             self, leader, request, lane, self.produce, leader, request, asked
@@ -393,6 +384,5 @@ class PartitionRun:
         return at in self.brokers and isinstance(self.brokers[at].process.role, Leader)
 
     def follows(self, at: int, leader: int) -> bool:
-        """Return True if a broker follows this one."""
         role = self.brokers[at].process.role
         return isinstance(role, Follower) and role.leader == leader

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.rundir.guarantees import classify_report
 from ackproof.rundir.outcome import Outcome
+from ackproof_model.predict.cases import ACKS
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.metadata import NO_LEADER
 from ackproof_simulator.clock import MS, SECOND, seconds
@@ -30,7 +31,6 @@ REQUEST_TIMEOUT_S = 30.0
 TRANSPORT, TIMED_OUT, PURGED = -195, -192, -152
 """librdkafka's codes: _TRANSPORT, _MSG_TIMED_OUT, _PURGE_QUEUE."""
 IDEMPOTENT_IN_FLIGHT = 5
-_ACKS = {"0": 0, "1": 1, "all": -1}
 _UNCOUNTED = frozenset({Error.NOT_LEADER_OR_FOLLOWER})
 _RETRIABLE = frozenset(
     {
@@ -105,7 +105,7 @@ class Producer:
         """The producer id by which logs know it."""
         self.clock, self.network = scene.clock, scene.network
         self.timing, self.random, self.tell = scene.timing, scene.random, tell
-        self.acks = _ACKS[spec.acks]
+        self.acks = ACKS[spec.acks]
         self.retries = 2**31 if spec.retries is None else spec.retries
         self.in_flight = spec.in_flight or 1_000_000
         if spec.idempotence:
@@ -148,7 +148,6 @@ class Producer:
         return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:
-        """When a record was handed to the library."""
         return self.began + int(seq * self.gap)
 
     def _make(self) -> None:
@@ -250,7 +249,6 @@ class Producer:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def answered(self, attempt: ClientBatch, error: Error, offset: int) -> None:
-        """The leader's answer to a batch."""
         line = self.lines[attempt.place]
         if line.flying.pop(attempt.number, None) is None:
             return
@@ -342,7 +340,6 @@ class Producer:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Give up what is too old."""
         if self.closed or not self.host.up:
             return
         limit = self.clock.now - self.delivery
@@ -359,11 +356,9 @@ class Producer:
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing is queued or in flight."""
         return not any(line.queue or line.flying for line in self.lines)
 
     def purge(self) -> None:
-        """Drop all batches without an outcome."""
         for line in self.lines:
             for batch in [*line.flying.values(), *line.queue]:
                 self._give_up(line, batch, PURGED)

@@ -70,7 +70,6 @@ class Quorum:
         return not host.paused and (host.up or node in self.votes_already)
 
     def writes(self, node: int) -> bool:
-        """Return True if a controller's disk lets it write."""
         return not self._disks.metadata_still(node)
 
     def _commits(self, node: int) -> bool:
@@ -83,7 +82,6 @@ class Quorum:
         return 2 * writing > len(self.voters) and (self._zookeeper or self.writes(node))
 
     def may_lead(self, node: int) -> bool:
-        """Return True if it can be the active one now."""
         return node in self.voters and self.hears_majority(node) and self._commits(node)
 
     def look(self) -> None:

@@ -5,11 +5,11 @@ They are simulated only where somebody looks: a ledger, or a trigger that counts
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+from ackproof.rundir.timeline import ClientReset
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch, end_of_epoch
 from ackproof_reference.transactions import aborted, last_stable_offset
@@ -31,18 +31,6 @@ class ReadBatch(NamedTuple):
     read_ns: int
 
 
-class Reset(NamedTuple):
-    """A reader found its position beyond the log, or in an epoch that ended before it."""
-
-    place: int
-    at_ns: int
-    position: int
-    start: int
-    end: int
-    goes_on: int
-    assignment: int
-
-
 @dataclass
 class _Position:
     partition: PartitionRun
@@ -61,7 +49,9 @@ class Reader:
     host: Host
     scene: Scene
     random: Random
-    reset: Callable[[Reader, Reset], None]
+    resets: list[tuple[int, int, int, ClientReset]]
+    """Resets of all readers, in order: when, of which reader and partition. Its position was beyond the log, or in an
+    epoch that ended before it."""
     positions: list[_Position] = field(default_factory=list)
     handed: list[ReadBatch] = field(default_factory=list)
     assignment: int = 1
@@ -70,18 +60,27 @@ class Reader:
     """Whether it reads at read_committed: up to the last stable offset, without what was aborted."""
 
     def follow(self, partition: PartitionRun, place: int) -> None:
-        """Read this partition too."""
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
         """The topic was created again: its position is that of another log."""
         for position in self.positions:
             if position.partition is before:
-                told = Reset(position.place, self.scene.clock.now, position.offset, 0, 0, 0, self.assignment)
-                self.assignment += 1
-                self.reset(self, told)
+                self._reset(position, 0, 0, 0)
                 position.partition, position.offset, position.epoch = after, 0, -1
                 position.leader = after.image.partition.leader
+
+    def _reset(self, position: _Position, start: int, end: int, goes_on: int) -> None:
+        reset = ClientReset(
+            assignment=self.assignment,
+            position=position.offset,
+            start=start,
+            end=end,
+            goes_on=goes_on,
+            reason="the model: its position is not in the log any more",
+        )
+        self.resets.append((self.scene.clock.now, self.number, position.place, reset))
+        self.assignment += 1
 
     def nudge(self, partition: PartitionRun, leader: int) -> None:
         """The high watermark of a leader has moved."""
@@ -139,12 +138,7 @@ class Reader:
                 trusted = end.start
         if trusted < position.offset or position.offset > log.end:
             goes_on = max(log.start, min(log.high_watermark, trusted))
-            told = Reset(
-                position.place, self.scene.clock.now, position.offset, log.start, log.high_watermark, goes_on,
-                self.assignment,
-            )  # fmt: skip
-            self.assignment += 1
-            self.reset(self, told)
+            self._reset(position, log.start, log.high_watermark, goes_on)
             position.offset = goes_on
             position.epoch = -1
         limit = last_stable_offset(log) if self.committed else log.high_watermark

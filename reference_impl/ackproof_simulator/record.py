@@ -6,7 +6,7 @@ Rows appear only here: until now a batch was one object.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from ackproof.rundir.ledger import (
     write_produced,
     write_transactions,
 )
-from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import ClientLibrary, mark_end
@@ -227,11 +226,6 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
         partitions=tuple(partitions),
         committed=tuple(committed),
     ).save(run.final_read)
-
-
-def samples_now(simulation: Simulation) -> Iterator[Sample]:
-    """Yield a sample of each partition now."""
-    yield from map(simulation.world.look, simulation.world.partitions)
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import COUNT_WITHIN_S, StateTrigger
 from ackproof.faults.clients import ClientFault
-from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
+from ackproof.faults.life import (
+    AFTER_HEALING_BOUND_S,
+    AFTER_HEALING_S,
+    FIRST_ACKS_BOUND_S,
+    Life,
+    awaits_a_count,
+    pending,
+)
 from ackproof.rundir.timeline import PhaseBegan
 from ackproof_model.predict.cases import code_for
 from ackproof_reference.broker import Leader
@@ -80,7 +87,6 @@ class Simulation:
         )
 
     def run(self) -> None:
-        """Simulate the run from its start to its end."""
         world, workload = self.world, self.case.experiment.workload
         self._phase("start")
         self._phase("load")
@@ -123,11 +129,13 @@ class Simulation:
         self.world.clock.call_after(seconds(self.case.experiment.workload.duration), self._duration_over)
 
     def _duration_over(self) -> None:
-        self._wait(lambda: not self.schedule.awaits_a_count, seconds(COUNT_WITHIN_S), self._patience_over)
+        self._wait(
+            lambda: not awaits_a_count(self.schedule.lives), seconds(COUNT_WITHIN_S), self._patience_over
+        )
 
     def _patience_over(self) -> None:
         self.schedule.no_more_states()
-        self._wait(lambda: not self.schedule.pending, 600 * SECOND, self._heal)
+        self._wait(lambda: not pending(self.schedule.lives), 600 * SECOND, self._heal)
 
     def _heal(self) -> None:
         self._phase("heal")
@@ -228,5 +236,4 @@ class Simulation:
 
     @property
     def lives(self) -> list[Life]:
-        """The faults' lives."""
         return list(self.schedule.lives.values())

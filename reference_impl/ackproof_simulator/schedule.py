@@ -18,10 +18,8 @@ from ackproof.faults.life import (
     Moment,
     Stage,
     Step,
-    awaits_a_count,
     due,
     followers,
-    pending,
     state_came,
     storm_goes_on,
 )
@@ -66,18 +64,7 @@ class Schedule:
                 self._look(life.number, trigger)
 
     @property
-    def pending(self) -> bool:
-        """Return True if a trigger is sure to fire, or a fault with a time to its healing is in force."""
-        return pending(self.lives)
-
-    @property
-    def awaits_a_count(self) -> bool:
-        """Return True if a fault has not begun that only load lets begin."""
-        return awaits_a_count(self.lives)
-
-    @property
     def over(self) -> bool:
-        """Return True if every fault has ended."""
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -32,9 +32,6 @@ from ackproof_simulator.counts import QUANTITIES, Counts, counts_of, elected, sp
 from ackproof_simulator.producers import FULL_RATE
 from ackproof_simulator.run import Simulation, setting_of
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
 BATCHES: Final = 100
 """About so many batches a run where nothing else is said."""
 CHUNK: Final = 25
@@ -49,15 +46,6 @@ FEW: Final = 50
 
 Progress = Callable[[int, int], None]
 Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """Task of a sweep. `command`: the words that repeat one seed, from the seed."""
-
-    seeds: range
-    command: Callable[[int], str]
-    shrink: bool = True
 
 
 def linger_for(spec: ExperimentSpec, batches: int) -> float:
@@ -96,11 +84,18 @@ def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterat
         yield done
 
 
-def sweep(case: Case, options: SweepOptions, mapper: Mapper | None, progress: Progress) -> SimulationFile:
-    """Simulate every seed and sum up. `mapper` None: in this process."""
+def sweep(
+    case: Case,
+    seeds: range,
+    command: Callable[[int], str],
+    mapper: Mapper | None,
+    progress: Progress,
+    *,
+    shrinks: bool = True,
+) -> SimulationFile:
+    """Simulate every seed and sum up. `mapper` None: in this process. `command`: words that repeat a seed."""
     began = time.monotonic()
     runs: list[Counts] = []
-    seeds = options.seeds
     if mapper is None:
         for one in runs_of(case, seeds):
             runs.append(one)
@@ -112,10 +107,10 @@ def sweep(case: Case, options: SweepOptions, mapper: Mapper | None, progress: Pr
             runs.extend(found)
             progress(len(runs), len(seeds))
     runs.sort(key=lambda one: one.seed)
-    worst = _worst([one for one in runs if _good(one)], options)
+    worst = _worst([one for one in runs if _good(one)], command)
     found_by = next((one for one in worst if one.what in SHRINK_BY), None)
     shrunk = None
-    if options.shrink and found_by is not None and case.faults:
+    if shrinks and found_by is not None and case.faults:
         shrunk = shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
     return _summed(case, runs, began, first_seed=seeds.start, worst=worst, shrunk=shrunk)
 
@@ -177,13 +172,13 @@ def coarseness(case: Case) -> float:
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
 
-def _worst(runs: Sequence[Counts], options: SweepOptions) -> tuple[WorstSeed, ...]:
+def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[WorstSeed, ...]:
     """The seeds with most of each of lost, duplicates and unavailability."""
     found = []
     for what in ("lost", "duplicate", "unavailable_ms"):
         ranked = sorted(runs, key=lambda one: (-getattr(one, what), one.seed))[:WORST]
         found += [
-            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=options.command(one.seed))
+            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=command(one.seed))
             for one in ranked
             if getattr(one, what) > 0
         ]
@@ -198,19 +193,13 @@ def over_spark(master: str | None) -> Iterator[Mapper]:
     with spark_context(SparkTarget(master), lambda _: None) as context:
 
         def mapper(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-            return _mapped(context, resolved, chunks)
+            # One round of as many chunks as there are cores at a time: progress can be shown, and Ctrl-C ends it soon.
+            width = max(1, context.defaultParallelism) * 4
+            for at in range(0, len(chunks), width):
+                rows = context.parallelize(chunks[at : at + width], len(chunks[at : at + width]))
+                yield from rows.map(partial(chunk_of, resolved)).collect()
 
         yield mapper
-
-
-def _mapped(
-    context: SparkContext, resolved: JsonValue, chunks: Sequence[Sequence[int]]
-) -> Iterator[Sequence[Counts]]:
-    # One round of as many chunks as there are cores at a time: progress can be shown, and Ctrl-C ends it soon.
-    width = max(1, context.defaultParallelism) * 4
-    for at in range(0, len(chunks), width):
-        some = chunks[at : at + width]
-        yield from context.parallelize(some, len(some)).map(lambda seeds: chunk_of(resolved, seeds)).collect()
 
 
 # -- shrinking a schedule: delta debugging over its faults (Zeller 1999) ---------------------------------------------

@@ -106,7 +106,6 @@ class TransactionalProducer(Producer):
             self._make()
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """When each record was handed to the library."""
         if not self.handed:
             return np.zeros(len(seq), np.int64)
         bounds, times = (np.array(column, np.int64) for column in zip(*self.handed, strict=True))
@@ -119,7 +118,6 @@ class TransactionalProducer(Producer):
         return self.phase is Phase.OVER or (self.stopping and self.phase is Phase.IDLE and super().idle)
 
     def rows(self) -> list[TxnRow]:
-        """Return the outcome of each transaction."""
         return [
             TxnRow(self.number, txn.number, int(txn.outcome), txn.first, txn.begun, txn.commit, txn.ended)
             for txn in self.txns
@@ -138,22 +136,16 @@ class TransactionalProducer(Producer):
             self.phase = Phase.OPEN
         if self.phase is Phase.OPEN:
             due = int((now - self.began) / self.gap)
-            self._fill(min(due, self.txns[-1].first + self.size))
+            stop = min(due, self.txns[-1].first + self.size)
+            if stop > self.made:
+                self._deal(stop)
+                self.handed.append((self.made, now))
+                self._drain_all()
             if self.stopping or self.must_abort or self.made >= self.txns[-1].first + self.size:
                 self._finish()
-        if not self.stopping or self.phase is not Phase.IDLE:
-            self._wake_later(now)
-
-    def _wake_later(self, now: int) -> None:
-        if self._next <= now:
+        if self._next <= now and (not self.stopping or self.phase is not Phase.IDLE):
             self._next = now + self._least
             self.clock.call_at(self._next, self.host.do, self._make)
-
-    def _fill(self, stop: int) -> None:
-        if stop > self.made:
-            self._deal(stop)
-            self.handed.append((self.made, self.clock.now))
-            self._drain_all()
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
         super()._put(line, place, first, count)
@@ -195,7 +187,6 @@ class TransactionalProducer(Producer):
         return super()._request(batch, sequence)._replace(transactional=True)
 
     def answered(self, attempt: ClientBatch, error: Error, offset: int) -> None:
-        """The leader's answer to a batch."""
         fenced = error in _FENCED and self.phase is not Phase.OVER
         super().answered(attempt, error, offset)
         if fenced:
@@ -220,7 +211,6 @@ class TransactionalProducer(Producer):
     # -- ending -------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Flush, then commit or abort."""
         self.phase = Phase.ENDING
         self.wanted = self.stopping or self.draw.random() >= self.spec.abort_share
         self.until = self.clock.now + self.bound

@@ -11,6 +11,7 @@ from typing import Final
 from ackproof.experiment.case import Case
 from ackproof.experiment.timing import configured
 from ackproof.rundir.observed import Sample
+from ackproof.rundir.timeline import ClientReset
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
@@ -26,7 +27,7 @@ from ackproof_simulator.journal import Change, Journal
 from ackproof_simulator.network import Host, Network, Scene
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import ClientBatch, Line, Producer
-from ackproof_simulator.readers import Reader, Reset
+from ackproof_simulator.readers import Reader
 from ackproof_simulator.transactional import TransactionalProducer
 
 TRANSACTIONS: Final = "__transaction_state"
@@ -56,7 +57,8 @@ class World:
     partitions: list[PartitionRun] = field(default_factory=list)
     producers: list[Producer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
-    resets: list[tuple[Reader, Reset]] = field(default_factory=list)
+    resets: list[tuple[int, int, int, ClientReset]] = field(default_factory=list)
+    """See `Reader`."""
     acked: int = 0
     acked_at: dict[int, int] = field(default_factory=dict)
     last_ack: dict[int, int] = field(default_factory=dict)
@@ -94,11 +96,9 @@ class World:
         return (*self.partitions, *self.hidden)
 
     def partition(self, topic: str, number: int) -> PartitionRun:
-        """A partition by its name."""
         return self._all[self.index(topic, number)]
 
     def held_down(self, node: int) -> bool:
-        """Return True if some fault wants a node dead."""
         return any(held == node for _, held in self.holds)
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
@@ -131,7 +131,6 @@ class World:
     # -- clients ------------------------------------------------------------------------------------------------
 
     def client_host(self) -> Host:
-        """A new client process."""
         host = self.network.join(Host(self.next_client))
         self.next_client -= 1
         return host
@@ -172,9 +171,8 @@ class World:
         return producer.slot if isinstance(producer, TransactionalProducer) else None
 
     def add_reader(self) -> Reader:
-        """Another live reader."""
         host = self.client_host()
-        reader = Reader(len(self.readers), host, self.scene, self.of_readers, self._was_reset)
+        reader = Reader(len(self.readers), host, self.scene, self.of_readers, self.resets)
         isolation = self.case.experiment.workload.consumers.isolation
         reader.committed = self.coordinator is not None and isolation == "read_committed"
         host.broken = reader.broken
@@ -184,9 +182,6 @@ class World:
         self.scene.advanced = self._advanced
         return reader
 
-    def _was_reset(self, reader: Reader, reset: Reset) -> None:
-        self.resets.append((reader, reset))
-
     def _advanced(self, partition: PartitionRun, leader: int) -> None:
         if partition.leads(leader):
             for reader in self.readers:
@@ -195,7 +190,7 @@ class World:
     def _count_ack(self, batch: ClientBatch, partition: PartitionRun) -> None:
         if batch.outcome == 0:
             now = self.clock.now
-            at = self.place_of(batch)
+            at = self.producers[batch.producer].lines[batch.place].place
             self.acked += batch.count
             self.acked_at[at] = self.acked_at.get(at, 0) + batch.count
             last = self.last_ack.get(at)
@@ -204,7 +199,6 @@ class World:
             self.last_ack[at] = now
 
     def look(self, partition: PartitionRun) -> Sample:
-        """Return a sample of a partition now."""
         state = partition.image.partition
         leads = state.leader >= 0 and partition.leads(state.leader)
         mark = partition.log(state.leader).high_watermark if leads else -1
@@ -285,10 +279,6 @@ class World:
             self.journal.partition(partition)
         for partition in made:
             self.control.publish(partition)
-
-    def place_of(self, batch: ClientBatch) -> int:
-        """The index among all partitions of the one that a batch was sent to."""
-        return self.producers[batch.producer].lines[batch.place].place
 
     def heard(self, partition: PartitionRun) -> None:
         """A broker has learned something new of a partition: clients will hear of another leader."""

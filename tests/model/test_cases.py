@@ -9,7 +9,7 @@ from ackproof.rundir.metadata import BrokerChanged, PartitionChanged
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict.cases import counted_for, rules_for, scope_for
-from ackproof_model.predict.incidents import happened, unpredictable
+from ackproof_model.predict.incidents import happened
 from ackproof_reference.explore.scope import Budget
 from model_cases import case_of
 
@@ -135,8 +135,8 @@ def test_a_log_rots_where_the_fault_strikes_it(fault: str, rots: bool) -> None:
 
 def test_commands_cannot_be_predicted() -> None:
     commanded = case_of('command: {inject: ["true"], check: ["false"], heal: ["true"]}')
-    assert unpredictable(commanded.faults[0]) == "command: the effect of a command is unknown"
-    assert unpredictable(case_of("kill: {target: leader(orders/0)}").faults[0]) == ""
+    assert commanded.faults[0].unpredictable() == "the effect of a command is unknown"
+    assert case_of("kill: {target: leader(orders/0)}").faults[0].unpredictable() == ""
 
 
 def test_rules_take_release_feature_level_and_settings_of_the_topic() -> None:

@@ -15,7 +15,6 @@ from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof_model.predict.cases import counted_for
-from ackproof_model.predict.incidents import unpredictable
 from ackproof_model.replay.metadata import conform
 from simulated_run import simulated
 
@@ -127,7 +126,7 @@ def test_each_kind_is_here_once() -> None:
 @pytest.mark.parametrize("kind", sorted(fault_kinds()))
 def test_prediction_takes_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
     case = case_of(tmp_path, kind)
-    told = [said for fault in case.faults if (said := unpredictable(fault))]
+    told = [said for fault in case.faults if (said := fault.unpredictable())]
     if kind in NOT_PREDICTED:
         assert len(told) == 1 and NOT_PREDICTED[kind] in told[0]
     else:

@@ -13,7 +13,6 @@ from ackproof.rundir.timeline import Event, NodeDied, NodeEnded
 from ackproof_model.explain.epochs import (
     NEVER,
     AckedRows,
-    EarlierLives,
     KeptLog,
     LeaderEpoch,
     leader_epochs,
@@ -104,7 +103,7 @@ def test_each_row_is_told_as_in_plain_words(scene: Scene) -> None:
     before = None
     if scene.before is not None:
         can, gone = (np.array([row[n] for row in scene.before], np.bool_) for n in (0, 1))
-        before = EarlierLives(can, gone)
+        before = can, gone
     told = tell(log, scene.of, rows, ended=scene.ended, before=before)
     newest = max([one.epoch for one in scene.of] + [epoch for _, _, epoch in scene.batches], default=-1)
     for at, (offset, sent, done) in enumerate(scene.rows):

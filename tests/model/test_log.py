@@ -106,13 +106,13 @@ def test_truncation_beyond_the_end_only_drops_epochs_without_records() -> None:
 
 
 def test_truncation_never_goes_below_the_log_start() -> None:
-    made = append(restart_at(Log(), 5), Batch(5, 1, 0, 0))
+    made = append(restart_at(5), Batch(5, 1, 0, 0))
     assert truncate(made, 2).end == 5
     assert (made.start, made.high_watermark, made.flushed) == (5, 5, 5)
 
 
 def test_a_read_from_before_the_first_batch_begins_with_it() -> None:
-    made = append(append(restart_at(Log(), 5), Batch(5, 1, 0, 0)), Batch(6, 1, 0, 1))
+    made = append(append(restart_at(5), Batch(5, 1, 0, 0)), Batch(6, 1, 0, 1))
     assert [batch.base for batch in made.read(2, 1)] == [5]
     assert [batch.base for batch in made.read(6, 2)] == [6]
 
@@ -132,11 +132,6 @@ def test_the_last_five_batches_of_a_producer_are_known() -> None:
     assert last_batches(made, 9) == ()
 
 
-def test_a_batch_is_the_same_whoever_led() -> None:
-    assert Batch(0, 1, 3, 4).identity == Batch(9, 2, 3, 4).identity
-    assert Batch(0, 1, 3, 4).identity != Batch(0, 1, 3, 4, kind=COMMIT).identity
-
-
 def test_what_is_not_said_of_a_batch_or_a_log() -> None:
-    assert Batch(3, 1, 2, 4) == Batch(3, 1, 2, 4, 1, -1, "data", False, -1, False)
+    assert Batch(3, 1, 2, 4) == Batch(3, 1, 2, 4, 1, -1, "data", False, -1)
     assert Log() == Log((), (), 0, 0, 0, 0)

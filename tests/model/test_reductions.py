@@ -301,7 +301,7 @@ def epochs(kind: int, *occurring: int) -> int:
 def test_a_rank_keeps_whether_the_newest_epoch_is_the_next_one_of_a_leader(
     occur: tuple[int, ...], led: tuple[int, ...], ranks: dict[int, int] | None
 ) -> None:
-    found = ranking.WorldsEpochs().ranks(epochs(ranking.LEADER, *occur) | epochs(ranking.LEADING, *led))
+    found = ranking.rank_epochs(epochs(ranking.LEADER, *occur) | epochs(ranking.LEADING, *led))
     assert (found and found[ranking.LEADER]) == ranks
 
 

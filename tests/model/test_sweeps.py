@@ -20,10 +20,11 @@ from ackproof.faults.processes import Pause
 from ackproof.plan import load
 from ackproof.plan.cases import cases, reseeded
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import SimulationFile
 from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.counts import bootstrap, counts_of, wilson
 from ackproof_simulator.sweep import (
-    SweepOptions,
+    Mapper,
     fewest,
     in_processes,
     linger_for,
@@ -43,14 +44,13 @@ def cell(name: str = "acks=1,min.insync.replicas=1") -> Case:
     return with_linger(case, linger_for(case.experiment, 50))
 
 
-def orders(seeds: range) -> SweepOptions:
-    return SweepOptions(seeds, lambda seed: f"again {seed}")
+def swept(case: Case, seeds: range, mapper: Mapper | None = None) -> SimulationFile:
+    return sweep(case, seeds, lambda seed: f"again {seed}", mapper, lambda done, of: None)
 
 
 def test_processes_find_what_one_process_finds() -> None:
     case = cell()
-    alone = sweep(case, orders(range(60)), None, lambda done, of: None)
-    together = sweep(case, orders(range(60)), in_processes, lambda done, of: None)
+    alone, together = swept(case, range(60)), swept(case, range(60), in_processes)
     assert alone.model_copy(update={"seconds": 0}) == together.model_copy(update={"seconds": 0})
     lost = alone.spread("lost")
     assert lost is not None and lost.seen == lost.runs == 60

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,6 @@ class AckedRows:
         return gone
 
     def take(self, which: Bools | Ints) -> AckedRows:
-        """Some of them."""
         return AckedRows(*(column[which] for column in vars(self).values()))
 
 
@@ -85,7 +84,11 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
         if begin == stop:
             continue
         mine = {name: column[begin:stop] for name, column in numbers.items()}
-        found = _find_classes(identity(mine["producer"], mine["seq"]), keys, kinds)
+        found = np.full(stop - begin, PRESENT, np.int8)
+        if len(keys):
+            own = identity(mine["producer"], mine["seq"])
+            at = np.clip(np.searchsorted(keys, own), 0, len(keys) - 1)
+            found = np.where(keys[at] == own, kinds[at], PRESENT).astype(np.int8)
         place = TopicPartition(names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF))
         yield (
             place,
@@ -124,13 +127,6 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
     every, classes = np.concatenate(keys), np.concatenate(kinds)
     order = np.argsort(every, kind="stable")
     return every[order], classes[order]
-
-
-def _find_classes(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    if len(keys) == 0:
-        return np.full(len(mine), PRESENT, np.int8)
-    at = np.clip(np.searchsorted(keys, mine), 0, len(keys) - 1)
-    return np.where(keys[at] == mine, kinds[at], PRESENT).astype(np.int8)
 
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
@@ -285,13 +281,6 @@ class OffsetFates:
     """By its times it can be of one of the epochs that were asked of."""
 
 
-class EarlierLives(NamedTuple):
-    """Masks of acked offsets: those that an earlier incarnation can have, those that can have gone with it."""
-
-    can: Bools
-    gone: Bools
-
-
 def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
     """Return the records that a leader can have appended in an epoch, by when they were sent and answered."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
@@ -305,11 +294,12 @@ def tell(
     rows: AckedRows,
     *,
     ended: bool = False,
-    before: EarlierLives | None = None,
+    before: tuple[Bools, Bools] | None = None,
 ) -> OffsetFates:
     """Say it of acked rows that have an offset.
 
-    `ended`: the log went with its topic after these epochs. `before`: what earlier topics of that name say of them.
+    `ended`: the log went with its topic after these epochs. `before`: the rows that an earlier incarnation can have,
+    and those that can have gone with it.
     """
     offsets = rows.offset
     held = log.epoch_at(offsets)
@@ -318,7 +308,7 @@ def tell(
     newest = max(
         [leader_epoch.epoch for leader_epoch in of] + [entry.epoch for entry in log.starts], default=-1
     )
-    gone = np.zeros(len(offsets), np.bool_) if before is None else before.gone.copy()
+    gone = np.zeros(len(offsets), np.bool_) if before is None else before[1].copy()
     kept = np.zeros(len(offsets), np.bool_)
     old_epoch = np.full(len(offsets), -1, np.int64)
     timely = np.zeros(len(offsets), np.bool_)
@@ -334,6 +324,6 @@ def tell(
             old_epoch[better] = leader_epoch.epoch
     if not ended:
         # The times were read too narrowly where neither holds: it is there, and no step would take it away.
-        here = timely | ~(timely if before is None else before.can)
+        here = timely | ~(timely if before is None else before[0])
         kept |= ~gone & (held >= 0) & here
     return OffsetFates(gone, kept, expired, old_epoch, timely)

@@ -201,7 +201,7 @@ def _past_life(
 ) -> PastLife:
     observed, place = unknown.observed, unknown.place
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
-    leader = _last_leader(life)
+    leader = next((one.partition.leader for one in reversed(life.history) if one.partition.leader >= 0), -1)
     replica = _deleted(observed.deleted.get(place, ()), life.topic_id, leader)
     log = None if replica is None else kept_log(observed, [replica], leader)
     samples = observed.samples.get(place, ())
@@ -222,10 +222,6 @@ def _past_life(
 def _own(of: Sequence[LeaderEpoch]) -> int:
     """Return how many of the last epochs one broker led without a break: in these its log only grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
-
-
-def _last_leader(life: Life) -> int:
-    return next((one.partition.leader for one in reversed(life.history) if one.partition.leader >= 0), -1)
 
 
 def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:

@@ -19,7 +19,6 @@ from ackproof_model.explain.epochs import (
     NOTHING,
     AckedRows,
     Bools,
-    EarlierLives,
     OffsetFates,
     acked_rows,
     kept_log,
@@ -90,9 +89,9 @@ class _Place:
         account.replayed += len(rows)
         past = past_lives(self._observed, self.era.place, self.lives, rows)
         went = union([one.held_rows for one in past], len(rows))
-        before = EarlierLives(union([one.can for one in past], len(rows)), went)
+        earlier = union([one.can for one in past], len(rows))
         ended = not self.era.leader_epochs
-        told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
+        told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=(earlier, went))
         gone, kept = self._settled(rows, told)
         lost, must = rows.found != PRESENT, gone & ~kept
         account.must_be_gone += int((must | told.expired).sum())
@@ -106,9 +105,20 @@ class _Place:
         self._examples(rows, present & went, "its topic was deleted, and it is there")
         self._truncations(self.era, rows, told, (must | (gone & lost)) & ~went)
         self._deletions(past, rows, told, gone, kept)
-        nowhere = ~(gone | kept) & ~told.expired & (told.timely | ~before.can)
+        nowhere = ~(gone | kept) & ~told.expired & (told.timely | ~earlier)
         if nowhere.any() and not rot:
-            self._above_its_epoch(rows, nowhere)
+            # In an epoch that nobody came after, at an offset that its log does not hold.
+            log, state = self.era.log, "the topic is deleted"
+            if self.era.leader_epochs:
+                last = self.era.leader_epochs[-1]
+                state = (
+                    f"broker {last.leader} leads in epoch {last.epoch}; log {log.log_start} to {log.log_end}"
+                )
+            count = int(nowhere.sum())
+            what = f": {count} acknowledged offsets are held by no log and no later leader took their place"
+            account.forbidden.append(
+                self.era.above(rows, nowhere, what, f"the log ends at {log.log_end}", state)
+            )
 
     @property
     def _observed(self) -> Observed:
@@ -190,13 +200,3 @@ class _Place:
             nowhere = one.can & ~one.held_rows & ~others & ~told.timely & ~kept
             if nowhere.any() and not self._observed.cuts:
                 self.account.forbidden.append(one.above(rows, nowhere))
-
-    def _above_its_epoch(self, rows: AckedRows, nowhere: Bools) -> None:
-        """Acknowledged, in an epoch that nobody came after, at an offset that its log does not hold."""
-        log, before = self.era.log, "the topic is deleted"
-        if self.era.leader_epochs:
-            last = self.era.leader_epochs[-1]
-            before = f"broker {last.leader} leads in epoch {last.epoch}; log {log.log_start} to {log.log_end}"
-        what = f": {int(nowhere.sum())} acknowledged offsets are held by no log and no later leader took their place"
-        end = f"the log ends at {log.log_end}"
-        self.account.forbidden.append(self.era.above(rows, nowhere, what, end, before))

@@ -44,28 +44,15 @@ class Disturbance(NamedTuple):
     what: str
     fault: FaultSpec | None = None
 
-    def takes(self, producer: int, rows: AckedRows, around: _Survivors) -> Bools:
-        """Return the rows of a producer that it can take, between those that are kept."""
+    def takes(self, producer: int, rows: AckedRows, before: Ints, after: Ints) -> Bools:
+        """Return the rows of a producer that it can take. `before`, `after`: of each row when the last kept row before
+        it was sent, and when the next kept one after it was answered."""
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
         end, known = (min(time, NEVER - _AFTER_NS) + _AFTER_NS for time in (self.end_ns, self.known_ns))
         itself = (rows.done >= self.since_ns - _BEFORE_NS) & (rows.sent <= known)
-        near: Bools = itself & (around.before <= end) & (around.after >= self.begin_ns - _AFTER_NS)
+        near: Bools = itself & (before <= end) & (after >= self.begin_ns - _AFTER_NS)
         return near
-
-
-class _Survivors(NamedTuple):
-    """Times around each row of a producer: when the last kept row before it was sent, the next after it answered."""
-
-    before: Ints
-    after: Ints
-
-    @classmethod
-    def around(cls, rows: AckedRows, missing: Bools) -> _Survivors:
-        numbers = np.arange(len(rows))
-        before = np.maximum.accumulate(np.where(missing, 0, numbers))
-        after = np.minimum.accumulate(np.where(missing, len(rows), numbers)[::-1])[::-1]
-        return cls(rows.sent[before], np.append(rows.done, NEVER)[after])
 
 
 def disturbances(
@@ -191,8 +178,11 @@ def intervals(
         at = at[np.argsort(rows.seq[at], kind="stable")]
         mine = rows.take(at)
         missing = mine.missing & (mine.offset < 0)
-        survivors = _Survivors.around(mine, missing)
-        taken = [(one.what, one.takes(producer, mine, survivors)) for one in around]
+        numbers = np.arange(len(mine))
+        before = mine.sent[np.maximum.accumulate(np.where(missing, 0, numbers))]
+        following = np.minimum.accumulate(np.where(missing, len(mine), numbers)[::-1])[::-1]
+        after = np.append(mine.done, NEVER)[following]
+        taken = [(one.what, one.takes(producer, mine, before, after)) for one in around]
         meets = np.logical_or.reduce([np.zeros(len(mine), np.bool_), *(which for _, which in taken)])
         for begin, end in sorted([*_runs(missing & meets), *_runs(missing & ~meets)]):
             run = np.arange(begin, end)

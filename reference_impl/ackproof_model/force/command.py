@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,23 +33,36 @@ _BACKEND: Final = click.option(
 )
 
 
+@dataclass(frozen=True)
+class Forcing:
+    """How a story is forced, as the options of a command say."""
+
+    kafka: str | None
+    backend: str | None
+    repeat: int
+    out: Path
+
+
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of commands that find a story: `--force`, and how."""
+    """Add the options of commands that find a story, as one parameter `forcing`; None without `--force`.
+
+    Raises `BadInput` for the others without `--force`.
+    """
+
+    @wraps(command)
+    def with_forcing(force: bool, *args: object, **options: object) -> int:
+        from ackproof.base.errors import BadInput
+
+        names = ("kafka", "backend", "repeat", "out")
+        source = click.get_current_context().get_parameter_source
+        for name in () if force else names:
+            if source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise BadInput(f"--{name} says how a story is forced; it goes with --force")
+        how = {name: options.pop(name) for name in names}
+        return command(*args, **options, forcing=Forcing(**how) if force else None)  # type: ignore[arg-type]
+
     flag = click.option("--force", is_flag=True, help="Walk real brokers through each story that is found.")
-    return flag(_KAFKA(_BACKEND(_REPEAT(out_option(command)))))
-
-
-def asked_for(force: bool, *, rules: str | None, kafka: str | None) -> None:
-    """Check the options before the search (`BadInput`). `rules`: None where each case has its own."""
-    from ackproof.base.errors import BadInput
-    from ackproof_model.force.experiment import Ground
-
-    if force and rules is not None:
-        Ground.from_rules(rules, kafka)
-    source = click.get_current_context().get_parameter_source
-    for name in () if force else ("kafka", "backend", "repeat", "out"):
-        if source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise BadInput(f"--{name} says how a story is forced; it goes with --force")
+    return flag(_KAFKA(_BACKEND(_REPEAT(out_option(with_forcing)))))
 
 
 @click.command(
@@ -71,19 +86,10 @@ def force(
     from ackproof_model.force.story import read_story
 
     story, rules = read_story(file, wanted)
-    return forced(story, rules, Console(), kafka=kafka, backend=backend, repeat=repeat, out=out)
+    return forced(story, rules, Console(), Forcing(kafka, backend, repeat, out))
 
 
-def forced(
-    story: Story,
-    rules: str,
-    console: Console,
-    *,
-    kafka: str | None,
-    backend: str | None,
-    repeat: int,
-    out: Path,
-) -> int:
+def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
     """Force a story so often, and tell what came of it. The exit code."""
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
@@ -91,14 +97,14 @@ def forced(
     from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
     from ackproof_model.force.translate import NotForceable, translated
 
-    ground = Ground.from_rules(rules, kafka, backend)
+    ground, out = Ground.from_rules(rules, forcing.kafka, forcing.backend), forcing.out
     try:
         steps = translated(story)
     except NotForceable as error:
         _tell(console, [Outcome(Word.NOT_FORCEABLE, str(error))])
         return 2
     file = out / f"forced-{story.kind.replace(' ', '-')}.yaml"
-    write_atomically(file, file_text(story, steps, ground, repeat=repeat))
+    write_atomically(file, file_text(story, steps, ground, repeat=forcing.repeat))
     console.line(f"{len(story.way)} steps of the model, {len(steps)} of the script: {file}")
     planned = plan_batch(BatchOptions((file,), out=out), console.warning)
     with console.show(len(planned.cases)) as view:

@@ -27,7 +27,6 @@ from ackproof_reference.explore.model import ActionKind
 from ackproof_reference.rules import rules_of
 
 TOPIC: Final = "orders"
-_HELD: Final = ("fetches", "metadata", "proposals")
 _LAG_MS: Final = 3000
 _LATER_MS: Final = 60_000
 """When the script is over."""

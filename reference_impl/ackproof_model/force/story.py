@@ -5,13 +5,12 @@ It is read from the output of `ackproof explore --json`, or searched for a case'
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
@@ -66,19 +65,16 @@ class _File(Document):
     found: dict[str, _Told]
 
 
-_FILE: Final = TypeAdapter(_File)
-
-
 def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
     """A story as `ackproof explore --json` wrote it, and the release of its rules. `wanted`: which class of several.
 
     The model takes each step again. Raises `BadInput` for what is no such file, or no way of this model.
     """
     try:
-        file = _FILE.validate_json(path.read_bytes())
+        file = _File.model_validate_json(path.read_bytes())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValidationError, json.JSONDecodeError) as error:
+    except ValidationError as error:
         raise BadInput(f"{path}: not a story as `ackproof explore --json` writes it: {error}") from error
     if file.of != KAFKA:
         raise BadInput(f"{path}: a story of '{file.of}'; brokers can be walked through those of {KAFKA}")

@@ -100,7 +100,6 @@ class _Translation:
             raise never
 
     def _partition(self, number: int) -> Partition:
-        """Return the controller's partition after a step."""
         metadata = self._states[number]["controller"]
         assert isinstance(metadata, Metadata)
         return metadata.partition

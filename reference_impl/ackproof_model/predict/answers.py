@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from ackproof_model.predict.workers import cores, in_processes
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Progress, Search
+from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import format_value, tell
 from ackproof_reference.explore.world import world
 
@@ -39,8 +39,6 @@ FURTHER_STATES: Final = 1_500_000
 _SMALLER_SHARE: Final = 8
 """Each smaller world gets this part of them at most: the five with all that happens leave three eighths at
 least, and the two with little need a few thousand states."""
-
-Watch = Callable[[Progress], None]
 
 
 class Answer(Document):
@@ -63,17 +61,16 @@ class Answers(Document):
 
     @property
     def settled(self) -> bool:
-        """Return True if no class is unknown."""
         return all(answer.chance is not Chance.UNKNOWN for answer in self.classes.values())
 
 
 _known: dict[str, Answers] = {}
 
 
-def answers(scope: Scope, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> Answers:
+def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
     """Search a scope, or return the answer that is remembered."""
     found = remembered(scope, max_states)
-    return found if found is not None else _keep(scope, _worked_out(scope, max_states, watch))
+    return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
@@ -105,7 +102,7 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
     if min(cores(), len(new)) < 2:
         return
-    work = partial(_worked_out, max_states=max_states, watch=None)
+    work = partial(_worked_out, max_states=max_states)
     for number, (scope, found) in enumerate(in_processes(work, new), start=1):
         _keep(scope, found)
         yield number, len(new)
@@ -155,6 +152,10 @@ def sources() -> str:
     return digest.hexdigest()
 
 
+_TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
+"""Nothing but the last two of three replicas ending, one of them with what was not flushed."""
+
+
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
     """Worlds of two brokers that this one contains, each with a sentence about the broker that is away."""
     if scope.brokers != 3:
@@ -165,7 +166,12 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
         if (left := getattr(scope.budget, name))
     ]
     # In a run with many incidents the short ways to a loss drown among everything else that may happen.
-    few = [(replace(large, budget=budget), name) for large, name in two for budget in _two_ends(large.budget)]
+    few = [
+        (replace(large, budget=budget), name)
+        for large, name in two
+        for budget in _TWO_ENDS
+        if all(count <= most for count, most in zip(budget, large.budget, strict=True))
+    ]
     away: dict[Scope, str] = {}
     for one, name in (*few, *two):
         away.setdefault(one, name)
@@ -174,14 +180,7 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
         yield one, f"broker 3 {why} before, and stays away"
 
 
-def _two_ends(budget: Budget) -> Iterator[Budget]:
-    """Nothing but the last two of three replicas ending, one of them with what was not flushed, as far as it can be."""
-    for two in (Budget(kills=1, power_losses=1), Budget(power_losses=2)):
-        if all(few <= most for few, most in zip(two, budget, strict=True)):
-            yield two
-
-
-def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
+def _worked_out(scope: Scope, max_states: int) -> Answers:
     found: dict[str, Answer] = {}
     spent, exhausted = 0, True
     for one, before in (*smaller(scope), (scope, "")):
@@ -190,10 +189,17 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
             continue
         search = Search(world(one), wanted)
         limit = max_states // _SMALLER_SHARE if before else max(1, max_states - spent)
-        spent += search.run(max_states=limit, watch=watch).states
-        found.update(
-            {kind: _possible_answer(search, kind, one, before) for kind in search.findings if kind in wanted}
-        )
+        spent += search.run(max_states=limit).states
+        for kind in search.findings.keys() & wanted:
+            finding = search.findings[kind]
+            way = search.way_to(finding.state)
+            lines = [line.strip() for line in tell(finding, way)]
+            found[kind] = Answer(
+                chance=Chance.POSSIBLE,
+                steps=tuple(steps_of(way)),
+                story=(*((f"({before})",) if before else ()), *lines),
+                scope=described(one),
+            )
         exhausted = search.exhausted or search.satisfied
     otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
     return Answers(
@@ -201,18 +207,6 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
         states=spent,
         exhausted=exhausted,
         bound=max_states,
-    )
-
-
-def _possible_answer(search: Search, kind: str, scope: Scope, before: str) -> Answer:
-    finding = search.findings[kind]
-    way = search.way_to(finding.state)
-    lines = [line.strip() for line in tell(finding, way)]
-    return Answer(
-        chance=Chance.POSSIBLE,
-        steps=tuple(steps_of(way)),
-        story=(*((f"({before})",) if before else ()), *lines),
-        scope=described(scope),
     )
 
 

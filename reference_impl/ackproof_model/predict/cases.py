@@ -91,8 +91,11 @@ def counted_for(
         # What is fsynced before it is acknowledged outlives a loss of power as it outlives a kill.
         found = found._replace(kills=found.kills + found.power_losses, power_losses=0)
         faults = (*faults, "flush.messages=1: a loss of power takes no more than a kill")
-    budget, clamped = _clamped(found, brokers_for(case, topic))
-    return CaseBudget(budget, faults, clamped)
+    # No kind of incident more often than there are brokers to suffer it.
+    most = brokers_for(case, topic)
+    budget = Budget(**{name: min(count, most) for name, count in found._asdict().items()})
+    clamped = [f"{name}: {count} → {most}" for name, count in found._asdict().items() if count > most]
+    return CaseBudget(budget, faults, tuple(clamped))
 
 
 def brokers_for(case: Case, topic: str) -> int:
@@ -142,10 +145,3 @@ def _flushed_at_once(case: Case, topic: str) -> bool:
         return False
     nodes = [{**cluster.config, **cluster.broker_config.get(broker, {})} for broker in cluster.broker_ids]
     return all(own.get("flush.messages", node.get("log.flush.interval.messages")) == "1" for node in nodes)
-
-
-def _clamped(found: Incidents, most: int) -> tuple[Budget, tuple[str, ...]]:
-    """No kind of incident more often than there are brokers to suffer it."""
-    kept = {name: min(count, most) for name, count in found._asdict().items()}
-    said = tuple(f"{name}: {count} → {kept[name]}" for name, count in found._asdict().items() if count > most)
-    return Budget(**kept), said

@@ -32,12 +32,6 @@ Counted = tuple[str, Incidents]
 """A sentence, and what it counts."""
 
 
-def unpredictable(fault: FaultSpec) -> str:
-    """Why no prediction can be made with this fault; empty when one can."""
-    why = fault.unpredictable()
-    return f"{fault.kind}: {why}" if why else ""
-
-
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
     """Yield what each fault of a case means for a partition of this topic, if it lasts long enough to bite."""
     cluster = case.experiment.cluster

@@ -27,12 +27,10 @@ from ackproof_model.predict.answers import (
     USUAL_STATES,
     Answer,
     Answers,
-    Watch,
     answers,
     described,
 )
 from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
-from ackproof_model.predict.incidents import unpredictable
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
 FOLLOWS: Final = {
@@ -50,18 +48,15 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Distinct states to look at per world, an observer of progress, and what the search takes together."""
+    """Distinct states to look at per world, and what the search takes together."""
 
     max_states: int = USUAL_STATES
-    watch: Watch | None = None
     reductions: Reductions = ALL
 
     def answer(self, scope: Scope) -> Answers:
-        """Search a world, or return what is remembered of it."""
-        return answers(self.reduce(scope), max_states=self.max_states, watch=self.watch)
+        return answers(self.reduce(scope), max_states=self.max_states)
 
     def reduce(self, scope: Scope) -> Scope:
-        """Return a world with these reductions."""
         return replace(scope, reductions=self.reductions)
 
 
@@ -167,7 +162,9 @@ def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[Meta
     """Why nothing can be predicted of a case or run at all."""
     if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
-    yield from filter(None, map(unpredictable, _faults(case, events)))
+    for fault in _faults(case, events):
+        if why := fault.unpredictable():
+            yield f"{fault.kind}: {why}"
 
 
 def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
@@ -189,26 +186,18 @@ def _of_rot(
     faults = _faults(case, events)
     for topic, spec in case.experiment.topics.items():
         for place in (TopicPartition(topic, number) for number in range(spec.partitions)):
-            rotted = [fault for fault in faults if fault.rots(place)]
-            if rotted:
-                yield from _of_rotted(case, place, rotted, events, decided, options)
+            if not (rotted := [fault for fault in faults if fault.rots(place)]):
+                continue
+            kinds = ", ".join(sorted({fault.kind for fault in rotted}))
+            why = f"{kinds} took from its log what the protocol counts on"
+            said: Answers | None = None
+            with contextlib.suppress(ValueError):
+                scope, _ = scope_for(case, topic, events, decided=decided, rotted=rotted)
+                said = options.answer(scope) if options else None
+            yield from _rotted_classes(place, why, said)
 
 
-def _of_rotted(
-    case: Case,
-    place: TopicPartition,
-    rotted: Sequence[FaultSpec],
-    events: Sequence[Event] | None,
-    decided: Sequence[MetadataRecord],
-    options: SearchOptions | None,
-) -> Iterator[PredictedClass]:
-    why = (
-        f"{', '.join(sorted({fault.kind for fault in rotted}))} took from its log what the protocol counts on"
-    )
-    said: Answers | None = None
-    with contextlib.suppress(ValueError):
-        scope, _ = scope_for(case, place.topic, events, decided=decided, rotted=rotted)
-        said = options.answer(scope) if options else None
+def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> Iterator[PredictedClass]:
     for explored in EXPLORED:
         one = PredictedClass(
             anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)

@@ -196,8 +196,8 @@ class Account:
             self.counts[anomaly, what] += int((found == number).sum())
 
     def file(self) -> ConformanceFile:
-        """All of it, the forbidden steps by time."""
-        forbidden = sorted(self.forbidden, key=_when)
+        # By time, those without one last.
+        forbidden = sorted(self.forbidden, key=lambda step: (step.t_ns < 0, step.t_ns, step.offset))
         missed = f"{self.missed} changes of partitions: the observation jumped over them"
         return ConformanceFile(
             replayed=self.replayed,
@@ -207,7 +207,10 @@ class Account:
             more_forbidden=tuple(forbidden[1 : EXAMPLES + 1]),
             truncations=tuple(self.truncations),
             deletions=tuple(self.deletions),
-            classes=tuple(self._classes()),
+            classes=tuple(
+                ClassExplained(anomaly=anomaly, **{what: self.counts[anomaly, what] for what in _COUNTED})
+                for anomaly in LOSSES
+            ),
             must_be_gone=self.must_be_gone,
             either_way=self.either_way,
             present=self.present,
@@ -216,12 +219,3 @@ class Account:
             elections=tuple(self.elections),
             not_replayed=(*dict.fromkeys(self.not_replayed), *([missed] if self.missed else [])),
         )
-
-    def _classes(self) -> Iterator[ClassExplained]:
-        for anomaly in LOSSES:
-            yield ClassExplained(anomaly=anomaly, **{what: self.counts[anomaly, what] for what in _COUNTED})
-
-
-def _when(step: ForbiddenStep) -> tuple[bool, int, int]:
-    """Return the sort key of a step: by time, those without one last."""
-    return step.t_ns < 0, step.t_ns, step.offset

@@ -37,7 +37,7 @@ _NO_BUMP_SINCE: Final = 12
 """Feature level of 3.6-IV0: since then a smaller ISR raises no leader epoch (MetadataVersion, KAFKA-15021)."""
 _RESERVED: Final = frozenset({str(UUID(int=0)), str(UUID(int=1))})
 """MIGRATING and UNASSIGNED: a replica that is in no log dir yet counts as online (DirectoryId.isOnline)."""
-_MIN_INSYNC: Final = "min.insync.replicas"
+MIN_INSYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
@@ -74,7 +74,6 @@ class Image:
         self._settings: dict[tuple[int, str, str], str] = {}
 
     def take(self, record: MetadataRecord) -> None:
-        """Take the next record as decided."""
         if isinstance(record, PartitionChanged):
             self._decide(record)
         elif isinstance(record, BrokerRegistered):
@@ -165,7 +164,6 @@ class Image:
         return known is not None and not known.fenced and not known.stopping
 
     def rules(self, topic: str) -> Rules:
-        """The rules for a topic now."""
         cluster = self._case.experiment.cluster
         rules = rules_of(cluster.kafka.version + cluster.metadata.rules, elr=self._features.get(ELR, 0) > 0)
         if not self.zookeeper:
@@ -173,7 +171,7 @@ class Image:
             rules = replace(rules, bump_on_shrink=level < _NO_BUMP_SINCE)
         return replace(
             rules,
-            min_insync=int(self._setting(topic, _MIN_INSYNC, "1")),
+            min_insync=int(self._setting(topic, MIN_INSYNC, "1")),
             unclean_election=self._setting(topic, _UNCLEAN, "false").lower() == "true",
         )
 

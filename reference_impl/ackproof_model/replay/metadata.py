@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Final
 
 from ackproof.experiment.case import Case
@@ -26,13 +27,12 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, fault_name
 from ackproof_model.explain.explanation import explain
 from ackproof_model.replay.account import Account, BrokenRule, find_broken_rule, plain, state_of
-from ackproof_model.replay.image import Image, partition_of
+from ackproof_model.replay.image import MIN_INSYNC, Image, partition_of
 from ackproof_model.replay.observed import Life, Moment, Observed, Removal, deleted_by, observe
 from ackproof_model.replay.samples import replay_samples
 from ackproof_model.replay.steps import AppendContext, Step, same, steps, steps_from_image, zookeeper_steps
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
-_MIN_INSYNC: Final = "min.insync.replicas"
 _CREATED: Final = "created"
 _SHUTDOWN_NS: Final = 30_000_000_000
 
@@ -40,23 +40,13 @@ _SHUTDOWN_NS: Final = 30_000_000_000
 def replay(observed: Observed, account: Account) -> None:
     """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
     replaying = _Replay(observed, account, Image(observed.case))
-    for group in _appends(observed.records):
+    # What was appended at once: neighbours with one timestamp.
+    for _, records in groupby(observed.records, key=attrgetter("timestamp_ms")):
+        group = list(records)
         context = _append_context(group, replaying.image)
         replaying.images.clear()
         for record in group:
             replaying.take(record, context)
-
-
-def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]]:
-    """Records that were appended at once: neighbours with one timestamp."""
-    group: list[MetadataRecord] = []
-    for record in records:
-        if group and record.timestamp_ms != group[-1].timestamp_ms:
-            yield group
-            group = []
-        group.append(record)
-    if group:
-        yield group
 
 
 def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendContext:
@@ -87,7 +77,7 @@ def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendCont
             named = zip(record.replicas, record.directories, strict=False)
             unregistered |= {(place, node) for node, name in named if image.lacks_dir(node, name)}
         elif isinstance(record, ConfigChanged):
-            configured = configured or record.key == _MIN_INSYNC
+            configured = configured or record.key == MIN_INSYNC
     return AppendContext(
         tuple(fenced),
         tuple(registered),
@@ -209,7 +199,8 @@ class _Replay:
             unclean = rules.unclean_election or asked
             self._forbid(find_broken_rule(before, seen, unclean, named), before, record)
         cause = step.cause if step else "forbidden"
-        self._step(_generalize(cause))
+        # Causes are counted without the broker's number.
+        self._step(" ".join("N" if word.isdigit() else word for word in cause.split()))
         if (seen.leader, seen.leader_epoch) != (old.leader, old.leader_epoch):
             self.account.elections.append(
                 ElectionSeen(
@@ -320,11 +311,6 @@ def _find_elected(tried: Sequence[Step], old: Partition) -> int:
     """Return whom the reference elects where none of its steps was seen: the first new leader of its steps."""
     leaders = [step.partition.leader for step in tried if step.partition.leader != old.leader]
     return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
-
-
-def _generalize(cause: str) -> str:
-    """A cause without the broker's number, to be counted."""
-    return " ".join("N" if word.isdigit() else word for word in cause.split())
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:

@@ -82,7 +82,6 @@ class Observed:
 
     @property
     def experiment(self) -> ExperimentSpec:
-        """The experiment of this case."""
         return self.case.experiment
 
     @cached_property
@@ -108,17 +107,14 @@ class Observed:
 
     @cached_property
     def lifelines(self) -> Lifelines:
-        """Lives of faults and nodes."""
         return Lifelines.of_events(self.events)
 
     @property
     def faults(self) -> Mapping[int, FaultLife]:
-        """Lives of the faults that were asked for."""
         return self.lifelines.faults
 
     @cached_property
     def node_ends(self) -> Sequence[Event]:
-        """The ends of nodes' processes, by time."""
         return [event for event in self.events if isinstance(event.what, NodeEnded | NodeDied)]
 
     @cached_property
@@ -215,7 +211,6 @@ class Observed:
 
     @cached_property
     def final_rows(self) -> FinalRows:
-        """The rows of the final reads, partition by partition."""
         return FinalRows(self.run)
 
 
@@ -289,7 +284,6 @@ class Life:
 
     @property
     def began_ns(self) -> int:
-        """When it was created."""
         return self.history[0].t_ns
 
 
@@ -314,11 +308,11 @@ def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
     return 2_000_000 * longest_time_out(cluster, cluster.metadata.session) + 2 * stall_ns
 
 
-def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int, learns: int) -> int:
+def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int) -> int:
     """Return when brokers' answers begin to be of this life of a topic, in ns since the run's start.
 
     A topic that is created again is confirmed by every broker that shows it and by leaders that answer for new logs.
-    Without that it takes as long as a broker may lag behind the metadata log (`learns`).
+    Without that it takes as long as a broker may lag behind the metadata log (`learns_ns`).
     """
     began = lives[number].began_ns
     if number == 0:
@@ -328,4 +322,5 @@ def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: i
         for fault in observed.case.faults
         if fault.drops(topic)
     )
-    return min([began + learns, *(event.t_ns for event in healed if event and event.t_ns >= began)])
+    latest = began + learns_ns(observed.experiment.cluster, observed.stall_ns)
+    return min([latest, *(event.t_ns for event in healed if event and event.t_ns >= began)])

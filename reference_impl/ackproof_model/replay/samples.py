@@ -16,7 +16,7 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof_model.replay.account import Account, plain
-from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns, learns_ns
+from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns
 from ackproof_reference.metadata import NO_LEADER
 
 MARGIN_NS: Final = 300_000_000
@@ -45,9 +45,7 @@ def _of_a_life(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
 ) -> Sequence[Sample]:
     """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
-    begin = answered_ns(
-        observed, place[0], lives, number, learns_ns(observed.experiment.cluster, observed.stall_ns)
-    )
+    begin = answered_ns(observed, place[0], lives, number)
     removal = lives[number].removal
     return [
         sample

@@ -143,24 +143,19 @@ def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator
     old = before.partition
     if old.leader == NO_LEADER:
         return
+    registered = {entry.broker: entry.epoch for entry in before.brokers}
     leaving = tuple(node for node in old.removing if node in old.isr and node not in after.isr)
     for isr in dict.fromkeys((after.isr, (*after.isr, *leaving))):
-        epochs = tuple(before.registration(node).epoch for node in isr if node in _registered_brokers(before))
+        epochs = tuple(registered[node] for node in isr if node in registered)
         if len(epochs) < len(isr):
             continue
-        request = AlterPartition(
-            old.leader, before.registration(old.leader).epoch, old.leader_epoch, old.epoch, isr, epochs
-        )
+        request = AlterPartition(old.leader, registered[old.leader], old.leader_epoch, old.epoch, isr, epochs)
         changed, _ = alter_partition(before, request, rules)
         grown, shrunk = set(isr) - set(old.isr), set(old.isr) - set(isr)
         cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
         if not grown and not shrunk:
             cause = "leader recovered" if old.recovering else "ISR confirmed"
         yield _make_step(f"{cause} by its leader", before, changed)
-
-
-def _registered_brokers(metadata: Metadata) -> frozenset[int]:
-    return frozenset(entry.broker for entry in metadata.brokers)
 
 
 def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
@@ -207,7 +202,9 @@ def zookeeper_steps(
     live = {entry.broker for entry in before.brokers if not entry.fenced}
     stopping = {entry.broker for entry in before.brokers if entry.stopping} | set(leaving)
     yield from _offline(old, live, stopping, rules)
-    yield from _preferred(old, live)
+    first = old.replicas[0]
+    if first in live and first in old.isr and first != old.leader:  # preferredReplicaPartitionLeaderElection
+        yield Step("preferred election", _with_leader(old, first, old.isr))
     yield from _controlled_shutdown(old, live)
     yield from _replica_offline(old, after)
     if old.leader != NO_LEADER and old.leader in after.isr and set(after.isr) <= set(old.replicas):
@@ -236,13 +233,6 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
                 yield Step("unclean election", led, clean=False)
                 # KIP-704 (3.2): the state node says that the leader has not recovered (newRecoveringLeaderAndIsr).
                 yield Step("unclean election", led._replace(recovering=True), clean=False)
-
-
-def _preferred(old: Partition, live: set[int]) -> Iterator[Step]:
-    """preferredReplicaPartitionLeaderElection."""
-    first = old.replicas[0]
-    if first in live and first in old.isr and first != old.leader:
-        yield Step("preferred election", _with_leader(old, first, old.isr))
 
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:

@@ -14,14 +14,11 @@ record be sent again, or the partition be moved. While power may be lost it must
 must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
 `match_responses`).
 
-Searches for lost and vanished records alone end at more states: here below, and in `seated.py`.
-
-Where a search for lost and vanished records ends: every broker that may lead holds all that was sent.
-
-Unlike the ends of `seated.py` these do not ask how many leaders may still die, be fenced, stop or be asked to go.
-Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader that
-took it put it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these were
-written. A broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections
+Searches for lost and vanished records alone end at more states: those of `seated.py`, and where every broker that may
+lead holds all that was sent. These last ends do not ask how many leaders may still die, be fenced, stop or be asked to
+go. Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader
+that took it put it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these
+were written. A broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections
 everybody) or believes to lead in the newest epoch; before KIP-497, in any.
 
 **Who counts is whole.** What a stale leader acknowledges or shows is some of it, whatever it holds.

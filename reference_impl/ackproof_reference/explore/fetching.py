@@ -213,14 +213,10 @@ def fused(scope: Scope, own: int) -> list[Group]:
                     "feeding", pair, partial(_feeding, scope, own, other), row=f"pair {own} {other}", steps=3
                 )
             )
-        if _forgets_late(scope.rules):
+        if scope.rules.fetch_fencing and scope.rules.leads_once:
             void = partial(_void, own, other)
             groups.append(Group("void", (process, *theirs), void, at_once=partial(_of_void, own)))
     return groups
-
-
-def _forgets_late(rules: Rules) -> bool:
-    return rules.fetch_fencing and rules.leads_once
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
@@ -276,7 +272,6 @@ def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterato
 
 
 def _taking(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
-    """A follower takes an answer, and asks again."""
     if isinstance(under_way, Reply) and process.up:
         after = step(Broker(own, log, process), under_way, scope.rules)[0]
         yield (
@@ -323,7 +318,6 @@ def _noting(
 
 
 def _reduce_memory(scope: Scope, broker: Broker) -> Broker:
-    """A leader as far as it tells two states apart."""
     return remembered(broker, scope) if scope.reductions.memory else broker
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 
 from ackproof_reference.broker import Broker, Leader, Message, Process
 from ackproof_reference.explore.model import Group
@@ -37,7 +38,8 @@ Broken = Iterator[tuple[str, str]]
 
 def checks(scope: Scope) -> tuple[Group, ...]:
     """All invariants of a scope."""
-    groups = [Group("promises", (CLIENT,), check=_promises, row=memory_row(1))]
+    # What `witness` found broken at a step.
+    groups = [Group("promises", (CLIENT,), check=attrgetter("wrong"), row=memory_row(1))]
     for one in scope.ids:
         own = (log_cell(one), process_cell(one))
         leader = (CLIENT, CONTROLLER, *own)
@@ -50,11 +52,6 @@ def checks(scope: Scope) -> tuple[Group, ...]:
                     Group("leaders", memories, check=partial(_one_leader, one, other), row="leaders")
                 )
     return tuple(groups)
-
-
-def _promises(client: Client) -> Broken:
-    """Report what `witness` found broken at a step."""
-    yield from client.wrong
 
 
 def _complete(
@@ -90,7 +87,6 @@ def _matching(one: int, other: int, log: Log, others: Log) -> Broken:
 
 
 def _one_leader(one: int, other: int, process: Process, others: Process) -> Broken:
-    """No epoch has two leaders."""
     mine, its = process.role, others.role
     if isinstance(mine, Leader) and isinstance(its, Leader) and mine.epoch == its.epoch:
         yield TWO_LEADERS, f"brokers {one} and {other} both lead in one epoch"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class ActionKind(Enum):
@@ -87,26 +87,6 @@ class Group(NamedTuple):
     steps: int = 1
 
 
-Ranks = Mapping[int, Mapping[int, int]]
-"""For each kind of epochs the rank of each."""
-
-
-class Epochs(Protocol):
-    """Numbers in a model's cells of which only the order counts; each of a few kinds."""
-
-    def occurring(self, cell: int, value: Hashable) -> int:
-        """Return the epochs that occur in a cell's value, as bits."""
-        ...
-
-    def ranks(self, bits: int) -> Ranks | None:
-        """The ranks of those that occur; None where each is its rank."""
-        ...
-
-    def ranked(self, cell: int, value: Hashable, ranks: Ranks) -> Hashable:
-        """A cell's value with ranks in their place."""
-        ...
-
-
 class Condition(NamedTuple):
     """A question about a state: `holds(*cells)`; `counts` as in `Group`."""
 
@@ -140,8 +120,8 @@ class Model:
     """Bits to number the values of each cell with at first (a cell of counters has its own)."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
     """Turns a way through its states into a story, where its steps are not those that a reader is to see."""
-    epochs: Epochs | None = None
-    """States that are alike with ranks in the place of epochs are one."""
+    ranked: bool = False
+    """States that are alike with ranks in the place of epochs are one (`ranking.py`)."""
     frugal: bool = False
     """A state is not kept if another one, seen before, differs in counters only, and has as much of each left: who may
     do more of something has all the ways of who may do less."""

@@ -17,7 +17,7 @@ from ackproof_reference.broker import (
     with_checkpoint,
 )
 from ackproof_reference.election import Election
-from ackproof_reference.explore.fetching import asking, connection, fused, one_by_one
+from ackproof_reference.explore.fetching import Proposal, asking, connection, fused, one_by_one
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Action, ActionKind, Group, Move
 from ackproof_reference.explore.scope import (
@@ -43,8 +43,6 @@ from ackproof_reference.messages import (
 )
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
-
-Proposal = AlterPartition | Altered | None
 
 
 def moves(scope: Scope) -> tuple[Group, ...]:
@@ -341,7 +339,6 @@ def _lagging(own: int, budget: Budget, log: Log, process: Process, proposal: Pro
 
 
 def _proposals(scope: Scope, own: int, metadata: Metadata, proposal: Proposal) -> Iterator[Move]:
-    """The controller decides on a proposed ISR."""
     name = f"broker {own}"
     if isinstance(proposal, AlterPartition):
         changed, answer = controller.alter_partition(metadata, proposal, scope.rules)
@@ -356,7 +353,6 @@ def _proposals(scope: Scope, own: int, metadata: Metadata, proposal: Proposal) -
 def _answers(
     scope: Scope, own: int, client: Client, log: Log, process: Process, proposal: Proposal
 ) -> Iterator[Move]:
-    """A leader hears what became of its proposal."""
     if not isinstance(proposal, Altered) or not process.up:
         return
     before = Broker(own, log, process)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from ackproof_reference.explore.invariants import records
@@ -64,11 +65,6 @@ class Observed(NamedTuple):
         return self
 
 
-def wrong(observed: Observed) -> Iterator[tuple[str, str]]:
-    """Report what was found broken, as an invariant for the search."""
-    yield from observed.wrong
-
-
 class QuorumBounds(NamedTuple):
     """Elections, crashes and entries that may still happen; each counts down."""
 
@@ -79,7 +75,7 @@ class QuorumBounds(NamedTuple):
 
 def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
     """The world as a model for the search: empty logs, nobody leads."""
-    groups = [Group("observed", (1,), check=wrong)]
+    groups = [Group("observed", (1,), check=attrgetter("wrong"))]
     for one in range(servers):
         groups.append(Group("own", (0, 2 + one), partial(_own_server_moves, rules, one)))
         for other in range(servers):
@@ -152,7 +148,7 @@ class PacificaBounds(NamedTuple):
 def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
     """The world as a model for the search. Replica 0 is the first primary; all are members, with empty logs."""
     first = Configuration(0, 0, tuple(range(replicas)))
-    groups = [Group("seen", (1,), check=wrong)]
+    groups = [Group("seen", (1,), check=attrgetter("wrong"))]
     for one in range(replicas):
         groups.append(Group("own", (0, 1, 2, 3 + one), partial(_own_replica_moves, one)))
         groups.append(Group("reads", (1, 2, 3 + one), check=partial(_reads, one)))

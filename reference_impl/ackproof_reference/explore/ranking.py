@@ -16,13 +16,12 @@ Which states a search takes up: one of all that are alike, none that can do less
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import product
-from typing import NamedTuple
 
 from ackproof_reference.broker import Follower, Leader, Process, Progress
 from ackproof_reference.explore.fetching import Late
-from ackproof_reference.explore.model import Epochs, Model, Ranks
+from ackproof_reference.explore.model import Condition, Model
 from ackproof_reference.explore.scope import broker_of
 from ackproof_reference.explore.tables import Cells
 from ackproof_reference.log import Batch, EpochEntry, Log
@@ -36,61 +35,44 @@ FIELD = 64
 _BITS = (1 << FIELD) - 1
 
 
-class WorldsEpochs:
-    """The epochs in the cells of a world, and their ranks."""
-
-    def occurring(self, cell: int, value: Hashable) -> int:
-        """Return the epochs that occur in a cell's value, a bit for each."""
-        bits = 0
-
-        def noted(kind: int, epoch: int) -> int:
-            nonlocal bits
-            if epoch >= FIELD:
-                raise ValueError(f"more than {FIELD} epochs")
-            bits |= 1 << kind * FIELD + epoch
-            return epoch
-
-        _Renaming(noted).cell(cell, value)
-        if isinstance(value, Process) and isinstance(value.role, Leader):
-            noted(LEADING, value.role.epoch)
-        return bits
-
-    def ranks(self, bits: int) -> Ranks | None:
-        """The ranks of epochs that occur; None where they are the epochs already."""
-        return _ranks(bits)
-
-    def ranked(self, cell: int, value: Hashable, ranks: Ranks) -> Hashable:
-        """A cell's value with ranks in the place of epochs."""
-        return _Renaming(lambda kind, epoch: ranks[kind][epoch]).cell(cell, value)
+Ranks = Mapping[int, Mapping[int, int]]
+"""For each kind of epochs the rank of each."""
 
 
-def _ranks(bits: int) -> Ranks | None:
-    fields = {kind: [*_epochs(bits >> kind * FIELD)] for kind in range(-(-bits.bit_length() // FIELD))}
-    gaps = _not_next(fields)
-    ranks = {kind: _dense(epochs, gaps if kind == LEADER else frozenset()) for kind, epochs in fields.items()}
+def occurring_epochs(cell: int, value: Hashable) -> int:
+    """Return the epochs that occur in a cell's value, a bit for each."""
+    bits = 0
+
+    def noted(kind: int, epoch: int) -> int:
+        nonlocal bits
+        if epoch >= FIELD:
+            raise ValueError(f"more than {FIELD} epochs")
+        bits |= 1 << kind * FIELD + epoch
+        return epoch
+
+    _Renaming(noted).cell(cell, value)
+    if isinstance(value, Process) and isinstance(value.role, Leader):
+        noted(LEADING, value.role.epoch)
+    return bits
+
+
+def rank_epochs(bits: int) -> Ranks | None:
+    """Return the ranks of epochs that occur; None where they are the epochs already."""
+    fields: dict[int, list[int]] = {}
+    for kind in range(-(-bits.bit_length() // FIELD)):
+        field = bits >> kind * FIELD & _BITS
+        fields[kind] = [epoch for epoch in range(field.bit_length()) if field >> epoch & 1]
+    ranks = {kind: {epoch: rank for rank, epoch in enumerate(epochs)} for kind, epochs in fields.items()}
+    last, newest = [-1, -1, *fields.get(LEADER, [])][-2:]
+    if last in fields.get(LEADING, ()) and newest > last + 1:
+        ranks[LEADER][newest] += 1  # the newest epoch is not the very next one of that leader
     same = all(epoch == rank for kind in ranks if kind != LEADING for epoch, rank in ranks[kind].items())
     return None if same else ranks
 
 
-def _epochs(field: int) -> Iterator[int]:
-    """The bits of the lowest field that are set."""
-    return (epoch for epoch in range((field & _BITS).bit_length()) if field >> epoch & 1)
-
-
-def _not_next(fields: Mapping[int, list[int]]) -> frozenset[int]:
-    """Epochs that are led in, of which the newest one is the next that occurs, but not the very next one."""
-    epochs = fields.get(LEADER, [])
-    last = epochs[-2:]
-    led = len(last) == 2 and last[0] in fields.get(LEADING, ())
-    return frozenset(last[:1]) if led and last[1] > last[0] + 1 else frozenset()
-
-
-def _dense(epochs: list[int], gaps: frozenset[int]) -> Mapping[int, int]:
-    ranks, at = {}, 0
-    for epoch in epochs:
-        ranks[epoch] = at
-        at += 2 if epoch in gaps else 1
-    return ranks
+def replace_epochs(cell: int, value: Hashable, ranks: Ranks) -> Hashable:
+    """Return a cell's value with ranks in the place of epochs."""
+    return _Renaming(lambda kind, epoch: ranks[kind][epoch]).cell(cell, value)
 
 
 class _Renaming:
@@ -106,7 +88,6 @@ class _Renaming:
         return self._new(BROKER + broker - 1, epoch) if epoch >= 0 else epoch
 
     def cell(self, cell: int, value: Hashable) -> Hashable:
-        """A cell's value."""
         if isinstance(value, Log):
             return self._log(value)
         if isinstance(value, Process):
@@ -199,13 +180,10 @@ class Admission:
     """Says of packed states what a search is to keep, for one packing of a model's cells."""
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:
-        self._ranks = None if model.epochs is None else _Ranks(model.epochs, cells)
+        self._ranks = _Ranks(cells) if model.ranked else None
         self._more = Spare(cells) if model.frugal else None
-        self._ends = [
-            [
-                _Condition(cells.mask(one.cells, one.counts), {}, one.cells, one.holds)
-                for one in end.conditions
-            ]
+        self._ends: list[list[tuple[int, dict[int, bool], Condition]]] = [
+            [(cells.mask(one.cells, one.counts), {}, one) for one in end.conditions]
             for end in model.ends
             if not end.kinds or (wanted and wanted <= end.kinds)
         ]
@@ -220,11 +198,12 @@ class Admission:
     def admits(self, state: int, seen: dict[int, int]) -> bool:
         """Return True if the search has to continue from a state that it has not seen."""
         for conditions in self._ends:
-            for mask, memo, cells, holds in conditions:
+            for mask, memo, one in conditions:
                 key = state & mask
                 held = memo.get(key)
                 if held is None:
-                    held = memo[key] = holds(*(self._cells.value_at(key, cell) for cell in cells))
+                    values = (self._cells.value_at(key, cell) for cell in one.cells)
+                    held = memo[key] = one.holds(*values)
                 if not held:
                     break
             else:
@@ -236,13 +215,6 @@ class Admission:
         return True
 
 
-class _Condition(NamedTuple):
-    mask: int
-    memo: dict[int, bool]
-    cells: tuple[int, ...]
-    holds: Callable[..., bool]
-
-
 class Spare(dict[int, tuple[int, ...]]):
     """Differences, by the packed counters that are left, to all states with as much of each and more of some."""
 
@@ -250,9 +222,9 @@ class Spare(dict[int, tuple[int, ...]]):
         super().__init__()
         self.mask = cells.mask(cells.counters)
         self._fields = [
-            (field.shift + cells.shifts[cell], field.mask, most)
+            (shift + cells.shifts[cell], mask, most)
             for cell, counters in cells.counters.items()
-            for field, most in zip(counters.fields.values(), counters.most, strict=True)
+            for (shift, mask), most in zip(counters.fields.values(), counters.most, strict=True)
             if most
         ]
 
@@ -268,26 +240,25 @@ class Spare(dict[int, tuple[int, ...]]):
 class _Occurring(dict[int, int]):
     """Epochs that occur in a cell's value, by the value's number."""
 
-    def __init__(self, epochs: Epochs, cells: Cells, cell: int) -> None:
+    def __init__(self, cells: Cells, cell: int) -> None:
         super().__init__()
-        self.cell = cell
-        self._epochs, self._values = epochs, cells.values[cell]
+        self.cell, self._values = cell, cells.values[cell]
 
     def __missing__(self, number: int) -> int:
-        self[number] = bits = self._epochs.occurring(self.cell, self._values[number])
+        self[number] = bits = occurring_epochs(self.cell, self._values[number])
         return bits
 
 
 class _Differences(dict[int, int]):
     """Differences that ranks add to a packed state, by the number of a cell's value."""
 
-    def __init__(self, epochs: Epochs, cells: Cells, cell: int, ranks: Ranks) -> None:
+    def __init__(self, cells: Cells, cell: int, ranks: Ranks) -> None:
         super().__init__()
-        self._epochs, self._cells, self._cell, self._ranks = epochs, cells, cell, ranks
+        self._cells, self._cell, self._ranks = cells, cell, ranks
 
     def __missing__(self, number: int) -> int:
         cells, cell = self._cells, self._cell
-        ranked = cells.number(cell, self._epochs.ranked(cell, cells.values[cell][number], self._ranks))
+        ranked = cells.number(cell, replace_epochs(cell, cells.values[cell][number], self._ranks))
         self[number] = difference = (ranked - number) << cells.shifts[cell]
         return difference
 
@@ -295,35 +266,31 @@ class _Differences(dict[int, int]):
 class _Ranks:
     """Ranks in the place of epochs, cell by cell, for packed states."""
 
-    def __init__(self, epochs: Epochs, cells: Cells) -> None:
-        self._epochs, self._cells = epochs, cells
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
         free = [cell for cell in range(len(cells.widths)) if cell not in cells.counters]
-        self._occurring = [
-            (cells.shifts[cell], cells.masks[cell], _Occurring(epochs, cells, cell)) for cell in free
-        ]
+        self._occurring = [(cells.shifts[cell], cells.masks[cell], _Occurring(cells, cell)) for cell in free]
         self._moved: dict[int, list[tuple[int, int, _Differences]] | None] = {}
 
     def rank(self, state: int) -> int:
-        """The state with ranks."""
         bits = 0
         for shift, mask, occurring in self._occurring:
             bits |= occurring[state >> shift & mask]
         try:
             moved = self._moved[bits]
         except KeyError:
-            moved = self._moved[bits] = self._work_out(bits)
+            ranks = rank_epochs(bits)
+            moved = self._moved[bits] = (
+                None
+                if ranks is None
+                else [
+                    (shift, mask, _Differences(self._cells, occurring.cell, ranks))
+                    for shift, mask, occurring in self._occurring
+                ]
+            )
         if moved is None:
             return state
         ranked = state
         for shift, mask, differences in moved:
             ranked += differences[state >> shift & mask]
         return ranked
-
-    def _work_out(self, bits: int) -> list[tuple[int, int, _Differences]] | None:
-        ranks = self._epochs.ranks(bits)
-        if ranks is None:
-            return None
-        return [
-            (shift, mask, _Differences(self._epochs, self._cells, occurring.cell, ranks))
-            for shift, mask, occurring in self._occurring
-        ]

@@ -107,7 +107,6 @@ class Scope:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The brokers' numbers, from 1."""
         return tuple(range(1, self.brokers + 1))
 
     @property

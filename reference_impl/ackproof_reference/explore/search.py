@@ -56,12 +56,10 @@ class Progress:
 
     states: int = 0
     depth: int = 0
-    waiting: int = 0
     seconds: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Distinct states per second."""
         return self.states / self.seconds if self.seconds else 0.0
 
 
@@ -108,14 +106,7 @@ class Search:
         return self.place == len(self.level) and not self.next_level and not any(self.ahead)
 
     @property
-    def found(self) -> Finding | None:
-        """The finding for which the search stops, the shortest if there are several."""
-        kept = [f for f in self.findings.values() if not self.wanted or f.kind in self.wanted]
-        return min(kept, key=lambda finding: finding.depth, default=None)
-
-    @property
     def satisfied(self) -> bool:
-        """Return True if everything wanted was found."""
         if self.wanted:
             return self.wanted <= self.findings.keys()
         return bool(self.findings)
@@ -150,27 +141,21 @@ class Search:
                 if max_seconds is not None and spent >= max_seconds:
                     break
                 if self.place == len(self.level):
-                    self._go_deeper()
+                    # The next level, and after it the states that longer steps have led to.
+                    self.level, self.next_level, self.place = self.next_level, [], 0
+                    self.progress.depth += 1
+                    for state, parent in self.ahead.pop(0) if self.ahead else ():
+                        if state not in self.seen and self._admission.admits(state, self.seen):
+                            self.seen[state] = parent
+                            self.level.append(state)
                 self._look_at(min(self.place + _SLICE, len(self.level)))
                 self.progress.states = len(self.seen)
-                waiting = len(self.level) - self.place + len(self.next_level)
-                self.progress.waiting = waiting + sum(map(len, self.ahead))
                 self.progress.seconds = before + time.perf_counter() - began
                 if watch is not None:
                     watch(self.progress)
         return self.progress
 
-    def _go_deeper(self) -> None:
-        """Take up the next level, and after it the states that longer steps have led to."""
-        self.level, self.next_level, self.place = self.next_level, [], 0
-        self.progress.depth += 1
-        for state, parent in self.ahead.pop(0) if self.ahead else ():
-            if state not in self.seen and self._admission.admits(state, self.seen):
-                self.seen[state] = parent
-                self.level.append(state)
-
     def _look_at(self, end: int) -> None:
-        """Take the states of this level up to `end`, and note those that they lead to."""
         while self.place < end:
             try:
                 self._take_up_to(end)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ackproof_reference.broker import Broker, Follower, Leader, Message, Process
 from ackproof_reference.explore.model import StoryLine
-from ackproof_reference.explore.scope import Budget, Client
+from ackproof_reference.explore.scope import Client
 from ackproof_reference.log import Log
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched, Produced
 from ackproof_reference.metadata import Metadata
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from ackproof_reference.explore.search import Finding
 
 
-def tell(finding: Finding, way: Sequence[StoryLine], *, details: bool = False) -> Iterator[str]:
-    """The lines of a story; with `details` every changed cell under its step."""
+def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
+    """Yield the lines of a story."""
     for number, line in enumerate(way, 1):
         to = f" → {line.action.target}" if line.action.target else ""
         yield f"{number:3}. {line.action.actor}{to}: {line.action.text}"
-        if details:
-            for name, _, after in line.changed:
-                if not isinstance(after, Budget):
-                    yield f"       {name}: {format_value(after)}"
     yield f"  ✗  {finding.kind}: {finding.text}"
 
 

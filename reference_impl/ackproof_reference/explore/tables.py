@@ -12,19 +12,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ackproof_reference.explore.model import Group, Model
 
 FIRST_WIDTH = 12
 """Bits for a cell's number before it has to be widened, if the model does not say better."""
-
-
-class _Field(NamedTuple):
-    """Position of a counter in its cell."""
-
-    shift: int
-    mask: int
 
 
 class _Counters:
@@ -34,33 +27,33 @@ class _Counters:
         record: Any = first
         self.make = record._make
         self.most: tuple[int, ...] = tuple(record)
-        self.fields: dict[str, _Field] = {}
+        self.fields: dict[str, tuple[int, int]] = {}
+        """Of each field the shift in the cell, and the mask after it."""
         self.width = 0
         self.made: dict[int, Hashable] = {}
         for name, most in zip(record._fields, record, strict=True):
-            self.fields[name] = _Field(self.width, (1 << most.bit_length()) - 1)
+            self.fields[name] = self.width, (1 << most.bit_length()) - 1
             self.width += most.bit_length()
 
     def number(self, value: Iterable[int]) -> int:
         """The fields side by side. Raises ValueError for one that is more than it was at first."""
         number = 0
-        for field, count in zip(self.fields.values(), value, strict=True):
-            if not 0 <= count <= field.mask:
+        for (shift, mask), count in zip(self.fields.values(), value, strict=True):
+            if not 0 <= count <= mask:
                 raise ValueError(f"{value} does not count down")
-            number |= count << field.shift
+            number |= count << shift
         return number
 
     def value(self, number: int) -> Hashable:
         """The record again; what was masked out of the number is 0."""
         made = self.made.get(number)
         if made is None:
-            made = self.make(number >> field.shift & field.mask for field in self.fields.values())
+            made = self.make(number >> shift & mask for shift, mask in self.fields.values())
             self.made[number] = made
         return made
 
     def mask(self, names: Iterable[str]) -> int:
-        """The bits of some fields."""
-        return sum(self.fields[name].mask << self.fields[name].shift for name in names)
+        return sum(mask << shift for shift, mask in map(self.fields.__getitem__, names))
 
 
 class Cells:
@@ -106,16 +99,13 @@ class Cells:
         return sum(mask << self.shifts[cell] for cell, mask in bits.items())
 
     def pack(self, row: Sequence[Hashable]) -> int:
-        """A state as an integer."""
         return sum(self.number(cell, value) << self.shifts[cell] for cell, value in enumerate(row))
 
     def value_at(self, state: int, cell: int) -> Hashable:
-        """One cell's value in a packed state."""
         number = state >> self.shifts[cell] & self.masks[cell]
         return self.counters[cell].value(number) if cell in self.counters else self.values[cell][number]
 
     def row(self, state: int) -> tuple[Hashable, ...]:
-        """All values of a packed state."""
         return tuple(self.value_at(state, cell) for cell in range(len(self.widths)))
 
 
@@ -157,11 +147,8 @@ Broken = Callable[[str, str, int], None]
 """StoryLine of a broken invariant: its class, a sentence, the state."""
 
 
-class _Sorted(NamedTuple):
-    """Differences that count as equally many steps: plain ones, and those with what may be done at once after them."""
-
-    plain: dict[int, None]
-    unsettled: dict[int, tuple[AtOnce, ...]]
+_Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
+"""Differences that count as equally many steps: plain ones, and those with what may be done at once after them."""
 
 
 class _Entry(NamedTuple):
@@ -220,7 +207,6 @@ class Tables:
 
     @property
     def memos(self) -> list[dict[int, Steps] | dict[int, int]]:
-        """All that was worked out."""
         kept: list[dict[int, Steps] | dict[int, int]] = [entry.memo for entry in self.at_once]
         for row in self.rows:
             kept += [row.memo, *(entry.memo for entry in row.entries if entry.memo is not None)]
@@ -236,14 +222,14 @@ class Tables:
             if found is None:
                 found = self._steps(entry, own, state)
             for count, plain, unsettled in _by_count(found):
-                sorted_ = steps.setdefault(count, _Sorted({}, {}))
-                sorted_.plain.update(dict.fromkeys(plain))
+                plain_here, unsettled_here = steps.setdefault(count, ({}, {}))
+                plain_here.update(dict.fromkeys(plain))
                 for at_once, differences in unsettled:
                     here = [each for each in at_once if each.mask & row.mask == each.mask]
                     others = tuple(each for each in at_once if each.mask & row.mask != each.mask)
                     for difference in differences:
                         settled = self.settled(key + difference, here) - key if here else difference
-                        sorted_.unsettled[settled] = (*sorted_.unsettled.get(settled, ()), *others)
+                        unsettled_here[settled] = (*unsettled_here.get(settled, ()), *others)
         row.memo[key] = made = self._freeze(steps)
         return made
 
@@ -256,8 +242,8 @@ class Tables:
                 for kind, text in group.check(*values):
                     self._broken(kind, text, state)
             for _, new in group.moves(*values) if group.moves is not None else ():
-                sorted_ = steps.setdefault(group.steps, _Sorted({}, {}))
-                sorted_.unsettled[self.difference(group, values, new)] = self.concerned(group, values, new)
+                _, unsettled = steps.setdefault(group.steps, ({}, {}))
+                unsettled[self.difference(group, values, new)] = self.concerned(group, values, new)
         found = self._freeze(steps)
         if entry.memo is not None:
             entry.memo[own] = found
@@ -326,7 +312,6 @@ class Tables:
 
 
 def _by_count(steps: Steps) -> Iterator[tuple[int, tuple[int, ...], Unsettled]]:
-    """Steps by how many they count as."""
     if steps:
         plain, unsettled, longer = steps
         yield 1, plain, unsettled

@@ -8,8 +8,8 @@ reported that the plain model does not reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise, product
 
 from ackproof_reference.broker import Broker, Process
@@ -17,9 +17,9 @@ from ackproof_reference.explore.ending import ends
 from ackproof_reference.explore.fetching import Late, choices_in_stories
 from ackproof_reference.explore.forgetting import leftovers, remembered, remembering
 from ackproof_reference.explore.invariants import checks
-from ackproof_reference.explore.model import Epochs, Group, Model, Row, StoryLine
+from ackproof_reference.explore.model import Group, Model, Row, StoryLine
 from ackproof_reference.explore.moves import moves
-from ackproof_reference.explore.ranking import WorldsEpochs
+from ackproof_reference.explore.ranking import occurring_epochs, rank_epochs, replace_epochs
 from ackproof_reference.explore.scope import (
     BUDGET,
     IN_STORIES,
@@ -64,15 +64,14 @@ def world(scope: Scope) -> Model:
     if scope.reductions.memory:
         steps = tuple(remembering(group, scope) for group in steps)
     groups = (*steps, *leftovers(scope), *checks(scope))
-    retold = Retelling(scope, partial(world, scope), partial(world, scope.in_stories))
     return Model(
         names,
         tuple(first),
         groups,
         counters=(BUDGET,),
         widths=widths,
-        retold=None if scope.reductions in (NO_REDUCTIONS, IN_STORIES) else retold,
-        epochs=WorldsEpochs() if scope.reductions.ranking else None,
+        retold=None if scope.reductions in (NO_REDUCTIONS, IN_STORIES) else Retelling(scope),
+        ranked=scope.reductions.ranking,
         frugal=scope.reductions.ranking,
         ends=ends(scope),
     )
@@ -85,18 +84,18 @@ _MOST_BETWEEN = 8
 class Retelling:
     """Walks ways of a scope's reduced model through the told one."""
 
-    def __init__(self, scope: Scope, reduced: Callable[[], Model], full: Callable[[], Model]) -> None:
-        self._scope, self._reduced, self._full = scope, reduced, full
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
 
     @cached_property
     def reduced(self) -> Model:
         """The model that was searched."""
-        return self._reduced()
+        return world(self._scope)
 
     @cached_property
     def full(self) -> Model:
         """The model of the story's steps."""
-        return self._full()
+        return world(self._scope.in_stories)
 
     def __call__(self, way: Sequence[Row]) -> list[StoryLine]:
         """The steps of a way, given as the reduced model's states from the first one on.
@@ -155,7 +154,7 @@ class Retelling:
             for one, (log, process, fetch) in zip(self._scope.ids, chosen, strict=True):
                 cells[log_cell(one)], cells[process_cell(one)], cells[fetch_cell(one)] = log, process, fetch
             image = settled(self.reduced, tuple(cells))
-            found.add(image if self.reduced.epochs is None else ranked(self.reduced.epochs, image))
+            found.add(rank_row(image) if self.reduced.ranked else image)
         return found
 
     def _choices(self, row: Row, one: int) -> Iterator[tuple[Log, Process, Hashable]]:
@@ -192,15 +191,15 @@ def settled(model: Model, row: Row) -> Row:
     return row
 
 
-def ranked(epochs: Epochs, row: Row) -> Row:
-    """A state with ranks in the place of epochs."""
+def rank_row(row: Row) -> Row:
+    """Return a state with ranks in the place of epochs."""
     bits = 0
     for cell, value in enumerate(row):
-        bits |= epochs.occurring(cell, value)
-    ranks = epochs.ranks(bits)
-    if ranks is None:
-        return row
-    return tuple(epochs.ranked(cell, value, ranks) for cell, value in enumerate(row))
+        bits |= occurring_epochs(cell, value)
+    ranks = rank_epochs(bits)
+    return (
+        row if ranks is None else tuple(replace_epochs(cell, value, ranks) for cell, value in enumerate(row))
+    )
 
 
 def _replaced(row: Row, group: Group, new: Row) -> Row:
@@ -211,7 +210,6 @@ def _replaced(row: Row, group: Group, new: Row) -> Row:
 
 
 def _broken(model: Model, row: Row) -> set[str]:
-    """The invariants that a state breaks."""
     return {
         kind
         for group in model.groups

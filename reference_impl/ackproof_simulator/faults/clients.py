@@ -17,7 +17,6 @@ class _Clients(Virtual[ClientT]):
     """Faults of clients: who is meant is drawn when it is due."""
 
     def chosen(self) -> list[Host]:
-        """The processes."""
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]
         running += [f"r{r.number}" for r in self.world.readers if r.host.up]
         draw = int(self.world.random.random() * (1 << 30))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from ackproof.base.errors import FaultNotConfirmed
@@ -113,7 +113,6 @@ class SetRun(Virtual[SetConfig]):
         return "put it back"
 
     def healed(self) -> bool:
-        """Every broker has heard of that."""
         return not self.left
 
 
@@ -123,7 +122,6 @@ class RecreateRun(Virtual[Recreate]):
 
     @property
     def places(self) -> list[int]:
-        """Its partitions, by their index."""
         return [
             at for at, partition in enumerate(self.world.partitions) if partition.topic == self.fault.topic
         ]
@@ -184,40 +182,26 @@ class VotersRun(Virtual[RemoveController]):
         (self.node,) = self.nodes
         if self.node not in quorum.voters:
             raise FaultNotConfirmed(f"controller {self.node} is no voter: nothing to remove")
-        self._ask(self._may_go, self._go, 0.0 if quorum.dynamic else DYNAMIC_S)
+        self._ask(0.0 if quorum.dynamic else DYNAMIC_S, joins=False)
         quorum.dynamic = True
         return f"asked a broker to remove controller {self.node} from the quorum"
 
-    def _ask(self, may: Callable[[], bool], change: Callable[[], None], after_s: float = 0.0) -> None:
-        """Asked again until it can be committed, or the time for it is over."""
+    def _ask(self, after_s: float, *, joins: bool) -> None:
+        """Ask again and again until the change can be committed, or the time for it is over."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
+        quorum = self.world.control.quorum
 
         def look() -> None:
-            if may():
-                change()
+            left = [voter for voter in quorum.voters if voter != self.node]
+            voters = [*quorum.voters, self.node] if joins else left
+            if quorum.may_become(voters) and (not joins or quorum.may_join(self.node)):
+                if not joins or self.node not in quorum.voters:
+                    quorum.voters = voters
+                self.world.control.look()
             elif self.world.clock.now < until:
                 self.later(AGAIN_S, look)
 
         self.later(after_s + COMMITTED_S, look)
-
-    def _may_go(self) -> bool:
-        quorum = self.world.control.quorum
-        return quorum.may_become([voter for voter in quorum.voters if voter != self.node])
-
-    def _go(self) -> None:
-        quorum = self.world.control.quorum
-        quorum.voters = [voter for voter in quorum.voters if voter != self.node]
-        self.world.control.look()
-
-    def _may_join(self) -> bool:
-        quorum = self.world.control.quorum
-        return quorum.may_join(self.node) and quorum.may_become([*quorum.voters, self.node])
-
-    def _join(self) -> None:
-        quorum = self.world.control.quorum
-        if self.node not in quorum.voters:
-            quorum.voters = [*quorum.voters, self.node]
-        self.world.control.look()
 
     def _listed(self) -> bool:
         """Return True if a running broker can list the voters; none can without an active controller."""
@@ -234,8 +218,7 @@ class VotersRun(Virtual[RemoveController]):
         return self._listed() and self.node not in self.world.control.quorum.voters
 
     def heal(self) -> str:
-        """Ask for it to be taken in again."""
-        self._ask(self._may_join, self._join)
+        self._ask(0.0, joins=True)
         return f"asked for controller {self.node} to be taken in again"
 
     def healed(self) -> bool:

@@ -34,7 +34,6 @@ class LogDirRun(DownRun[LogDirFault]):
 
     @property
     def single(self) -> bool:
-        """Return True if a broker has one log dir."""
         return self.world.case.experiment.cluster.log_dirs == 1
 
     def inject(self) -> str:

@@ -25,7 +25,6 @@ class LinksRun(Virtual[LinksT]):
     """
 
     def connections(self) -> list[Connection]:
-        """All of them, as of now."""
         links = self.fault.links_there(self.aim, self.world.case.experiment.cluster)
         network = self.world.network
         clients = [number for number in network.hosts if number < 0]
@@ -68,7 +67,6 @@ class LinksRun(Virtual[LinksT]):
         return None
 
     def hinder(self, connection: Connection) -> None:
-        """Hinder one connection."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden

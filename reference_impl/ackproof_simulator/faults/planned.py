@@ -43,8 +43,9 @@ class ElectRun(Virtual[ElectPreferred | ElectUnclean]):
 MoveT = TypeVar("MoveT", bound=Move)
 
 
-class _MoveRun(Virtual[MoveT]):
-    """Base of reassignments."""
+@does(Reassign)
+class ReassignRun(Virtual[MoveT]):
+    """A partition gets other replicas; it is through when all of them are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -65,7 +66,6 @@ class _MoveRun(Virtual[MoveT]):
         return self.partition.image.partition.replicas != self.before.replicas
 
     def goes_on(self) -> bool:
-        """Return True if replicas are being added or removed."""
         now = self.partition.image.partition
         return bool(now.adding or now.removing)
 
@@ -78,13 +78,7 @@ class _MoveRun(Virtual[MoveT]):
             and all(self.partition.brokers[broker].process.role is not None for broker in replicas)
         )
 
-
-@does(Reassign)
-class ReassignRun(_MoveRun[Reassign]):
-    """A partition gets other replicas; it is through when all of them are in sync."""
-
     def healed(self) -> bool:
-        """The new replicas are in sync."""
         done = self.all_in_sync(self.fault.to) and self.partition.image.partition.replicas == self.fault.to
         if done:
             self.partition.throttle = 0
@@ -92,7 +86,7 @@ class ReassignRun(_MoveRun[Reassign]):
 
 
 @does(CancelReassign)
-class CancelRun(_MoveRun[CancelReassign]):
+class CancelRun(ReassignRun[CancelReassign]):
     """A move that is cancelled half way."""
 
     def bites(self) -> bool:
@@ -192,19 +186,23 @@ class DecommissionRun(DownRun[Decommission]):
             self.world.control.terminate(node, lambda: None)
 
     def bites(self) -> bool:
-        """Gone, and nothing is left on them."""
         return self.gone and super().bites() and self._empty()
 
 
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
-class _Rollout(RestartRun[RolloutT]):
+@does(RollingRestart)
+class RollingRun(RestartRun[RolloutT]):
     """Node after node; the next when all ISRs are full again. The first one's turn is the injection."""
 
     WITHIN_S: ClassVar[float] = 600.0
-    await_isr = True
-    rest_s = 0.0
+
+    def __init__(self, fault: RolloutT, aim: Aim, world: World) -> None:
+        super().__init__(fault, aim, world)
+        self.await_isr, self.rest_s = True, 0.0
+        if isinstance(fault, RollingRestart):
+            self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         """Controllers before brokers, the active controller as the last of its kind."""
@@ -241,22 +239,12 @@ class _Rollout(RestartRun[RolloutT]):
         return self.host(first).life != self.lives[first] and self.world.control.ready(first)
 
     def healed(self) -> bool:
-        """All have been through it, and answer."""
         through = all(self.host(node).life != self.lives[node] for node in self.nodes)
         return not self.left and through and super().healed()
 
 
-@does(RollingRestart)
-class RollingRun(_Rollout[RollingRestart]):
-    """Nodes are restarted one after the other."""
-
-    def __init__(self, fault: RollingRestart, aim: Aim, world: World) -> None:
-        super().__init__(fault, aim, world)
-        self.await_isr, self.rest_s = fault.await_isr, fault.rest
-
-
 @does(Upgrade)
-class UpgradeRun(_Rollout[Upgrade]):
+class UpgradeRun(RollingRun[Upgrade]):
     """The same on another release: each node goes by its rules from its start on; then the feature levels rise."""
 
     raised = False

@@ -28,7 +28,6 @@ class DownRun(Virtual[SpecT]):
     are started again at the healing, unless another fault wants them dead."""
 
     def kill(self, node: int) -> None:
-        """End one node."""
         self.world.control.kill(node)
 
     def inject(self) -> str:
@@ -81,7 +80,6 @@ class EmptyRun(DownRun[EmptyDisk]):
     """The disk is empty: the broker comes back under its id with nothing."""
 
     def kill(self, node: int) -> None:
-        """End it and empty its disk."""
         self.world.control.kill(node)
         for partition in self.world.partitions:
             if node in partition.brokers:
@@ -105,7 +103,6 @@ class RestartRun(Virtual[SpecT]):
     """A graceful bounce, node by node."""
 
     def inject(self) -> str:
-        """Bounce the first; the others follow."""
         self.must_run()
         self.left = list(self.nodes)
         self._next()
@@ -121,7 +118,6 @@ class RestartRun(Virtual[SpecT]):
         self._next()
 
     def bites(self) -> bool:
-        """All have been through it."""
         return not self.left and all(self.host(node).up for node in self.nodes)
 
     def healed(self) -> bool:
@@ -234,7 +230,6 @@ class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
             )
 
     def bites(self) -> bool:
-        """Every crash has happened."""
         return not any(self.left.values())
 
 
@@ -256,7 +251,6 @@ class QuorumRun(Virtual[LoseQuorum]):
         return self.inner.inject()
 
     def bites(self) -> bool:
-        """There is no active controller."""
         return self.inner.bites()
 
     def heal(self) -> str:

@@ -61,7 +61,6 @@ class Virtual(Generic[SpecT]):
         return True
 
     def host(self, node: int) -> Host:
-        """A process."""
         return self.world.network.hosts[node]
 
     def must_run(self, *, paused: bool = False) -> None:
@@ -93,11 +92,9 @@ class Virtual(Generic[SpecT]):
         return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
 
     def names(self) -> str:
-        """The nodes in words."""
         return "node " + ", ".join(map(str, self.nodes))
 
     def later(self, after_s: float, act: Callable[..., None], *args: object) -> None:
-        """Go on with it after a time."""
         self.world.clock.call_after(seconds(after_s), act, *args)
 
 
