@@ -71,15 +71,15 @@ _SWITCHES: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class World:
-    """A small world to be explored. `rules`, `words`: as one says whose it is and what there is in it."""
+    """A small world to be explored. `rules`: its name; `words`: its sizes and incidents."""
 
     rules: str
     words: str
     classes: tuple[str, ...]
-    """What it can come to, of what is looked for."""
+    """Classes of findings that it can have."""
     model: Model
     scope: Scope | None = None
-    """Of Kafka alone."""
+    """None for other protocols than Kafka's replication."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _switch(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """`counts`: by word the least, the most and the usual number of it. `make` takes what of its rules is off."""
+    """A protocol to be explored. `counts`: least, most and usual of each size; `make` takes the rules that are off."""
 
     title: str
     protections: Mapping[str, str]

@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ackproof_reference.log import UNKNOWN, Log, flush, lose_power, truncate
-from ackproof_reference.messages import (
-    AlterPartition,
-    AskEpochEnd,
-    EpochEnd,
-    Fetch,
-    Fetched,
-    Produced,
-)
+from ackproof_reference.messages import AlterPartition, AskEpochEnd, EpochEnd, Fetch, Fetched, Produced
 from ackproof_reference.metadata import Metadata, Partition, Registration
 
 

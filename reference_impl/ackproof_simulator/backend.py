@@ -19,13 +19,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Event, EventDetail, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
-from ackproof_simulator.record import (
-    LOOK_NS,
-    clients_of,
-    write_final_read,
-    write_ledgers,
-    write_replicas,
-)
+from ackproof_simulator.record import LOOK_NS, clients_of, write_final_read, write_ledgers, write_replicas
 from ackproof_simulator.run import Simulation, setting_of
 
 OnEvent = Callable[[Event], None]

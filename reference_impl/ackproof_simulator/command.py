@@ -60,7 +60,7 @@ def simulate(
     out: Path | None,
     machine: bool,
 ) -> int:
-    """How likely, and how much? Each case at many seeds, in the reference implementation, in virtual time.
+    """Simulate each case at many seeds, in the reference implementation and virtual time: how likely, and how much?
 
     \b
     Exit codes: 0 what is expected was met; 1 an upper bound of `expect` was broken at some seed;

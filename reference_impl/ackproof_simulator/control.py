@@ -78,7 +78,6 @@ class Control:
 
     @property
     def acting(self) -> int:
-        """Return the node that holds the role `controller`."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
@@ -136,7 +135,6 @@ class Control:
         self.fence(broker)
 
     def _back(self, broker: int, episode: int) -> None:
-        """A broker reaches the controller again: it gets the newest images, and may lead again if it was fenced."""
         if self._episode[broker] != episode or not self._host(broker).running or not self.reaches(broker):
             return
         for partition in self.partitions:
@@ -354,7 +352,6 @@ class Control:
             self.unfence(node)
 
     def ready(self, node: int) -> bool:
-        """Return True if a node answers and, if a broker, is registered and unfenced."""
         host = self._host(node)
         return host.running and (
             node not in self.brokers or (node in self.joined and node not in self.fenced)

@@ -146,7 +146,6 @@ class Coordinator:
         self.log.host(node).do(reply, error, epoch)
 
     def _coordinates(self, node: int) -> bool:
-        """Return True if a node leads the transaction log, and its writes there are replicated enough."""
         state = self.log.image.partition
         role = self.log.brokers[node].process.role
         rules = self.log.rules

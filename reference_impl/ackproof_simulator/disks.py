@@ -57,7 +57,6 @@ class Disks:
         return sum(map(len, everything))
 
     def still(self, node: int, folder: int) -> bool:
-        """Return True if a write to this log dir would have to wait."""
         return (node, folder) in self.frozen
 
     def metadata_still(self, node: int) -> bool:

@@ -218,7 +218,6 @@ class Network:
             opener.do(opener.broken, connection)
 
     def release(self, connection: Connection) -> None:
-        """Deliver what was held back, in order."""
         if connection.holds:
             return
         held, connection.held = connection.held, []

@@ -329,7 +329,6 @@ class PartitionRun:
             self._wake(leader)
 
     def mark(self, leader: int, marker: WriteMarker) -> int:
-        """A transaction ends in a leader's log: the offset after its marker."""
         self.step(leader, marker)
         if self.parked:
             self._wake(leader)
@@ -380,7 +379,6 @@ class PartitionRun:
         self._wake(at)
 
     def leads(self, at: int) -> bool:
-        """Return True if a broker believes to lead; node -1 never does."""
         return at in self.brokers and isinstance(self.brokers[at].process.role, Leader)
 
     def follows(self, at: int, leader: int) -> bool:

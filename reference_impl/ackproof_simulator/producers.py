@@ -138,7 +138,6 @@ class Producer:
     # -- making records -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; the first batch closes somewhere within the first linger."""
         self.began = self.clock.now
         self.clock.call_after(int(self.random.random() * self._least) + 1, self.host.do, self._make)
         self.clock.call_after(SECOND, self._watch)

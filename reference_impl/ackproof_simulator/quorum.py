@@ -111,7 +111,6 @@ class Quorum:
             self._call_election(self._timeout)
 
     def resign(self) -> None:
-        """The active one gives up, and may be elected again."""
         self.active = self.standing_still = NOBODY
         self._call_election(self._until_another())
 
@@ -144,7 +143,6 @@ class Quorum:
     # -- voters (KIP-853) -----------------------------------------------------------------------------------------
 
     def may_become(self, voters: Sequence[int]) -> bool:
-        """Return True if a change of the voters would be committed now: by more than half of those that it leaves."""
         return self.active != NOBODY and self.hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:

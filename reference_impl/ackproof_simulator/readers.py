@@ -83,7 +83,6 @@ class Reader:
         self.assignment += 1
 
     def nudge(self, partition: PartitionRun, leader: int) -> None:
-        """The high watermark of a leader has moved."""
         for position in self.positions:
             if position.partition is partition and position.leader == leader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
@@ -95,7 +94,6 @@ class Reader:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))
 
     def broken(self, connection: Connection) -> None:
-        """A connection is lost: look for the leader, and go on."""
         for position in self.positions:
             if position.leader == connection.acceptor.id:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

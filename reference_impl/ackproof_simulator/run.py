@@ -231,7 +231,6 @@ class Simulation:
     # -- what came of it ----------------------------------------------------------------------------------------
 
     def client_batch(self, at: int, batch: Batch) -> ClientBatch:
-        """Return the client's batch that a batch of a log came from."""
         return self.world.partitions[at].written[batch.producer, batch.producer_epoch, batch.sequence]
 
     @property

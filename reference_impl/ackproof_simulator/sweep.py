@@ -33,7 +33,7 @@ from ackproof_simulator.producers import FULL_RATE
 from ackproof_simulator.run import Simulation, setting_of
 
 BATCHES: Final = 100
-"""About so many batches a run where nothing else is said."""
+"""Batches per run, about, unless an option says otherwise."""
 CHUNK: Final = 25
 """Seeds that a worker takes at once."""
 WORST: Final = 3
@@ -42,7 +42,7 @@ RUNS: Final = 60
 WITHIN_S: Final = 1.5
 """Limits of the simulation that accompanies a run made elsewhere: runs, and seconds."""
 FEW: Final = 50
-"""Up to so many runs are made in this process: starting others takes longer."""
+"""Most seeds that run in this process: starting others takes longer."""
 
 Progress = Callable[[int, int], None]
 Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
@@ -57,7 +57,7 @@ def linger_for(spec: ExperimentSpec, batches: int) -> float:
 
 
 def with_linger(case: Case, seconds: float) -> Case:
-    """The same case with batches of so long."""
+    """Return the case with this linger, on backend `model`."""
     spec = case.experiment
     producers = spec.workload.producers.model_copy(update={"linger": seconds})
     workload = spec.workload.model_copy(update={"producers": producers})
@@ -173,7 +173,6 @@ def coarseness(case: Case) -> float:
 
 
 def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[WorstSeed, ...]:
-    """The seeds with most of each of lost, duplicates and unavailability."""
     found = []
     for what in ("lost", "duplicate", "unavailable_ms"):
         ranked = sorted(runs, key=lambda one: (-getattr(one, what), one.seed))[:WORST]

@@ -114,7 +114,6 @@ class TransactionalProducer(Producer):
 
     @property
     def idle(self) -> bool:
-        """Return True if the producer has ended, with nothing queued or in flight."""
         return self.phase is Phase.OVER or (self.stopping and self.phase is Phase.IDLE and super().idle)
 
     def rows(self) -> list[TxnRow]:

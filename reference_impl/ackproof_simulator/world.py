@@ -166,7 +166,6 @@ class World:
         self.clock.call_after(ANOTHER_NS, another)
 
     def slot_of(self, number: int) -> int | None:
-        """Return the transactional id of a producer; None: it has none."""
         producer = self.producers[number]
         return producer.slot if isinstance(producer, TransactionalProducer) else None
 

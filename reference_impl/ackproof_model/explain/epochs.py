@@ -182,7 +182,7 @@ def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns:
 def _last_append(
     leader: int, epoch: int, history: Sequence[Moment], node_ends: Sequence[Event], learns: int
 ) -> int:
-    """When the leader of `history[0]` had died, or had joined another's ISR, or must have heard of its successor."""
+    """Return when the leader of `history[0]` died, joined another's ISR, or must have heard of its successor."""
     begin, ends = history[0].t_ns, [NEVER]
     ends += [event.t_ns for event in node_ends if event.node == leader and event.t_ns > begin][:1]
     later = [moment for moment in history if moment.partition.leader_epoch != epoch]
@@ -296,7 +296,7 @@ def tell(
     ended: bool = False,
     before: tuple[Bools, Bools] | None = None,
 ) -> OffsetFates:
-    """Say it of acked rows that have an offset.
+    """Return the fates of acked rows that have an offset.
 
     `ended`: the log went with its topic after these epochs. `before`: the rows that an earlier incarnation can have,
     and those that can have gone with it.

@@ -83,7 +83,7 @@ class Era:
             yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
 
     def _successor(self, old: int, new: int) -> LeaderEpoch | None:
-        """This leader epoch; of one that left no mark (or had no leader on record), the next after `old`."""
+        """Return leader epoch `new`; the next after `old` if it left no mark, or had no leader on record."""
         exact = [one for one in self.leader_epochs if one.epoch == new]
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
@@ -107,7 +107,7 @@ class Era:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
-        """Acknowledged offsets (`nowhere`) that no log of its epochs has, and of which `what` is said."""
+        """Forbid acknowledged offsets (`nowhere`) that no log of its epochs has. `what` says how many they are."""
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
             rule=_ABOVE,
@@ -139,20 +139,20 @@ class PastLife:
 
     @property
     def held_rows(self) -> Bools:
-        """Those that were there when it was deleted, or had been truncated before, as far as its log was seen."""
+        """Rows that were in its log at the deletion, or had been truncated before; all that can be, if unseen."""
         if self.told is None:
             return self.can
         return self.can & (self.told.kept | self.told.gone | self.told.expired)
 
     @property
     def truncated(self) -> Bools:
-        """Those that surely were gone before the deletion."""
+        """Rows that surely were gone before the deletion."""
         if self.told is None:
             return np.zeros(len(self.can), np.bool_)
         return self.can & self.told.gone & ~self.told.kept
 
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
-        """Told: `mine` went with it, of those in `either` nobody knows."""
+        """Return the deletion: rows `mine` went with it, of those in `either` nobody knows."""
         removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
         by = removal.by or "nobody who is known"
         return Deletion(
@@ -175,7 +175,7 @@ class PastLife:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Acknowledged at offsets that its log did not have when it was deleted, and that no leader had truncated."""
+        """Forbid acknowledged offsets that its log lacked at the deletion, and that no leader had truncated."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"

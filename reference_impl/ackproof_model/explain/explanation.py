@@ -32,7 +32,7 @@ from ackproof_model.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
-"""A record's timestamp beside its send, cut to milliseconds."""
+"""From a record's send to its timestamp, cut to milliseconds."""
 
 
 def explain(observed: Observed, account: Account) -> None:
@@ -125,7 +125,7 @@ class _Place:
         return self.era.observed
 
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
-        """Lost, and no step takes it: where files on disk rotted that may have been the rot."""
+        """Account for lost rows that no step takes; where files on disk rotted, they count as not replayed."""
         every = self.every
         without = every.missing & (every.offset < 0) & ~self.by_interval
         what = "unexplained"

@@ -103,7 +103,7 @@ def _elections(
 def _appended_ns(
     samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
 ) -> int:
-    """Until when a leader had surely appended what it was sent, below an offset (`start`); else since it leads.
+    """Return until when a leader had surely appended what it was sent, below an offset (`start`); else since it leads.
 
     Its log was seen to grow. A sample has the newest answer that had come, and a broker is asked again only then: what
     made the log longer came after the sample before the one that had the shorter end first.
@@ -126,7 +126,7 @@ def _appended_ns(
 def _ends(
     node_ends: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """A leader that ends has what it had not read yet with it, also if it comes back as if nothing had been."""
+    """Yield ends of leaders: what one had not read yet is gone with it, also if it comes back at once."""
     for event in node_ends:
         for reign in _led(reigns, event.t_ns, event.t_ns):
             if reign.leader == event.node:
@@ -137,7 +137,7 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Faults of a leader, or of nobody who is named, from when they were asked for to their recovery."""
+    """Yield faults of a leader, or of no named node, from when they were asked for to their recovery."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)
@@ -205,6 +205,5 @@ def intervals(
 
 
 def _runs(flags: Bools) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end of each run of True."""
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     yield from zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)

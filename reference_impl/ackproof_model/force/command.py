@@ -35,7 +35,7 @@ _BACKEND: Final = click.option(
 
 @dataclass(frozen=True)
 class Forcing:
-    """How a story is forced, as the options of a command say."""
+    """Options of a command that forces stories."""
 
     kafka: str | None
     backend: str | None

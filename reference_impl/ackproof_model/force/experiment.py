@@ -29,7 +29,7 @@ from ackproof_reference.rules import rules_of
 TOPIC: Final = "orders"
 _LAG_MS: Final = 3000
 _LATER_MS: Final = 60_000
-"""When the script is over."""
+"""Producers send again only when the script is over."""
 _ACKS: Final = {-1: "all"}
 _HEAD: Final = """\
 # A story of the reference implementation as a script, written by `ackproof force`; `ackproof run` runs it again.

@@ -105,7 +105,7 @@ class _Translation:
         return metadata.partition
 
     def _beforehand(self) -> Iterator[Forced]:
-        """The ISR that the story begins with. Step 0 of it."""
+        """Yield the steps that make the ISR with which the story begins: its step 0."""
         scope = self._story.scope
         replicas = scope.assigned or scope.ids
         out = [broker for broker in replicas if scope.started_isr and broker not in scope.started_isr]

@@ -48,11 +48,11 @@ class Answer(Document):
     steps: tuple[StoryStep, ...] = ()
     story: tuple[str, ...] = ()
     scope: str = ""
-    """In which world its story plays."""
+    """The world in which its story plays."""
 
 
 class Answers(Document):
-    """All answers for a scope. `states` in all worlds that were looked at, `bound` of how many."""
+    """All answers for a scope. `states`: number visited in all its worlds; `bound`: the limit of that."""
 
     classes: dict[str, Answer]
     states: int

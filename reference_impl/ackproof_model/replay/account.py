@@ -45,7 +45,6 @@ def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: i
 def _find_broken_rules(
     old: Partition, after: Partition, active: set[int], unclean: bool, named: int
 ) -> Iterator[BrokenRule]:
-    """All that is wrong, the plainest first."""
     if after.epoch != old.epoch + 1:
         yield BrokenRule(
             "partition epoch",

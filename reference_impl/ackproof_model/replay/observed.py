@@ -143,7 +143,7 @@ class Observed:
 
     @cached_property
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
-        """When a fault, or a step of a script, took from which nodes' disks what they had appended; None: from any."""
+        """Times at which a fault or a script took from nodes' disks what they had appended; nodes None: any."""
         found: list[tuple[int, frozenset[int] | None]] = [
             (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
             for life in self.faults.values()

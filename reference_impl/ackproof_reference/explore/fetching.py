@@ -94,7 +94,6 @@ def one_by_one(scope: Scope, own: int) -> list[Group]:
 def _fetching(
     scope: Scope, own: int, log: Log, process: Process, under_way: Request | Reply | None
 ) -> Iterator[Move]:
-    """A follower asks its leader, takes the answer, or finds that it has moved on since it asked."""
     name = f"broker {own}"
     broker = Broker(own, log, process)
     if under_way is None:
@@ -281,7 +280,6 @@ def _taking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: UnderWay) -> Iterator[Move]:
-    """The follower asks if nothing is under way, or an answer without effect."""
     broker, now = Broker(own, log, process), under_way
     if isinstance(now, Reply) and (process.role is None or without_effect(scope.rules, broker, now)):
         now = None
@@ -305,7 +303,6 @@ def _noting(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """A leader answers a follower, and takes note of where it is."""
     request = under_way.request if isinstance(under_way, Late) else under_way
     if not isinstance(request, Request) or request.leader != own or not process.up:
         return

@@ -35,12 +35,7 @@ from ackproof_reference.explore.scope import (
 from ackproof_reference.explore.story import answered, describe_decision, effects, listed, refuses
 from ackproof_reference.leader import may_shrink, propose_shrink, time_out
 from ackproof_reference.log import Log
-from ackproof_reference.messages import (
-    Altered,
-    AlterPartition,
-    Error,
-    Produce,
-)
+from ackproof_reference.messages import Altered, AlterPartition, Error, Produce
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
 
@@ -211,7 +206,6 @@ def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
 
 
 def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """A broker registers as a new incarnation, and learns whom it follows."""
     if process.up or not metadata.registration(own).fenced or not starts_unnoticed(scope, own, metadata):
         return
     clean = process.epoch if process.clean else -1
@@ -319,7 +313,6 @@ def _send(
 
 
 def _lagging(own: int, budget: Budget, log: Log, process: Process, proposal: Proposal) -> Iterator[Move]:
-    """A leader finds a follower too slow, or a producer has waited too long."""
     name = f"broker {own}"
     if not process.up:
         return

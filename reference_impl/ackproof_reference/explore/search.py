@@ -193,7 +193,6 @@ class Search:
         self.place = end
 
     def _note(self, state: int, parent: int) -> None:
-        """Take up a state for the next level, if what is alike was not, and it is to be gone on from."""
         seen, admission = self.seen, self._admission
         if not admission.free:
             state = admission.alike(state)
@@ -218,7 +217,6 @@ class Search:
                     note((alike(successor), state))
 
     def _settled(self, state: int, unsettled: Unsettled) -> Iterator[int]:
-        """Yield the states that steps lead to, after the steps that follow at once."""
         for at_once, differences in unsettled:
             for difference in differences:
                 successor = state + difference
@@ -300,7 +298,6 @@ class Search:
         return lines
 
     def _steps_from(self, state: int) -> Iterator[tuple[Action, int]]:
-        """Each step that is possible in a state, and where it leads."""
         row, tables = self.cells.row(state), self._tables
         for group in self.model.groups:
             values = [row[cell] for cell in group.cells]

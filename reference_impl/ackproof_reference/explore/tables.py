@@ -303,7 +303,6 @@ class Tables:
         return tuple(entry for entry in near.values() if _matters(entry.group, changed))
 
     def difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
-        """Return what a step adds to a packed state."""
         cells, sum_ = self.cells, 0
         for cell, was, becomes in zip(group.cells, old, new, strict=True):
             if becomes is not was:

@@ -89,12 +89,10 @@ class Retelling:
 
     @cached_property
     def reduced(self) -> Model:
-        """The model that was searched."""
         return world(self._scope)
 
     @cached_property
     def full(self) -> Model:
-        """The model of the story's steps."""
         return world(self._scope.in_stories)
 
     def __call__(self, way: Sequence[Row]) -> list[StoryLine]:

@@ -214,7 +214,6 @@ class VotersRun(Virtual[RemoveController]):
         return True
 
     def bites(self) -> bool:
-        """A broker lists the voters without it."""
         return self._listed() and self.node not in self.world.control.quorum.voters
 
     def heal(self) -> str:
@@ -222,5 +221,4 @@ class VotersRun(Virtual[RemoveController]):
         return f"asked for controller {self.node} to be taken in again"
 
     def healed(self) -> bool:
-        """A broker lists the voters with it."""
         return self._listed() and self.node in self.world.control.quorum.voters

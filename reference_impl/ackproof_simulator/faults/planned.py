@@ -90,7 +90,6 @@ class CancelRun(ReassignRun[CancelReassign]):
     """A move that is cancelled half way."""
 
     def bites(self) -> bool:
-        """They change, and it goes on."""
         return super().bites() and self.goes_on()
 
     def heal(self) -> str:
@@ -167,14 +166,12 @@ class DecommissionRun(DownRun[Decommission]):
         return tuple(replicas)
 
     def _empty(self) -> bool:
-        """Return True if the nodes hold no replica, and every ISR is full without them."""
         return all(
             not set(self.nodes) & set(now.replicas) and set(now.isr) == set(now.replicas)
             for now in (partition.image.partition for partition in self.world.control.partitions)
         )
 
     def _look(self) -> None:
-        """Shut drained nodes down."""
         if self.gone:
             return
         if not self._empty():

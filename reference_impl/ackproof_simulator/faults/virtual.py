@@ -114,7 +114,6 @@ def does(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[Any]]:
 
 @cache
 def _look_around() -> None:
-    """Each module of this room says what it plays."""
     for found in pkgutil.iter_modules(faults.__path__, f"{faults.__name__}."):
         import_module(found.name)
 
