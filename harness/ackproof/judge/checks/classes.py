@@ -62,7 +62,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         else:
             said = _strictest_ruling(facts, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
-            why = said.why
+            why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
             if anomaly in REMOVED and count:
                 why = facts.why_removed(anomaly) or why
             one = ClassJudgement(
