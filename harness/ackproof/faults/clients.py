@@ -245,9 +245,7 @@ def _is_gone(client: ClientProcess) -> bool:
 class KillClientInjection(ClientInjection[KillClient]):
     """SIGKILL, and a new client for each."""
 
-    def __init__(self, fault: KillClient, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._others: list[str] = []
+    _others: Sequence[str] = ()
 
     def inject(self) -> str:
         did = []

@@ -117,11 +117,8 @@ class KillStarting(ProcessFault):
 class KillStartingInjection(ProcessInjection[KillStarting]):
     """SIGKILL, start, and SIGKILL before the start is complete."""
 
-    def __init__(self, fault: KillStarting, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._last_line: dict[int, str] = {}
-
     def inject(self) -> str:
+        self._last_line: dict[int, str] = {}
         self._strike(lambda node: node.kill(), "SIGKILL")
         self._await_state(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
@@ -187,10 +184,6 @@ class OutOfMemory(ProcessFault):
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
     """Announce requests whose sizes add up to more than the heap."""
-
-    def __init__(self, fault: OutOfMemory, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._said: dict[int, int] = {}
 
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
@@ -297,9 +290,8 @@ class StarveInjection(ProcessInjection[Starve]):
 
     def confirm(self) -> str:
         stopped, cpu = self._look()
-        wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
-            if stopped[node.id] < wanted:
+            if stopped[node.id] < (1 - self.fault.share) * MUCH:
                 raise self.not_confirmed(
                     f"node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
                     f"not for {1 - self.fault.share:.0%}"

@@ -27,6 +27,8 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
 SEEN_WITHIN_S: Final = 15.0
 """A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
+READY_WITHIN_S: Final = 60.0
+"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 _MAKERS: Final[dict[type[FaultSpec], InjectionFactory[Any]]] = {}
 
 
@@ -197,6 +199,13 @@ class Injection(ABC, Generic[SpecT]):
             to_the_end=to_the_end,
         )
         return last[0]
+
+    def await_ready(self, node: Node) -> None:
+        """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""
+        try:
+            node.await_ready(READY_WITHIN_S)
+        except WaitTimeout as error:
+            raise self.not_confirmed(error) from error
 
     def fall_short(self, why: str) -> str:
         """Return why the fault was over early or hit nothing, if a storm drew it; else raise `FaultNotConfirmed`.

@@ -25,8 +25,6 @@ STOPPED_WITHIN_S = 30.0
 """A controlled shutdown hands over leaderships, flushes, leaves."""
 SHUTDOWN_WITHIN_S = 90.0
 """A broker that finds no controller shuts down this slowly, until all faults are healed."""
-READY_WITHIN_S = 60.0
-"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
 class ProcessFault(NodeFault):
@@ -187,12 +185,6 @@ class ProcessInjection(Injection[SpecT]):
         with suppress(WaitTimeout):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
-    def _await_answer(self, node: LocalNode) -> None:
-        try:
-            node.await_ready(READY_WITHIN_S)
-        except WaitTimeout as error:
-            raise self.not_confirmed(error) from error
-
     def _start_dead_nodes(self) -> str:
         """Release the nodes, and start those that are dead and that no other fault wants dead."""
         did: list[str] = []
@@ -217,7 +209,7 @@ class ProcessInjection(Injection[SpecT]):
 
         def see(node: LocalNode) -> None:
             self._await_state(NodeState.RUNNING, GONE_WITHIN_S, [node])
-            self._await_answer(node)
+            self.await_ready(node)
 
         for node in self.nodes:
             self._when_free(node, partial(see, node))

@@ -8,7 +8,7 @@ its release, and another broker, which shows the feature levels in force.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -137,7 +137,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         finally:
             self.holds.release(node.id, self.fault.number)
             self._start_again(node)
-        self._await_answer(node)
+        self.await_ready(node)
         self._confirm_node(node)
         self._done.append(node)
 
@@ -186,7 +186,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
                 f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"
             )
         for node in self.nodes:
-            self._await_answer(node)
+            self.await_ready(node)
         return f"{self._confirm_new_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
     def _confirm_new_process(self, nodes: Sequence[LocalNode]) -> str:
@@ -200,9 +200,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
 class UpgradeInjection(RolloutInjection[Upgrade]):
     """Restart nodes one after the other on another release, then raise the feature levels."""
 
-    def __init__(self, fault: Upgrade, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._levels: dict[str, int] = {}
+    _levels: Mapping[str, int] = MappingProxyType({})
 
     def _prepare(self, node: LocalNode) -> None:
         self.context.cluster.use_build(node.id, self.fault.to)
@@ -276,5 +274,5 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         return f"logs: node {', '.join(str(node.id) for node in nodes)} started as Kafka {self.fault.to}"
 
     @staticmethod
-    def _text(levels: dict[str, int]) -> str:
+    def _text(levels: Mapping[str, int]) -> str:
         return ", ".join(f"{name}={level}" for name, level in levels.items()) or "nothing"

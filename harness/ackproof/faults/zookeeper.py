@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import field_validator
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.experiment.backends import Ability
@@ -132,10 +132,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         now = self.wait_for(
             back, f"broker {node.id} to register again", BACK_WITHIN_S, logs=node.log_tail, to_the_end=True
         )
-        try:
-            node.await_ready(BACK_WITHIN_S)
-        except WaitTimeout as error:
-            raise self.not_confirmed(error) from error
+        self.await_ready(node)
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
     def _find_session(self, node: LocalNode) -> Registration:

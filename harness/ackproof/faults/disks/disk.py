@@ -81,7 +81,12 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
     """Wait until these nodes are in the ISR of all their partitions. Raises `FaultNotConfirmed`."""
-    topics = list(context.case.experiment.topics) if context.case is not None else _topics_on(nodes)
+    if context.case is not None:
+        topics = list(context.case.experiment.topics)
+    else:
+        topics = sorted(
+            {topic for node in nodes for topic, _ in node.disk.partitions() if not internal(topic)}
+        )
     brokers = {node.id for node in nodes if node.is_broker}
     if not topics or not brokers:
         return "no replicas to wait for"
@@ -111,10 +116,6 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
         raise FaultNotConfirmed(f"healing: {error}") from error
     mine = [place for place, state in seen.items() if brokers & set(state.replicas)]
     return f"metadata: in the ISR of all its {len(mine)} partition(s)"
-
-
-def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
-    return sorted({topic for node in nodes for topic, _ in node.disk.partitions() if not internal(topic)})
 
 
 class EmptyDisk(DiskFault):
@@ -180,28 +181,24 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._copied: dict[int, FolderContents] = {}
 
     def inject(self) -> str:
-        if self._restore == "live":
+        if self.fault.restore == "live":
             with self._lock_nodes():
                 self._require_breakable()
                 for node in self.nodes:
                     self._copy(node)
             self.context.stop.wait(self.fault.age)
-        how = self._strike(self._end, "SIGTERM" if self._restore == "stopped" else "SIGKILL")
+        how = self._strike(self._end, "SIGTERM" if self.fault.restore == "stopped" else "SIGKILL")
         self._await_state(NodeState.GONE, STOPPED_WITHIN_S)
         for node in self.nodes:
-            if self._restore == "stopped":
+            if self.fault.restore == "stopped":
                 self._copy(node)
             self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))
             for folder in node.disk.folders:
                 empty_folder(folder)
         return f"{how}, and its disk emptied"
 
-    @property
-    def _restore(self) -> str:
-        return self.fault.restore
-
     def _end(self, node: LocalNode) -> None:
-        if self._restore == "stopped":
+        if self.fault.restore == "stopped":
             self._terminate(node)
         else:
             node.kill()
@@ -227,7 +224,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
     def _of_the_copy(self, node: LocalNode) -> str:
         """Return what the copy holds. Raises `FaultNotConfirmed` if it has no log, or has changed."""
-        if self._restore == "nothing":
+        if self.fault.restore == "nothing":
             return ""
         there = count_contents(node.disk.copies.values())
         if not there.segments or there != self._copied.get(node.id):
@@ -235,9 +232,9 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         return f", its copy has {there}"
 
     def _mend(self, node: LocalNode) -> str:
-        if node.id not in self._emptied or (self._restore != "nothing" and node.id not in self._copied):
+        if node.id not in self._emptied or (self.fault.restore != "nothing" and node.id not in self._copied):
             return ""
-        if self._restore == "nothing":
+        if self.fault.restore == "nothing":
             node.disk.lay()
             return f"formatted {node.name}"
         for folder, copy in node.disk.copies.items():

@@ -141,28 +141,14 @@ class FailLogDir(LogDirFault):
 LogDirT = TypeVar("LogDirT", bound=LogDirFault)
 
 
-class _LogWatch:
-    """Lines that a node logs from now on."""
-
-    def __init__(self, node: LocalNode) -> None:
-        self._node = node
-        self._before = set(node.log_tail(_LINES).splitlines())
-
-    def sign(self) -> str | None:
-        """Return the first new line that says the broker lost a log dir."""
-        for line in self._node.log_tail(_LINES).splitlines():
-            if line not in self._before and any(sign in line for sign in _SIGNS):
-                return line.strip()[:160]
-        return None
-
-
 class LogDirInjection(DiskInjection[LogDirT]):
     """Base injection: break one log dir of each node, and see that the broker notices."""
 
     def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._dirs: dict[int, Path] = {}
-        self._logged: dict[int, _LogWatch] = {}
+        self._logged: dict[int, set[str]] = {}
+        """Lines that each node had logged before."""
 
     def _choose(self) -> Mapping[int, Path]:
         """Choose the log dir of each node, and watch its log. Its end is expected from now on."""
@@ -170,7 +156,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         for node in self.nodes:
-            self._logged[node.id] = _LogWatch(node)
+            self._logged[node.id] = set(node.log_tail(_LINES).splitlines())
             node.expect_end()
         self._strike(lambda _: None, "an end to come")
         return self._dirs
@@ -197,8 +183,10 @@ class LogDirInjection(DiskInjection[LogDirT]):
         def find_reaction() -> str | None:
             if node.state() is NodeState.GONE:
                 return f"{node.name}: its process ended"
-            sign = self._logged[node.id].sign()
-            return f'{node.name} logged "{sign}"' if sign else None
+            for line in node.log_tail(_LINES).splitlines():
+                if line not in self._logged[node.id] and any(sign in line for sign in _SIGNS):
+                    return f'{node.name} logged "{line.strip()[:160]}"'
+            return None
 
         return self.wait_for(
             find_reaction,
@@ -255,7 +243,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
                 self._system(node).fail()
             return f"EXT4_IOC_SHUTDOWN of the file system under {self._name_nodes()}"
         for folder in self._dirs.values():
-            for path in _folders_of(folder):
+            for path in (*filter(Path.is_dir, folder.iterdir()), folder):
                 if os.geteuid() == 0:
                     set_immutable(path, True)
                 else:
@@ -287,7 +275,3 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
             return f"mounted {node.name}'s file system again"
         make_writable(folder)
         return f"{node.name}'s log dir can be written again"
-
-
-def _folders_of(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()] + [folder]

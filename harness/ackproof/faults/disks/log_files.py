@@ -69,7 +69,8 @@ class PartitionFault(DiskFault):
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
         target = draw.role()
-        return _with_files_of(draw, "broker" if target.startswith("controller") else target)
+        target = "broker" if target.startswith("controller") else target
+        return {"target": target} | ({} if "/" in target else {"partition": draw.other_place()})
 
 
 class TruncateSegment(PartitionFault):
@@ -120,10 +121,6 @@ class DeleteCheckpoint(PartitionFault):
         return {**(super().draw_fields(draw) or {}), "file": draw.more.choice(files)}
 
 
-def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:
-    return {"target": target} | ({} if "/" in target else {"partition": draw.other_place()})
-
-
 PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
@@ -162,11 +159,8 @@ class PartitionInjection(DiskInjection[PartitionT]):
 class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
     """Cut the last bytes off a segment's file."""
 
-    def __init__(self, fault: TruncateSegment, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._before: dict[int, tuple[Segment, int, int]] = {}
-
     def inject(self) -> str:
+        self._before: dict[int, tuple[Segment, int, int]] = {}
         for node in self.nodes:
             self._segment(node, self.fault.segment)
         self._kill()
@@ -198,28 +192,21 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
     """Delete a checkpoint of the log dirs, or of the partition."""
 
-    def __init__(self, fault: DeleteCheckpoint, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._deleted: dict[int, list[Path]] = {}
-
     def inject(self) -> str:
         for node in self.nodes:
             self._there(node)
         self._kill()
-        for node in self.nodes:
-            self._deleted[node.id] = self._there(node)
-            for path in self._deleted[node.id]:
-                path.unlink()
+        self._deleted = [path for node in self.nodes for path in self._there(node)]
+        for path in self._deleted:
+            path.unlink()
         return f"SIGKILL to {self._name_nodes()}, and {_FILES[self.fault.file]} deleted"
 
     def confirm(self) -> str:
         witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
-        for node in self.nodes:
-            for path in self._deleted[node.id]:
-                if path.exists():
-                    raise self.not_confirmed(f"{node.name} still has {path.name}")
-        count = sum(map(len, self._deleted.values()))
-        return f"{witness}; {count} file(s) {_FILES[self.fault.file]} gone from its disk"
+        for path in self._deleted:
+            if path.exists():
+                raise self.not_confirmed(f"{self._name_nodes()} still has {path.name}")
+        return f"{witness}; {len(self._deleted)} file(s) {_FILES[self.fault.file]} gone from its disk"
 
     def _there(self, node: LocalNode) -> list[Path]:
         name = _FILES[self.fault.file]

@@ -30,7 +30,7 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import RoleKind
 from ackproof.faults.disks.disk import in_sync_again
 from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import injects
 
 SLOW_WITHIN_S: Final = 3.0
 """The first freeze writes out what is dirty."""
@@ -161,9 +161,7 @@ class Stutter:
 class SlowDiskInjection(LogDirInjection[SlowDisk]):
     """Slow the nodes down; none ends."""
 
-    def __init__(self, fault: SlowDisk, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._stutter: Stutter | None = None
+    _stutter: Stutter | None = None
 
     def inject(self) -> str:
         self._require_breakable()

@@ -25,7 +25,6 @@ from ackproof.rundir.timeline import fault_name
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
-READY_WITHIN_S: Final = 60.0
 _OWNER: Final = re.compile(r"fault-(\d+)")
 AT_ONCE: Final = 8
 """Links that are looked at in parallel."""
@@ -296,11 +295,11 @@ class LinksInjection(Injection[LinksT]):
             while not self._is_elsewhere_held(end):
                 seen = self.holds.changes(end)
                 try:
-                    self.context.cluster.node(end).await_ready(READY_WITHIN_S)
+                    self.await_ready(self.context.cluster.node(end))
                     break
-                except WaitTimeout as error:
+                except FaultNotConfirmed:
                     if self.holds.changes(end) == seen and not self._is_elsewhere_held(end):
-                        raise self.not_confirmed(error) from error
+                        raise
 
     def _is_elsewhere_held(self, end: int) -> bool:
         """Return True if a node need not answer: it does not run, or another fault lies on one of its links."""

@@ -24,7 +24,7 @@ from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind, refuse_controllers
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import Views, ask_for_one, find_views, state_at, state_of, views
+from ackproof.faults.planned.views import ask_for_one, find_views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -60,7 +60,6 @@ class PartitionOperationInjection(Injection[PlannedT]):
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.place = TopicPartition(*fault.partition)
-        self.views: Views | None = None
         self._before: PartitionState | None = None
 
     @property
@@ -70,11 +69,10 @@ class PartitionOperationInjection(Injection[PlannedT]):
             raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
         return self._before
 
-    def _look(self) -> Views:
-        """Note the partition's state, and which broker is asked and which witnesses."""
+    def _look(self) -> None:
+        """Note the partition's state, once two brokers can be asked."""
         self._before = state_of(self.context, self.place)
-        self.views = views(self.context)
-        return self.views
+        views(self.context)
 
     def _witness(self) -> PartitionState | None:
         """Return the partition as another broker shows it; brokers are looked up at each call, as they may restart."""
@@ -229,9 +227,9 @@ class LogDirMove(Injection[MoveLogDir]):
         super().__init__(fault, aim, context)
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.place = TopicPartition(*fault.partition)
-        self._before: dict[int, tuple[Path, ...]] = {}
 
     def inject(self) -> str:
+        self._before: dict[int, tuple[Path, ...]] = {}
         did = []
         for node in self.nodes:
             link = self.context.cluster.running_links().get(node.id)

@@ -24,7 +24,7 @@ from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.settings import Scope, refusal, wrong_topic_setting
 from ackproof.experiment.spec import TopicSpec
-from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
+from ackproof.faults.injection import SEEN_WITHIN_S, Injection, injects
 from ackproof.faults.planned.partitions import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import BACK_WITHIN_S, T, ask, ask_for_one, find_views, put_back, views
 from ackproof.network.wire import Connection, WireError
@@ -129,10 +129,8 @@ class SetConfig(FaultSpec):
 class ConfigChange(Injection[SetConfig]):
     """Change settings while nodes run, and restore them."""
 
-    def __init__(self, fault: SetConfig, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._before: dict[str, Setting] | None = None
-        self._is_back = False
+    _before: dict[str, Setting] | None = None
+    _is_back = False
 
     @property
     def owner(self) -> Owner:
@@ -266,10 +264,7 @@ class Recreate(FaultSpec):
 class Recreation(Injection[Recreate]):
     """Delete the topic, and create it again."""
 
-    def __init__(self, fault: Recreate, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._before: dict[TopicPartition, PartitionEnds] = {}
-        self._deleted = False
+    _deleted = False
 
     @property
     def spec(self) -> TopicSpec:
@@ -281,8 +276,8 @@ class Recreation(Injection[Recreate]):
 
     def inject(self) -> str:
         partitions = self.spec.partitions
-        self._before = self.context.cluster.partition_ends([self.fault.topic])
-        if len(self._before) < partitions:
+        before = self.context.cluster.partition_ends([self.fault.topic])
+        if len(before) < partitions:
             raise FaultNotConfirmed(f"{self.fault.topic} is not there, or lacks leaders: nothing to delete")
         self._deleted = True
         asked = ask_for_one(
@@ -290,7 +285,7 @@ class Recreation(Injection[Recreate]):
             lambda link: queries.delete_topics(link, [self.fault.topic], DELETE_S),
             _UNKNOWN_TOPIC,
         )
-        ends = ", ".join(f"{place}: {ends.log_end}" for place, ends in sorted(self._before.items()))
+        ends = ", ".join(f"{place}: {ends.log_end}" for place, ends in sorted(before.items()))
         return f"asked broker {asked} to delete {self.fault.topic}, whose logs ended at {ends}"
 
     def confirm(self) -> str:

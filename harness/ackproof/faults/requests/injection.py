@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.links import APIS, Api
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.injection import READY_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.links.injection import on_each
 from ackproof.faults.links.spec import names
 from ackproof.faults.requests.spec import RequestFault
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
 RUNS_WITHIN_S: Final = 1.0
-READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
 SpecT = TypeVar("SpecT", bound=RequestFault)
 SILENT_FOR_S: Final = 0.8
@@ -237,10 +236,7 @@ class RequestsInjection(Injection[SpecT]):
         for end in sorted({end for link in self.links for end in link if end != CLIENTS}):
             node = self.context.cluster.node(end)
             if node.state() is NodeState.RUNNING and not self._is_held_elsewhere(end):
-                try:
-                    node.await_ready(READY_WITHIN_S)
-                except WaitTimeout as error:
-                    raise self.not_confirmed(error) from error
+                self.await_ready(node)
 
     def _is_held_elsewhere(self, end: int) -> bool:
         """Return True if another fault keeps a node from taking part."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState, local
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
 from ackproof.faults.script.acts import ScriptActions
@@ -17,7 +17,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ScriptState, ScriptStep
 
 SETTLED_WITHIN_S: Final = 60.0
-READY_WITHIN_S: Final = 60.0
 _DECIDES: Final = (
     "end_session",
     "stop",
@@ -114,10 +113,7 @@ class ScriptInjection(Injection[Script]):
 
     def confirm_healed(self) -> str:
         for node in self._brokers:
-            try:
-                node.await_ready(READY_WITHIN_S)
-            except WaitTimeout as error:
-                raise self.not_confirmed(error) from error
+            self.await_ready(node)
         self._clients.free()
         return "the brokers answer, registered and unfenced"
 
