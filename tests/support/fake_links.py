@@ -126,7 +126,7 @@ class Ground:
             101: FakeNode(101, is_broker=False, is_controller=True),
         }
     )
-    mesh: FakeMesh | None = None
+    mesh: FakeMesh = field(init=False)
     holds: Holds = field(default_factory=Holds)
 
     def __post_init__(self) -> None:

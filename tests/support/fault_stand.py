@@ -7,10 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from ackproof.base.wait import wait_until
+from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Holds
 from ackproof.faults.life import Stage
+from ackproof.faults.planned import views
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from fake_nodes import FakeNode
@@ -42,6 +48,17 @@ def seen(**told: object) -> Sample:
     at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
     at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
     return Sample(**(at | told))
+
+
+def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:
+    """Shorten all waits of faults, but for the time that another fault takes to heal."""
+
+    def shortly(look: Any, **words: Any) -> Any:
+        most = words["timeout_s"] if words["timeout_s"] == injection.FREE_WITHIN_S else within_s
+        return wait_until(look, **{**words, "timeout_s": most, "interval_s": 0.005})
+
+    for module in (views, injection):
+        monkeypatch.setattr(module, "wait_until", shortly)
 
 
 @dataclass

@@ -165,16 +165,13 @@ class Life:
 
     def fail(self, reason: str, *, to_undo: bool = False) -> Step:
         """The fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
-        step = self._note_failure(reason)
-        return step if to_undo else replace(step, life=step.life._end_failed())
+        said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
+        life = replace(self, reason=self.reason or reason)
+        return Step(life if to_undo else life._end_failed(), (said,))
 
     def fail_healing(self, reason: str) -> Step:
         """The fault could not be undone, or nobody saw that it was."""
         return replace(self, unhealed=True).fail(reason)
-
-    def _note_failure(self, reason: str) -> Step:
-        said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
-        return Step(replace(self, reason=self.reason or reason), (said,))
 
     def _end_failed(self) -> Life:
         """Return the life at its end, without further steps."""
@@ -228,15 +225,10 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
     """Return True while the first fault of a pair goes on for its second: until both were in force for the second's
     hold, or the second had no effect within `PARTNER_S`."""
     second = lives.get(life.number + 1)
-    trigger = None if second is None else second.fault.trigger
-    if (
-        second is None
-        or not isinstance(trigger, ChainTrigger)
-        or trigger.fault != life.number
-        or not life.is_drawn
-    ):
+    if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
         return False
-    if second.over or moment.load is LoadPhase.OVER:
+    trigger = second.fault.trigger
+    if not isinstance(trigger, ChainTrigger) or trigger.fault != life.number:
         return False
     if second.confirmed_ns is not None:
         return _since(moment, second.confirmed_ns) < (second.fault.hold or 0.0)

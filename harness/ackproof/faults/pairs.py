@@ -23,7 +23,6 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import (
     TRIES,
     Able,
-    MenuEntry,
     Storm,
     make_valid_fault,
     possible_kinds,
@@ -101,7 +100,9 @@ class _Dealer:
         """Return two faults that can be in force together, the longer one first, or the reason why there are none."""
         why = ""
         for _ in range(TRIES):
-            longer, other = sorted(pair, key=lambda kind: (_ends_by_itself(kind), generator.random()))
+            longer, other = sorted(
+                pair, key=lambda kind: (fault_kinds()[kind].HOLD_KEY is None, generator.random())
+            )
             first = self._draw(longer, generator, number, ChainTrigger(self.storm.number))
             second = self._draw(other, generator, number + 1, ChainTrigger(number, BESIDE_S))
             if isinstance(first, str):
@@ -123,10 +124,6 @@ class _Dealer:
         if kind not in self.roles:
             self.roles[kind] = roles_for_kind(self.storm, kind, self.experiment)
         draw = Draw(generator, self.roles[kind], self.experiment, more=generator)
-        dish = MenuEntry(weight=1) if self.storm.menu is None else self.storm.menu[kind]
-        lasts = draw.pick_seconds(dish.lasting or self.storm.lasting)
-        return make_valid_fault(kind, dish, draw, number, trigger, lasts, self.able)
-
-
-def _ends_by_itself(kind: str) -> bool:
-    return fault_kinds()[kind].HOLD_KEY is None
+        entry = self.storm.entry(kind)
+        lasts = draw.pick_seconds(entry.lasting or self.storm.lasting)
+        return make_valid_fault(kind, entry, draw, number, trigger, lasts, self.able)

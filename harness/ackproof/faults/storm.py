@@ -71,7 +71,7 @@ class MenuEntry(Spec):
     """Fields of the kind that are given instead of drawn."""
 
 
-def _read_dish(value: object) -> object:
+def _read_entry(value: object) -> object:
     if isinstance(value, MenuEntry):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, dict)):
@@ -84,17 +84,17 @@ def _read_dish(value: object) -> object:
     return {"weight": weight, "lasting": lasting, "fields": given}
 
 
-def _dish_data(dish: MenuEntry) -> JsonValue:
-    if dish.lasting is None and not dish.fields:
-        return dish.weight
-    lasting: dict[str, JsonValue] = {} if dish.lasting is None else {"lasting": str(dish.lasting)}
-    return {"weight": dish.weight, **lasting, **dish.fields}
+def _entry_data(entry: MenuEntry) -> JsonValue:
+    if entry.lasting is None and not entry.fields:
+        return entry.weight
+    lasting: dict[str, JsonValue] = {} if entry.lasting is None else {"lasting": str(entry.lasting)}
+    return {"weight": entry.weight, **lasting, **entry.fields}
 
 
 MenuEntryField: TypeAlias = Annotated[
     MenuEntry,
-    BeforeValidator(_read_dish),
-    PlainSerializer(_dish_data, return_type=JsonValue),
+    BeforeValidator(_read_entry),
+    PlainSerializer(_entry_data, return_type=JsonValue),
     WithJsonSchema(
         {
             "anyOf": [
@@ -177,6 +177,10 @@ class Storm(FaultSpec):
             )
         return value
 
+    def entry(self, kind: str) -> MenuEntry:
+        """Return the entry of a kind; without a menu all have the same weight."""
+        return MenuEntry(weight=1) if self.menu is None else self.menu[kind]
+
     @property
     def least(self) -> int:
         """Number of drawn faults that must take effect."""
@@ -193,7 +197,7 @@ class Storm(FaultSpec):
             return f"storm of {self.count // 2} pairs"
         if self.menu is None:
             return f"storm of {self.count} (all kinds)"
-        menu = ", ".join(f"{kind} {dish.weight}" for kind, dish in self.menu.items())
+        menu = ", ".join(f"{kind} {entry.weight}" for kind, entry in self.menu.items())
         return f"storm of {self.count} ({menu})"
 
 
@@ -205,16 +209,19 @@ def draw_storm(
     Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
-    menu = menu_of(storm, experiment, able)
-    served = _served(menu, storm.swarm, generator)
+    menu = storm.menu
+    if menu is None:
+        possible = possible_kinds(storm, experiment, able)
+        menu = {kind: MenuEntry(weight=1) for kind, why in possible.items() if not why}
+    kinds = _choose_kinds(menu, storm.swarm, generator)
     draw = Draw(generator, roles_of(storm, experiment), experiment)
-    roles = {kind: roles_for_kind(storm, kind, experiment) for kind in served}
-    weights = [menu[kind].weight for kind in served]
+    roles = {kind: roles_for_kind(storm, kind, experiment) for kind in kinds}
+    weights = [menu[kind].weight for kind in kinds]
     faults: list[FaultSpec] = []
     begins = 0.0
     for index in range(1, storm.count + 1):
         begins = round(begins + draw.pick_seconds(storm.gap), 3)
-        (kind,) = generator.choices(served, weights)
+        (kind,) = generator.choices(kinds, weights)
         lasts = draw.pick_seconds(menu[kind].lasting or storm.lasting)
         number = storm.number * DRAWN_FROM + index
         own = replace(draw, roles=roles[kind], more=random.Random(f"{seed}/drawn/{number}"))
@@ -224,15 +231,7 @@ def draw_storm(
             faults += [] if isinstance(found, str) else [found]
         else:
             faults.append(make_fault(kind, menu[kind], own, number, trigger, lasts))
-    return StormDraw(tuple(faults), tuple(kind for kind in menu if kind not in served))
-
-
-def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, MenuEntry]:
-    """Return the storm's menu, or else every kind that can be drawn and fits the experiment."""
-    if storm.menu is not None:
-        return storm.menu
-    possible = possible_kinds(storm, experiment, able)
-    return {kind: MenuEntry(weight=1) for kind, why in possible.items() if not why}
+    return StormDraw(tuple(faults), tuple(kind for kind in menu if kind not in kinds))
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
@@ -248,23 +247,22 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
     if mode in spec.NOT_IN:
         return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
     draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
-    dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
     found = make_valid_fault(
-        kind, dish, draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
+        kind, storm.entry(kind), draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
     )
     return found if isinstance(found, str) else ""
 
 
 def make_valid_fault(
-    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
+    kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
     """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none."""
     why = ""
     for _ in range(TRIES):
-        if not dish.fields and fault_kinds()[kind].draw_fields(draw) is None:
+        if not entry.fields and fault_kinds()[kind].draw_fields(draw) is None:
             return "a storm cannot draw its fields here"
         try:
-            found = make_fault(kind, dish, draw, number, trigger, lasts)
+            found = make_fault(kind, entry, draw, number, trigger, lasts)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             continue
@@ -295,12 +293,11 @@ class _LastComplaint:
         self.why = f"{what} '{name}' does not exist"
 
 
-def _served(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -> list[str]:
+def _choose_kinds(menu: dict[str, MenuEntry], swarm: bool, generator: random.Random) -> list[str]:
     every = list(menu)
     if not swarm:
         return every
-    served = [kind for kind in every if generator.random() < 0.5]
-    return served or [generator.choice(every)]
+    return [kind for kind in every if generator.random() < 0.5] or [generator.choice(every)]
 
 
 def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
@@ -336,20 +333,20 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
     """Return an example of such a fault, aimed at one of these roles, the same each time. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
-    dish = MenuEntry(weight=1) if storm.menu is None else storm.menu[kind]
-    return make_fault(kind, dish, draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high)
+    trigger = ChainTrigger(storm.number)
+    return make_fault(kind, storm.entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
 
 
 def make_fault(
-    kind: str, dish: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
+    kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
 ) -> FaultSpec:
     """Make one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
     spec = fault_kinds()[kind]
     drawn = spec.draw_fields(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
     # Nothing is added to complete fields: `set: {broker: …, config: …}` takes no topic.
-    whole = bool(dish.fields) and required - COMMON <= dish.fields.keys()
-    fields: dict[str, object] = {**dish.fields} if whole else {**drawn, **dish.fields}
+    whole = bool(entry.fields) and required - COMMON <= entry.fields.keys()
+    fields: dict[str, object] = {**entry.fields} if whole else {**drawn, **entry.fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))
     return spec.model_validate(
         {**fields, "number": number, "trigger": trigger, "hold": hold}, context=FROM_FILE

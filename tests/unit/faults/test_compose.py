@@ -23,17 +23,17 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import clocks, injection
+from ackproof.faults import clocks
 from ackproof.faults.clocks import ClockJump
 from ackproof.faults.crashes import Starve, StarveInjection
 from ackproof.faults.disks.flip_bits import FlipBits, FlipBitsInjection
 from ackproof.faults.injection import Aim, FaultContext, Holds
-from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import Reassign, Reassignment
 from ackproof.faults.planned.topics import ConfigChange, SetConfig
 from ackproof.faults.processes import Pause, PauseInjection
 from ackproof.network.wire import Unreachable, kafka_python
 from ackproof.rundir.partition import TopicPartition
+from fault_stand import wait_shortly
 from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
@@ -104,12 +104,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def shortly(look: Any, **words: Any) -> Any:
-        within_s = words["timeout_s"] if words["timeout_s"] == injection.FREE_WITHIN_S else 0.2
-        return wait_until(look, **{**words, "timeout_s": within_s, "interval_s": 0.005})
-
-    for module in (views, injection):
-        monkeypatch.setattr(module, "wait_until", shortly)
+    wait_shortly(monkeypatch, 0.2)
     monkeypatch.setattr(clocks, "clock_of", lambda node: node)
     made = Cluster({number: Node(number) for number in (1, 2, 3)}, _make_state((1, 2, 3)))
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))

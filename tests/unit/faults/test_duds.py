@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionEnds, PartitionState, Quorum, Voter
@@ -21,7 +20,6 @@ from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import injection
 from ackproof.faults import quorum as control
 from ackproof.faults import quorum as voters
 from ackproof.faults import rolling as rollouts
@@ -32,6 +30,7 @@ from ackproof.faults.quorum import LoseQuorum, RemoveController
 from ackproof.faults.rolling import Upgrade
 from ackproof.network.wire import Unreachable
 from ackproof.rundir.partition import TopicPartition
+from fault_stand import wait_shortly
 from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
@@ -101,11 +100,7 @@ class FakeCluster:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.5, "interval_s": 0.005})
-
-    for module in (views, injection):
-        monkeypatch.setattr(module, "wait_until", shortly)
+    wait_shortly(monkeypatch, 0.5)
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2}))
 
 

@@ -10,19 +10,17 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import injection
 from ackproof.faults.injection import Aim, FaultContext, make_injection
-from ackproof.faults.planned import views
 from ackproof.faults.planned.decommission import Decommission, DecommissionInjection
 from ackproof.faults.planned.partitions import ElectPreferred, ElectUnclean
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
+from fault_stand import wait_shortly
 
 PLACE = TopicPartition("t", 0)
 
@@ -53,11 +51,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.1, "interval_s": 0.005})
-
-    for module in (views, injection):
-        monkeypatch.setattr(module, "wait_until", shortly)
+    wait_shortly(monkeypatch, 0.1)
     made = Cluster(
         {number: FakeNode(number) for number in range(1, 6)}, {number: {} for number in range(1, 6)}
     )

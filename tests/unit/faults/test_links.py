@@ -76,7 +76,6 @@ def test_an_effect_is_seen_and_mended(ground: Ground, kind: str, body: dict[str,
     assert injection.confirm()
     injection.heal()
     assert "registered and unfenced" in injection.confirm_healed()
-    assert ground.mesh is not None
     assert not ground.mesh.broken
 
 
@@ -84,7 +83,6 @@ def test_an_effect_is_seen_and_mended(ground: Ground, kind: str, body: dict[str,
 def test_an_effect_that_goes_astray_is_not_confirmed(
     ground: Ground, kind: str, body: dict[str, object]
 ) -> None:
-    assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
     injection = ground.injection(spec_of(kind, **body))
     injection.inject()
@@ -94,7 +92,6 @@ def test_an_effect_that_goes_astray_is_not_confirmed(
 
 
 def test_a_link_that_stays_broken_is_not_healed(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.mesh.stuck = {Link(2, 1)}
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
@@ -122,7 +119,6 @@ def test_what_does_not_run_is_nothing_to_break(ground: Ground, state: NodeState)
 
 
 def test_links_to_the_dead_are_broken_too_and_said_not_to_have_been_looked_at(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.nodes[3].now = NodeState.GONE
     injection = ground.injection(spec_of("cut", link="followers(t/0) -> leader(t/0)"))
     injection.inject()
@@ -131,7 +127,6 @@ def test_links_to_the_dead_are_broken_too_and_said_not_to_have_been_looked_at(gr
 
 
 def test_a_link_that_was_broken_before_is_not_this_faults_doing(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.mesh.broken = {Link(2, 1)}
     with pytest.raises(FaultNotConfirmed, match="2→1 was broken before the fault"):
         ground.injection(spec_of("cut", link=LINK)).inject()
@@ -139,7 +134,6 @@ def test_a_link_that_was_broken_before_is_not_this_faults_doing(ground: Ground) 
 
 @pytest.mark.parametrize("kind", ["delay", "throttle"])
 def test_what_nobody_could_see_below_another_cut_is_nothing_to_break(ground: Ground, kind: str) -> None:
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), Cut())
     more = {"delay": {"latency": "1s"}, "throttle": {"rate": "10KB/s"}}
     injection = ground.injection(spec_of(kind, link=LINK, **more[kind]))
@@ -151,14 +145,13 @@ def test_what_nobody_could_see_below_another_cut_is_nothing_to_break(ground: Gro
 
 
 def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:
-    ground.mesh = None
+    ground.mesh = None  # type: ignore[assignment]
     with pytest.raises(FaultNotConfirmed, match="were not laid to be broken"):
         ground.injection(spec_of("cut", link=LINK))
 
 
 def test_healing_half_a_fault(ground: Ground) -> None:
     """The second link cannot be broken: what was broken before it is mended."""
-    assert ground.mesh is not None
     ground.mesh.every -= {Link(3, 1)}
     injection = ground.injection(spec_of("cut", link="followers(t/0) -> leader(t/0)"))
     with pytest.raises(LinkError):
@@ -176,7 +169,6 @@ def test_flapping(ground: Ground) -> None:
 
 
 def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
@@ -187,7 +179,6 @@ def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPat
 
 def test_a_busy_moment_hides_no_delay(ground: Ground) -> None:
     """Most of the looks before took long, and one came to nothing: the delay is seen all the same."""
-    assert ground.mesh is not None
     ground.mesh.held_up = [0.9, math.inf, 0.0, 0.9, 0.9] * 3
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()
@@ -195,7 +186,6 @@ def test_a_busy_moment_hides_no_delay(ground: Ground) -> None:
 
 
 def test_busy_moments_do_not_pass_for_a_delay(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
@@ -209,7 +199,6 @@ def test_a_busy_machine_does_not_pass_for_lost_packets(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not all questions are answered in time, and no packet was sent again."""
-    assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
     injection = ground.injection(spec_of("loss", link=LINK, share="30%"))
@@ -233,7 +222,6 @@ def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rat
 
 def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two volumes in a row are as slow as over a thin line, where none was made so."""
-    assert ground.mesh is not None
     ground.mesh.astray = {Link(2, 1)}
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
     injection = ground.injection(spec_of("throttle", link=LINK, rate="50KB/s"))
@@ -245,7 +233,6 @@ def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: p
 
 def test_a_busy_machine_before_a_delay_hides_nothing(ground: Ground) -> None:
     """All of the first look is as slow as the delay will be."""
-    assert ground.mesh is not None
     ground.mesh.held_up = [0.15] * ROUNDS
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()

@@ -36,7 +36,6 @@ def test_effects_stack_and_each_is_lifted_alone(
     ground: Ground, kind: str, body: dict[str, object], below: Effect, first: str
 ) -> None:
     """`first`: whose healing comes first."""
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), below)
     injection = ground.injection(spec_of(kind, link=LINK, **body))
     injection.inject()
@@ -56,7 +55,6 @@ def test_effects_stack_and_each_is_lifted_alone(
 def test_a_stacked_effect_that_goes_astray_is_not_confirmed(
     ground: Ground, kind: str, body: dict[str, object], below: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), below)
     monkeypatch.setattr(ground.mesh, "impose", lambda *_: None)
     injection = ground.injection(spec_of(kind, link=LINK, **body))
@@ -66,7 +64,6 @@ def test_a_stacked_effect_that_goes_astray_is_not_confirmed(
 
 
 def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> None:
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()
     injection.confirm()
@@ -80,7 +77,6 @@ def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> N
 @pytest.mark.parametrize("kind", ["fault", "node"])
 def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground: Ground, kind: str) -> None:
     """The hindrance does not end: the other fault is over and left it, or a node is gone and nobody holds it."""
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()
@@ -98,7 +94,6 @@ def test_what_hinders_a_look_may_end_between_two_looks_at_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine stands still meanwhile: the bound is over, but the other fault went on until now."""
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()
@@ -117,7 +112,6 @@ def test_what_hinders_a_look_may_end_between_two_looks_at_it(
 
 
 def test_a_link_that_carried_something_before_it_was_mended_was_not_cut_all_the_time(ground: Ground) -> None:
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()
@@ -128,7 +122,6 @@ def test_a_link_that_carried_something_before_it_was_mended_was_not_cut_all_the_
 
 
 def test_a_delay_that_does_not_last_is_seen_before_it_is_mended(ground: Ground) -> None:
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()
     injection.confirm()
@@ -141,7 +134,6 @@ def test_a_delay_that_does_not_last_is_seen_before_it_is_mended(ground: Ground) 
 def test_a_flap_over_a_cut_stays_silent_and_is_seen_once_the_cut_has_healed(
     ground: Ground, goes_astray: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), Cut())
     if goes_astray:
         monkeypatch.setattr(ground.mesh, "impose", lambda *_: None)
@@ -159,7 +151,6 @@ def test_a_flap_over_a_cut_stays_silent_and_is_seen_once_the_cut_has_healed(
 
 
 def test_a_flap_over_a_cut_that_lasts_longer_is_ended_below_it(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), Cut())
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
@@ -171,7 +162,6 @@ def test_a_flap_over_a_cut_that_lasts_longer_is_ended_below_it(ground: Ground) -
 
 
 def test_a_flap_that_another_fault_cuts_before_it_was_seen_up(ground: Ground) -> None:
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
     ground.mesh.impose("fault-12", Link(2, 1), Cut())
@@ -185,7 +175,6 @@ def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flapping effect is on the link at one look, and not at the next."""
-    assert ground.mesh is not None
     flaps = iter([(), ("fault-9",), ()])
     monkeypatch.setattr(ground.mesh, "imposed", lambda link: next(flaps, ()))
     ground.mesh.broken = {Link(2, 1)}
@@ -195,7 +184,6 @@ def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look
 
 
 def test_a_flap_over_a_thin_line_is_seen_up(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), Throttle(2000))
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
@@ -205,7 +193,6 @@ def test_a_flap_over_a_thin_line_is_seen_up(ground: Ground) -> None:
 
 def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Ground) -> None:
     """Nobody holds the node: that nothing passes may be no fault's doing."""
-    assert ground.mesh is not None
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
     ground.mesh.stuck = {Link(2, 1)}
@@ -221,7 +208,6 @@ def test_nobody_counts_for_a_source_that_is_gone(
 ) -> None:
     """Containers take counters and probes with them. Without another fault that is no excuse."""
     mesh, node = ground.mesh, ground.nodes[2]
-    assert mesh is not None
 
     def from_the_dead(look: Callable[..., object]) -> Callable[..., object]:
         def act(link: Link, **more: object) -> object:
@@ -256,7 +242,6 @@ SPLIT = {"groups": [[2], [1, 3]]}
 
 
 def test_links_of_a_node_that_another_fault_holds_are_vouched_for_by_that(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.holds.take(2, 9, Grip.DOWN)
     ground.nodes[2].now = NodeState.GONE
     injection = ground.injection(spec_of("split", **SPLIT))
@@ -271,7 +256,6 @@ def test_links_of_a_node_that_another_fault_holds_are_vouched_for_by_that(ground
 
 
 def test_a_split_that_does_not_hold_the_node_that_came_back_is_seen(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.holds.take(2, 9, Grip.DOWN)
     ground.nodes[2].now = NodeState.GONE
     ground.mesh.astray = {Link(2, 1)}
@@ -286,7 +270,6 @@ def test_a_split_that_does_not_hold_the_node_that_came_back_is_seen(ground: Grou
 
 
 def test_a_node_that_only_comes_back_is_not_broken_before(ground: Ground) -> None:
-    assert ground.mesh is not None
     ground.holds.take(2, 9, Grip.DOWN)
     ground.holds.release(2, 9)
     ground.nodes[2].ready = False

@@ -12,11 +12,9 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
-from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Aim, FaultContext, Holds
 from ackproof.faults.life import OVER
@@ -34,6 +32,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Note, Timeline, read_timeline
 from fake_nodes import FakeCluster, FakeNode
+from fault_stand import wait_shortly
 
 PLACE = TopicPartition("t", 0)
 SHOWN = PartitionState("t", 0, 1, 0, (1, 2, 3), (1, 2, 3))
@@ -68,11 +67,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.2, "interval_s": 0.005})
-
-    for module in (views, injection):
-        monkeypatch.setattr(module, "wait_until", shortly)
+    wait_shortly(monkeypatch, 0.2)
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))
     monkeypatch.setattr(queries, "partitions", lambda link, topics: {PLACE: SHOWN})
     monkeypatch.setattr(admin, "reassign", lambda link, moves: None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -64,34 +63,14 @@ class FlipBits(PartitionFault):
         return {"target": f"follower({place})"}
 
 
-@dataclass(frozen=True)
-class _Flipped:
-    segment: Segment
-    batch: Batch
-    at: int
-    """Offset of the byte in the file."""
-
-    def put_back(self) -> bool:
-        """Flip the bit back; return False if the batch is not there any more."""
-        try:
-            now = next(
-                (batch for batch in self.segment.batches() if batch.position == self.batch.position), None
-            )
-            if now is None or now != self.batch or self.segment.intact(now):
-                return False
-            flip(self.segment.path, self.at)
-        except OSError:
-            return False
-        return True
-
-
 @injects(FlipBits)
 class FlipBitsInjection(PartitionInjection[FlipBits]):
     """Flip one bit, in the middle of the records of a segment's middle batch."""
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._flipped: dict[int, _Flipped] = {}
+        self._flipped: dict[int, tuple[Segment, Batch, int]] = {}
+        """Segment, batch, and offset of the byte in the file, by node."""
 
     def inject(self) -> str:
         said = []
@@ -104,7 +83,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
             if not segment.intact(batch):
                 raise FaultNotConfirmed(f"flip_bits: {node.name}'s batch at {batch.first} was rotten before")
             at = batch.position + _RECORDS_FROM + (batch.size - _RECORDS_FROM) // 2
-            self._flipped[node.id] = _Flipped(segment, batch, at)
+            self._flipped[node.id] = segment, batch, at
             flip(segment.path, at)
             said.append(f"byte {at} of {self.place} {segment.path.name} on {node.name}")
         return f"flipped a bit of {', '.join(said)}"
@@ -112,9 +91,9 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
     def confirm(self) -> str:
         said = []
         for node in self.nodes:
-            flipped = self._flipped[node.id]
-            first, last = flipped.batch.first, flipped.batch.last
-            if flipped.segment.intact(flipped.batch):
+            segment, batch, _ = self._flipped[node.id]
+            first, last = batch.first, batch.last
+            if segment.intact(batch):
                 raise FaultNotConfirmed(
                     f"flip_bits: the checksum of {node.name}'s batch at {first} still holds: nothing was flipped"
                 )
@@ -138,7 +117,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         if not touched:
             return "nothing was flipped"
         if not self._others_in_sync():
-            back = [node.name for node in touched if self._flipped[node.id].put_back()]
+            back = [node.name for node in touched if self._put_bit_back(node)]
             return f"{self.place} has no replica to copy from: bit flipped back on {', '.join(back) or 'no node'}"
         for node in touched:
             with self.holds.acting_on(node.id):
@@ -162,12 +141,24 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         for node in self.nodes:
             if node.id not in self._flipped:
                 continue
-            first = self._flipped[node.id].batch.first
+            first = self._flipped[node.id][1].first
             replica = node.disk.partition(*self.place)
             found = None if replica is None else _batch_of(replica, first)
             if found is not None and not found[0].intact(found[1]):
                 raise FaultNotConfirmed(f"flip_bits: healing: {node.name}'s batch at {first} is rotten still")
         return f"{witness}; the checksum holds again"
+
+    def _put_bit_back(self, node: LocalNode) -> bool:
+        """Flip the bit back; return False if the batch is not there any more."""
+        segment, batch, at = self._flipped[node.id]
+        try:
+            now = next((found for found in segment.batches() if found.position == batch.position), None)
+            if now is None or now != batch or segment.intact(now):
+                return False
+            flip(segment.path, at)
+        except OSError:
+            return False
+        return True
 
     def _others_in_sync(self) -> bool:
         """Return True if all other replicas are in sync and run: the next fault could take a single one."""

@@ -19,7 +19,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.links import APIS, Api
 from ackproof.faults.injection import READY_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.links.injection import on_each
-from ackproof.faults.links.spec import names
+from ackproof.faults.links.spec import existing_links, names
 from ackproof.faults.requests.spec import RequestFault
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.requests.questions import NOWHERE, NamedPartition, QuestionPlan
@@ -27,6 +27,7 @@ from ackproof.network.requests.rules import RuleCounts
 from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:
+    from ackproof.network.requests.links import RequestLinks
     from ackproof.network.requests.questions import How, QuestionOutcome
 
 BITES_WITHIN_S: Final = 10.0
@@ -93,10 +94,16 @@ class RequestsInjection(Injection[SpecT]):
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._laid = laid = fault.laid(context.cluster)
+        laid = context.cluster.requests
+        if laid is None:
+            raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid for it")
+        self._laid: RequestLinks = laid
         self._api: Api = APIS[fault.api]
         self._witness = fault.witness()
-        self.links = fault.ends(aim, context.cluster)
+        source, numbers = fault.link.source, aim.numbers
+        starts = [CLIENTS] if source is None else numbers[source]
+        every = (Link(start, end) for start in starts for end in numbers[fault.link.target])
+        self.links = existing_links(fault, every, context.cluster.spec)
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
         self._named: NamedPartition | None = NOWHERE if fault.must_name_partition else None
         self._before: dict[Link, RequestObservation] = {}
@@ -144,7 +151,9 @@ class RequestsInjection(Injection[SpecT]):
             if self._is_laid:
                 self._is_laid = False
                 self._counted = self._laid.lift(self._rule.name)
-        return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{self._count_hits()}"
+        counted = self._counted
+        hits = "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
+        return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{hits}"
 
     def confirm_healed(self) -> str:
         """See that questions pass again, that nodes at the ends take part, and that more than questions was hit."""
@@ -161,16 +170,17 @@ class RequestsInjection(Injection[SpecT]):
         )
         self._await_ready()
         short = ""
-        if self._counted is not None and not self._counted.hit:
-            counted = self._counted.matched
-            why = f"of {counted} that passed none was drawn" if counted else "none passed"
-            short = self.fall_short(
-                f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
-            )
-        if self._counted is not None and self._counted.trouble:
-            raise self.not_confirmed(f"what it was to be done to could not be read: {self._counted.trouble}")
-        if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
-            raise self.not_confirmed(f"{self._rule.until_held} were to wait together, and never did")
+        if (counted := self._counted) is not None:
+            if not counted.hit:
+                passed = counted.matched
+                why = f"of {passed} that passed none was drawn" if passed else "none passed"
+                short = self.fall_short(
+                    f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
+                )
+            if counted.trouble:
+                raise self.not_confirmed(f"what it was to be done to could not be read: {counted.trouble}")
+            if self._rule.until_held is not None and not counted.full:
+                raise self.not_confirmed(f"{self._rule.until_held} were to wait together, and never did")
         if trouble := self._laid.proxy.state().trouble:
             raise self.not_confirmed(f"what went through the proxy was not all Kafka's protocol: {trouble}")
         witness = f"{self._describe(seen)}; the nodes at their ends answer, registered and unfenced"
@@ -244,10 +254,6 @@ class RequestsInjection(Injection[SpecT]):
         touching = [link for link in mesh.links() if end in link] if mesh is not None else []
         held = holds is not None and holds.others(end, self.fault.number)
         return bool(held) or any(mesh.imposed(link) for link in touching if mesh is not None)
-
-    def _count_hits(self) -> str:
-        counted = self._counted
-        return "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
 
     def _describe(self, seen: Mapping[Link, RequestObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]

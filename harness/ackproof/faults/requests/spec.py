@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, Typ
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Share, unknown, wrong
-from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
@@ -19,15 +17,11 @@ from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.links import APIS, Flow, LinkField, flows_of
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import SEVERAL, PartitionField, Role
-from ackproof.faults.injection import Aim
-from ackproof.faults.links.spec import existing_links
-from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.rules import Rule
 
 if TYPE_CHECKING:  # checking a file imports no proxy
     from ackproof.faults.requests.injection import RequestWitness
-    from ackproof.network.requests.links import RequestLinks
 
 SideWord: TypeAlias = Literal["request", "response"]
 
@@ -158,19 +152,6 @@ class RequestFault(FaultSpec):
             say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
         elif self.topic is not None and self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
-
-    def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
-        """Return the links that the fault names, as roles are held now. Raises `FaultNotConfirmed` if there is none."""
-        source = self.link.source
-        starts = [CLIENTS] if source is None else aim.numbers[source]
-        every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
-        return existing_links(self, every, cluster.spec)
-
-    def laid(self, cluster: Cluster) -> RequestLinks:
-        """Return the cluster's links with a request proxy. Raises `FaultNotConfirmed` if it has none."""
-        if cluster.requests is None:
-            raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
-        return cluster.requests
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
