@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ackproof.base.wait import wait_until
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import injection
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import Holds
+from ackproof.faults.injection import Aim, FaultContext, Holds, make_injection
 from ackproof.faults.life import Stage
 from ackproof.faults.planned import views
 from ackproof.rundir.observed import Sample
@@ -59,6 +61,16 @@ def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:
 
     for module in (views, injection):
         monkeypatch.setattr(module, "wait_until", shortly)
+
+
+def make(
+    kind: type[FaultSpec], *nodes: object, cluster: object = None, holds: Holds | None = None, **fields: Any
+) -> Any:
+    """Return the injection of a fault of this kind at these nodes. `fields` may also hold its `number` and a `case`."""
+    case = fields.pop("case", None)
+    fault = kind(**{"number": 1, "trigger": TimeTrigger(0.0), **fields})
+    aim = Aim({role: cast(Any, nodes) for role in fault.targets[:1]})
+    return make_injection(fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds))
 
 
 @dataclass

@@ -6,16 +6,20 @@ on, every fault is healed, and the judge says INCONCLUSIVE.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
+from threading import Event as Flag
 from typing import Any, Final, Protocol, TypeVar
 
-from ackproof.base.errors import AckproofError, Interrupted
+from ackproof.base.errors import AckproofError, Interrupted, WaitTimeout
 from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Role
+from ackproof.experiment.roles import Members, Role, RoleKind
 from ackproof.experiment.triggers import ChainTrigger, Condition, TimeTrigger
 from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
 from ackproof.faults.life import (
@@ -35,12 +39,17 @@ from ackproof.faults.life import (
 from ackproof.faults.storm import Storm
 from ackproof.quantities.states import LIVE
 from ackproof.rundir.observed import Sample
+from ackproof.rundir.partition import TopicPartition, internal
 from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
 """Interval of a trigger's looks: well within the 50 ms in which an acknowledgement must reach it."""
 SOON_S: Final = 1.0
 """A fault gets a thread this long before its time."""
+RESOLVE_WITHIN_S: Final = 5.0
+"""Longest wait for a broker that says who holds a role."""
+CREATED_WITHIN_S: Final = 30.0
+"""Longest wait for an internal topic, which brokers create when clients first need it."""
 T = TypeVar("T")
 
 
@@ -309,3 +318,56 @@ class FaultDriver:
 
 def _words(error: Exception) -> str:
     return str(error) if isinstance(error, AckproofError) else f"{type(error).__name__}: {error}"
+
+
+def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    """Return the nodes that hold this role now, none if nobody does. `order`: the draw of `Role.resolve`.
+
+    Raises `WaitTimeout` if no broker says who holds a partition, `Interrupted` when `stop` is set.
+    """
+    return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
+
+
+def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    members = Members(
+        brokers=tuple(node.id for node in cluster.brokers()),
+        controllers=tuple(node.id for node in cluster.controllers()),
+    )
+    if role.topic is not None and role.partition is not None:
+        place = TopicPartition(role.topic, role.partition)
+        own = internal(place.topic)
+        state = wait_until(
+            lambda: cluster.topic_state([place.topic]).get(place),
+            what=f"a broker to say who holds {place}"
+            + (", created when clients first need it" if own else ""),
+            timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
+            stop=stop,
+        )
+        members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
+    if role.kind is RoleKind.CONTROLLER and role.node is None:
+        members = replace(members, active_controller=_controller(cluster, stop))
+    if not set(order) <= set(members.brokers):
+        # Drawn positions: the ids of a cluster that somebody else runs need not count from 1.
+        ids = sorted(members.brokers)
+        order = [ids[position - 1] for position in order if 0 < position <= len(ids)]
+    return role.resolve(members, order)
+
+
+def _controller(cluster: Cluster, stop: Flag) -> int:
+    """Return the active controller, or -1. With ZooKeeper there is none for a moment after a controller was lost."""
+
+    def find_active() -> tuple[int] | None:
+        found = cluster.controller()
+        return None if found is None else (found,)
+
+    now = find_active()
+    if now is None and cluster.spec.metadata.broker_controls:
+        with contextlib.suppress(WaitTimeout):
+            now = wait_until(
+                find_active,
+                what="an active controller",
+                timeout_s=RESOLVE_WITHIN_S,
+                interval_s=0.05,
+                stop=stop,
+            )
+    return -1 if now is None else now[0]

@@ -1,14 +1,13 @@
-"""Injections: what every fault offers while it is in force, which nodes it hits, and which nodes it holds."""
+"""Injections: what every fault offers while it is in force, and which nodes it holds."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -18,9 +17,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, Grip
-from ackproof.experiment.roles import Members, Role, RoleKind
+from ackproof.experiment.roles import Role
 from ackproof.faults.registry import import_all
-from ackproof.rundir.partition import TopicPartition, internal
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
@@ -246,69 +245,6 @@ def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injecti
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")
     return maker(fault, aim, context)
-
-
-RESOLVE_WITHIN_S: Final = 5.0
-"""Longest wait for a broker that says who holds a role."""
-CREATED_WITHIN_S: Final = 30.0
-"""Longest wait for an internal topic, which brokers create when clients first need it."""
-
-
-def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """Return the nodes that hold this role now, none if nobody does. `order`: the draw of `Role.resolve`.
-
-    Raises `WaitTimeout` if no broker says who holds a partition, `Interrupted` when `stop` is set.
-    """
-    return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
-
-
-def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    members = Members(
-        brokers=tuple(node.id for node in cluster.brokers()),
-        controllers=tuple(node.id for node in cluster.controllers()),
-    )
-    if role.topic is not None and role.partition is not None:
-        place = TopicPartition(role.topic, role.partition)
-        own = internal(place.topic)
-        state = wait_until(
-            lambda: cluster.topic_state([place.topic]).get(place),
-            what=f"a broker to say who holds {place}"
-            + (", created when clients first need it" if own else ""),
-            timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
-            stop=stop,
-        )
-        members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
-    if role.kind is RoleKind.CONTROLLER and role.node is None:
-        members = replace(members, active_controller=_controller(cluster, stop))
-    return role.resolve(members, _to_broker_ids(order, members.brokers))
-
-
-def _controller(cluster: Cluster, stop: Flag) -> int:
-    """Return the active controller, or -1. With ZooKeeper there is none for a moment after a controller was lost."""
-
-    def find_active() -> tuple[int] | None:
-        found = cluster.controller()
-        return None if found is None else (found,)
-
-    now = find_active()
-    if now is None and cluster.spec.metadata.broker_controls:
-        with contextlib.suppress(WaitTimeout):
-            now = wait_until(
-                find_active,
-                what="an active controller",
-                timeout_s=RESOLVE_WITHIN_S,
-                interval_s=0.05,
-                stop=stop,
-            )
-    return -1 if now is None else now[0]
-
-
-def _to_broker_ids(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
-    """Map drawn positions to broker ids: those of a cluster that somebody else runs need not count from 1."""
-    if set(order) <= set(brokers):
-        return order
-    ids = sorted(brokers)
-    return [ids[place - 1] for place in order if 0 < place <= len(ids)]
 
 
 FREE_WITHIN_S: Final = 3600.0

@@ -124,6 +124,6 @@ class _Dealer:
         if kind not in self.roles:
             self.roles[kind] = roles_for_kind(self.storm, kind, self.experiment)
         draw = Draw(generator, self.roles[kind], self.experiment, more=generator)
-        entry = self.storm.entry(kind)
+        entry = self.storm.menu_entry(kind)
         lasts = draw.pick_seconds(entry.lasting or self.storm.lasting)
         return make_valid_fault(kind, entry, draw, number, trigger, lasts, self.able)

@@ -177,7 +177,7 @@ class Storm(FaultSpec):
             )
         return value
 
-    def entry(self, kind: str) -> MenuEntry:
+    def menu_entry(self, kind: str) -> MenuEntry:
         """Return the entry of a kind; without a menu all have the same weight."""
         return MenuEntry(weight=1) if self.menu is None else self.menu[kind]
 
@@ -248,7 +248,7 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
         return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
     draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
     found = make_valid_fault(
-        kind, storm.entry(kind), draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
+        kind, storm.menu_entry(kind), draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
     )
     return found if isinstance(found, str) else ""
 
@@ -334,7 +334,7 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
     """Return an example of such a fault, aimed at one of these roles, the same each time. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
-    return make_fault(kind, storm.entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
+    return make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
 
 
 def make_fault(

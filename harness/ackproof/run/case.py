@@ -32,8 +32,8 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
-from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext, Holds, find_holders
+from ackproof.faults.driver import FaultDriver, find_holders
+from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
 from ackproof.observe.brokers import BrokerObserver

@@ -27,7 +27,8 @@ from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, find_holders, make_injection
+from ackproof.faults.driver import find_holders
+from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, make_injection
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Flag
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,20 +20,19 @@ from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec, Grip
+from ackproof.experiment.fault import Grip
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import clocks
 from ackproof.faults.clocks import ClockJump
-from ackproof.faults.crashes import Starve, StarveInjection
-from ackproof.faults.disks.flip_bits import FlipBits, FlipBitsInjection
-from ackproof.faults.injection import Aim, FaultContext, Holds
-from ackproof.faults.planned.reassignments import Reassign, Reassignment
-from ackproof.faults.planned.topics import ConfigChange, SetConfig
-from ackproof.faults.processes import Pause, PauseInjection
+from ackproof.faults.crashes import Starve
+from ackproof.faults.disks.flip_bits import FlipBits
+from ackproof.faults.injection import Holds
+from ackproof.faults.planned.reassignments import Reassign
+from ackproof.faults.planned.topics import SetConfig
+from ackproof.faults.processes import Pause
 from ackproof.network.wire import Unreachable, kafka_python
 from ackproof.rundir.partition import TopicPartition
-from fault_stand import wait_shortly
+from fault_stand import make, wait_shortly
 from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
@@ -120,18 +119,12 @@ def _make_state(replicas: tuple[int, ...], isr: tuple[int, ...] = (1, 2, 3)) -> 
     return PartitionState("t", 0, replicas[0], 0, replicas, isr)
 
 
-def _context(cluster: Cluster, holds: Holds) -> FaultContext:
-    case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": ExperimentSpec}))
-    return FaultContext(cast(Any, cluster), threading.Event(), cast(Any, case), holds=holds)
+CASE = SimpleNamespace(experiment=SimpleNamespace(topics={"t": ExperimentSpec}))
+BROKER, FOLLOWER = Role(RoleKind.BROKER, node=1), Role(RoleKind.FOLLOWER, "t", 0)
 
 
-def _aim(fault: FaultSpec, *nodes: Node) -> Aim:
-    return Aim({fault.targets[0]: cast(Any, nodes)})
-
-
-def _move(cluster: Cluster, holds: Holds, number: int, to: tuple[int, ...]) -> Reassignment:
-    fault = Reassign(number=number, trigger=TimeTrigger(0.0), partition=PLACE, to=to)
-    return Reassignment(fault, Aim(), _context(cluster, holds))
+def _move(cluster: Cluster, holds: Holds, number: int, to: tuple[int, ...]) -> Any:
+    return make(Reassign, cluster=cluster, holds=holds, number=number, partition=PLACE, to=to)
 
 
 def test_a_reassignment_is_through_when_the_later_one_of_its_partition_is(cluster: Cluster) -> None:
@@ -183,8 +176,7 @@ def test_settings_are_put_back_by_the_first_broker_that_runs_again(
     setting = admin.Setting("1", own=False)
     monkeypatch.setattr(admin, "describe_config", lambda link, owner, names: {"flush.ms": setting})
     monkeypatch.setattr(admin, "alter_config", lambda link, changes: asked.append(changes))
-    fault = SetConfig(number=1, trigger=TimeTrigger(0.0), topic="t", config={"flush.ms": "9"})
-    change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
+    change = make(SetConfig, cluster=cluster, holds=Holds(), topic="t", config={"flush.ms": "9"})
     change.inject()
     gone = dict(cluster.nodes)
     cluster.nodes.clear()
@@ -211,9 +203,10 @@ def test_the_log_of_a_broker_that_another_fault_has_is_asked_for_when_it_is_free
     assert not holds.others(1, 1001)
 
 
-def _jump(cluster: Cluster, holds: Holds, number: int, by: float) -> clocks.ClockJumpInjection:
-    fault = ClockJump(number=number, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), by=by)
-    return clocks.ClockJumpInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
+def _jump(cluster: Cluster, holds: Holds, number: int, by: float) -> Any:
+    return make(
+        ClockJump, cluster.nodes[1], cluster=cluster, holds=holds, number=number, target=BROKER, by=by
+    )
 
 
 def test_jumps_of_one_clock_add_up_and_each_is_undone_alone(cluster: Cluster) -> None:
@@ -271,8 +264,7 @@ def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
     log.write_bytes(whole := _batch(0, 5) + _batch(5, 5))
-    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
-    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
+    rot = make(FlipBits, node, cluster=cluster, holds=holds, case=CASE, target=FOLLOWER)
     rot.inject()
     assert "does not hold on broker" in rot.confirm()
     if others == "behind":
@@ -291,8 +283,7 @@ def test_a_rotten_replica_on_a_disk_that_another_fault_broke_waits_for_that_to_b
     node.folder = tmp_path / "t-0"
     node.folder.mkdir()
     (node.folder / f"{0:020}.log").write_bytes(_batch(0, 5))
-    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
-    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
+    rot = make(FlipBits, node, cluster=cluster, holds=holds, case=CASE, target=FOLLOWER)
     rot.inject()
     remove, tried = shutil.rmtree, Flag()
 
@@ -327,8 +318,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
     log.write_bytes(_batch(0, 5) + _batch(5, 5))
-    fault = FlipBits(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
-    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, Holds()))
+    rot = make(FlipBits, node, cluster=cluster, case=CASE, target=FOLLOWER)
     rot.inject()
     log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
     cluster.shown = _make_state((1, 2, 3), isr=(1,))
@@ -336,9 +326,8 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     assert log.read_bytes() == another
 
 
-def _starve(cluster: Cluster, holds: Holds) -> StarveInjection:
-    fault = Starve(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
-    return StarveInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
+def _starve(cluster: Cluster, holds: Holds) -> Any:
+    return make(Starve, cluster.nodes[1], cluster=cluster, holds=holds, target=BROKER, share=0.5)
 
 
 def test_a_starved_node_can_be_paused_and_stands_still_until_that_heals(cluster: Cluster) -> None:
@@ -346,8 +335,7 @@ def test_a_starved_node_can_be_paused_and_stands_still_until_that_heals(cluster:
     starve = _starve(cluster, holds)
     starve.inject()
     wait_until(lambda: node.now is NodeState.STOPPED, what="its turn to stand", timeout_s=5)
-    fault = Pause(number=2, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
-    pause = PauseInjection(fault, _aim(fault, node), _context(cluster, holds))
+    pause = make(Pause, node, cluster=cluster, holds=holds, number=2, target=BROKER)
     pause.inject()
     pause.confirm()
     starve.heal()
@@ -381,8 +369,7 @@ def test_settings_that_nobody_could_be_asked_for_await_nobody(
         raise Unreachable("connection refused")
 
     monkeypatch.setattr(admin, "describe_config", refused)
-    fault = SetConfig(number=1, trigger=TimeTrigger(0.0), topic="t", config={"flush.messages": "1"})
-    change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
+    change = make(SetConfig, cluster=cluster, holds=Holds(), topic="t", config={"flush.messages": "1"})
     with pytest.raises(FaultNotConfirmed, match="connection refused"):
         change.inject()
     assert (change.heal(), change.confirm_healed()) == ("nothing to undo", "nothing was asked for")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,54 +15,29 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionEnds, PartitionState, Quorum, Voter
-from ackproof.experiment.fault import FaultSpec, Grip
+from ackproof.experiment.fault import Grip
 from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import quorum as control
-from ackproof.faults import quorum as voters
 from ackproof.faults import rolling as rollouts
-from ackproof.faults.injection import Aim, FaultContext, Holds
+from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.planned import topics, views
 from ackproof.faults.planned.topics import Recreate
 from ackproof.faults.quorum import LoseQuorum, RemoveController
 from ackproof.faults.rolling import Upgrade
 from ackproof.network.wire import Unreachable
 from ackproof.rundir.partition import TopicPartition
-from fault_stand import wait_shortly
-from local_node import OnThisMachine
+from fake_nodes import FakeNode
+from fault_stand import make, wait_shortly
 
 PLACE = TopicPartition("t", 0)
 
 
 @dataclass
-class FakeNode(OnThisMachine):
-    """A node whose process obeys signals, or not if it is `deaf`."""
+class Node(FakeNode):
+    """A node that answers while it runs, and logs its release."""
 
-    id: int
-    is_broker: bool = False
-    deaf: bool = False
-    pid: int = 1
     log: str = "Kafka version: 4.3.0"
-    now: NodeState = NodeState.RUNNING
-
-    def state(self) -> NodeState:
-        return self.now
-
-    def kill(self) -> None:
-        self.now = self.now if self.deaf else NodeState.GONE
-
-    terminate = kill
-
-    def pause(self) -> None:
-        self.now = self.now if self.deaf else NodeState.STOPPED
-
-    def resume(self) -> None:
-        self.now = NodeState.RUNNING
-
-    def start(self) -> None:
-        self.now, self.pid = NodeState.RUNNING, self.pid + 1
 
     def await_ready(self, timeout_s: float) -> None:
         if self.now is not NodeState.RUNNING:
@@ -76,7 +51,7 @@ class FakeNode(OnThisMachine):
 class FakeCluster:
     """Answers as it is set, whatever is done to it."""
 
-    nodes: dict[int, FakeNode]
+    nodes: dict[int, Node]
     active: int | None = 101
     ends: dict[TopicPartition, PartitionEnds] = field(default_factory=dict)
     releases: dict[int, str] = field(default_factory=dict)
@@ -106,23 +81,17 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    return FakeCluster({node: FakeNode(node, is_broker=node < 100) for node in (1, 2, 101, 102, 103)})
+    return FakeCluster({node: Node(node, is_broker=node < 100) for node in (1, 2, 101, 102, 103)})
 
 
-def _field(cluster: FakeCluster) -> FaultContext:
-    topics = {"t": TopicSpec()}
-    case = SimpleNamespace(experiment=SimpleNamespace(topics=topics))
-    return FaultContext(cast(Any, cluster), threading.Event(), cast(Any, case))
-
-
-def _aim(cluster: FakeCluster, fault: FaultSpec, *nodes: int) -> Aim:
-    return Aim({fault.targets[0]: cast(Any, tuple(cluster.nodes[node] for node in nodes))})
+CASE = SimpleNamespace(experiment=SimpleNamespace(topics={"t": TopicSpec()}))
+CONTROLLER = Role(RoleKind.CONTROLLER, node=102)
 
 
 @pytest.mark.parametrize("by", ["kill", "pause"])
 def test_a_quorum_that_somebody_leads_is_not_lost(cluster: FakeCluster, by: Any) -> None:
-    fault = LoseQuorum(number=1, trigger=TimeTrigger(0.0), by=by)
-    lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
+    controllers = [cluster.nodes[node] for node in (101, 102, 103)]
+    lost = make(LoseQuorum, *controllers, cluster=cluster, by=by)
     lost.inject()
     with pytest.raises(FaultNotConfirmed, match=r"no controller to lead the quorum.*active controller: 101"):
         lost.confirm()
@@ -137,8 +106,8 @@ def test_a_quorum_that_somebody_leads_is_not_lost(cluster: FakeCluster, by: Any)
 def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, state: str) -> None:
     cluster.active = None
     cluster.nodes[102].deaf = True
-    fault = LoseQuorum(number=1, trigger=TimeTrigger(0.0), by=by)
-    lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
+    controllers = [cluster.nodes[node] for node in (101, 102, 103)]
+    lost = make(LoseQuorum, *controllers, cluster=cluster, by=by)
     lost.inject()
     with pytest.raises(FaultNotConfirmed, match=f"node 102 to be {state}"):
         lost.confirm()
@@ -163,8 +132,7 @@ def test_a_controller_that_still_votes_was_not_removed(
     cluster: FakeCluster, voting: Iterator[list[int]]
 ) -> None:
     ids = next(voting)
-    fault = RemoveController(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.CONTROLLER, node=102))
-    removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
+    removal = make(RemoveController, cluster.nodes[102], cluster=cluster, target=CONTROLLER)
     removal.inject()
     with pytest.raises(FaultNotConfirmed, match="list controller 102 no longer among the voters"):
         removal.confirm()
@@ -177,8 +145,7 @@ def test_a_controller_that_still_votes_was_not_removed(
 
 def test_who_does_not_vote_cannot_be_removed(cluster: FakeCluster, voting: Iterator[list[int]]) -> None:
     next(voting).remove(102)
-    fault = RemoveController(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.CONTROLLER, node=102))
-    removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
+    removal = make(RemoveController, cluster.nodes[102], cluster=cluster, target=CONTROLLER)
     with pytest.raises(FaultNotConfirmed, match="is no voter: nothing to remove"):
         removal.inject()
 
@@ -189,7 +156,7 @@ def test_a_topic_that_others_still_show_was_not_deleted(
     shown = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (1, 2))}
     monkeypatch.setattr(topics.queries, "delete_topics", lambda link, topics, timeout_s: None)
     monkeypatch.setattr(topics.queries, "partitions", lambda link, topics: shown)
-    again = topics.Recreation(Recreate(number=1, trigger=TimeTrigger(0.0), topic="t"), Aim(), _field(cluster))
+    again = make(Recreate, cluster=cluster, case=CASE, topic="t")
     with pytest.raises(FaultNotConfirmed, match="nothing to delete"):
         again.inject()
     cluster.ends = {PLACE: PartitionEnds(1, 0, 0, 9, 9, 9)}
@@ -204,10 +171,8 @@ def test_a_topic_that_others_still_show_was_not_deleted(
         again.confirm_healed()
 
 
-def _upgrade(cluster: FakeCluster) -> rollouts.UpgradeInjection:
-    return rollouts.UpgradeInjection(
-        Upgrade(number=1, trigger=TimeTrigger(0.0), to="4.3.1"), Aim(), _field(cluster)
-    )
+def _upgrade(cluster: FakeCluster) -> Any:
+    return make(Upgrade, cluster=cluster, to="4.3.1")
 
 
 def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluster) -> None:
@@ -240,7 +205,7 @@ def test_levels_that_do_not_rise_are_no_upgrade(
 ) -> None:
     monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={}))
     monkeypatch.setattr(admin, "raise_features", lambda link, levels: None)
-    monkeypatch.setattr(rollouts, "await_all_in_sync", lambda field: "all in sync")
+    monkeypatch.setattr(rollouts, "await_all_in_sync", lambda context: "all in sync")
     for node in cluster.nodes.values():
         node.log = "Kafka version: 4.3.1"
     upgrade = _upgrade(cluster)
@@ -263,12 +228,12 @@ def test_who_lives_is_asked_and_another_who_lives_witnesses(
     monkeypatch.setattr(
         cluster, "running_links", lambda: {number: f"link {number}" for number in (1, 2, 3, 4, 5)}
     )
-    field = replace(_field(cluster), holds=Holds())
-    assert field.holds is not None
-    look = views.views(field)
+    holds = Holds()
+    context = FaultContext(cast(Any, cluster), threading.Event(), holds=holds)
+    look = views.views(context)
     assert (look.asked, look.witness) == (2, 4)
-    field.holds.take(2, 7, Grip.DOWN)
-    look = views.views(field)
+    holds.take(2, 7, Grip.DOWN)
+    look = views.views(context)
     assert (look.asked, look.witness) == (3, 4)
     monkeypatch.setattr(cluster, "running_links", lambda: {1: "link 1"})
-    assert views.views(field).name == "broker 1 (the only broker that runs)"
+    assert views.views(context).name == "broker 1 (the only broker that runs)"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,13 +13,11 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults.injection import Aim, FaultContext, make_injection
-from ackproof.faults.planned.decommission import Decommission, DecommissionInjection
+from ackproof.faults.planned.decommission import Decommission
 from ackproof.faults.planned.partitions import ElectPreferred, ElectUnclean
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
-from fault_stand import wait_shortly
+from fault_stand import make, wait_shortly
 
 PLACE = TopicPartition("t", 0)
 
@@ -62,16 +59,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-def _context(cluster: Cluster) -> FaultContext:
-    return FaultContext(cast(Any, cluster), threading.Event())
-
-
 def _state(leader: int, epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> Any:
     return PartitionState("t", 0, leader, epoch, replicas, isr)
 
 
 def _election(cluster: Cluster, kind: type[ElectPreferred | ElectUnclean]) -> Any:
-    return make_injection(kind(number=1, trigger=TimeTrigger(0.0), partition=PLACE), Aim(), _context(cluster))
+    return make(kind, cluster=cluster, partition=PLACE)
 
 
 SECOND_LEADS, NOBODY_LEADS = _state(2, 4, (1, 2, 3)), _state(-1, 4, (3,))
@@ -143,12 +136,9 @@ def test_an_election_that_would_change_nothing_is_not_asked_for(
     assert cluster.asked == []
 
 
-def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> DecommissionInjection:
-    fault = Decommission(
-        number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=2), drain=drain
-    )
-    aim = Aim({fault.target: cast(Any, tuple(cluster.nodes[node] for node in nodes))})
-    return DecommissionInjection(fault, aim, _context(cluster))
+def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> Any:
+    leaving = [cluster.nodes[node] for node in nodes]
+    return make(Decommission, *leaving, cluster=cluster, target=Role(RoleKind.BROKER, node=2), drain=drain)
 
 
 HELD = {0: (1, 2, 3), 1: (2, 3, 4), 2: (2, 1, 5), 3: (1, 3, 4)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.clocks import ClockReading
@@ -19,29 +17,25 @@ from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import clocks, injection, zookeeper
+from ackproof.faults import clocks, zookeeper
 from ackproof.faults import crashes as starving
-from ackproof.faults.clocks import ClockJump, ClockJumpInjection
-from ackproof.faults.crashes import Starve, StarveInjection
-from ackproof.faults.injection import Aim, FaultContext, Grip, Holds
-from ackproof.faults.planned import views
+from ackproof.faults.clocks import ClockJump
+from ackproof.faults.crashes import Starve
+from ackproof.faults.injection import Grip, Holds
 from ackproof.faults.planned.topics import ConfigChange, SetConfig
-from ackproof.faults.processes import Kill, KillInjection, Restart, RestartInjection
-from ackproof.faults.zookeeper import ExpireSession, ExpireSessionInjection
+from ackproof.faults.processes import Kill, Restart
+from ackproof.faults.zookeeper import ExpireSession
 from ackproof.network.wire import Unreachable
 from fake_nodes import FakeNode
+from fault_stand import make, wait_shortly
 
 NAME = "flush.messages"
+BROKER = Role(RoleKind.BROKER, node=1)
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.05, "interval_s": 0.005})
-
-    for module in (views, injection):
-        monkeypatch.setattr(module, "wait_until", shortly)
+    wait_shortly(monkeypatch, 0.05)
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))
 
 
@@ -64,8 +58,7 @@ class Settings:
     def change(self, monkeypatch: pytest.MonkeyPatch, **whose: object) -> ConfigChange:
         monkeypatch.setattr(admin, "describe_config", self.describe)
         monkeypatch.setattr(admin, "alter_config", lambda link, what: self.asked.append((link, what)))
-        fault = SetConfig(number=1, trigger=TimeTrigger(0.0), config={NAME: "1"}, **whose)  # type: ignore[arg-type]
-        return ConfigChange(fault, Aim(), FaultContext(cast(Any, self), threading.Event()))
+        return cast(ConfigChange, make(SetConfig, cluster=self, config={NAME: "1"}, **whose))
 
 
 TOPIC = Owner(Whose.TOPIC, "t")
@@ -146,15 +139,11 @@ class Registrations:
         return self.held[broker]
 
 
-def _expiry(
-    monkeypatch: pytest.MonkeyPatch, node: FakeNode, znodes: Registrations
-) -> tuple[ExpireSessionInjection, list[int]]:
+def _expiry(monkeypatch: pytest.MonkeyPatch, node: FakeNode, znodes: Registrations) -> tuple[Any, list[int]]:
     ended: list[int] = []
     monkeypatch.setattr(zookeeper, "zookeeper_of", lambda context: znodes)
     monkeypatch.setattr(zookeeper_metadata, "end_session", lambda addresses, session: ended.append(session))
-    fault = ExpireSession(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
-    aim = Aim({fault.target: cast(Any, (node,))})
-    return ExpireSessionInjection(fault, aim, FaultContext(cast(Any, None), threading.Event())), ended
+    return make(ExpireSession, node, target=BROKER), ended
 
 
 OLD, NEW = Registration(1, 70, 500), Registration(1, 80, 600)
@@ -237,10 +226,8 @@ def test_a_starved_process_stands_still(
     monkeypatch.setattr(starving, "LOOK_S", 40)
     monkeypatch.setattr(starving, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(starving, "LOOK_EVERY_S", 0.0)
-    fault = Starve(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
     holds = Holds()
-    context = FaultContext(cast(Any, None), threading.Event(), holds=holds)
-    starve = StarveInjection(fault, Aim({fault.target: cast(Any, (Turns(stopped),))}), context)
+    starve = make(Starve, Turns(stopped), holds=holds, target=BROKER, share=0.5)
     monkeypatch.setattr(starve, "_await_ready", lambda: "it answers")
     for step, seen in ((starve.confirm, bites), (starve.confirm_healed, healed)):
         if seen:
@@ -265,9 +252,7 @@ def test_a_starved_process_stands_still(
 )
 def test_another_process_runs_after_a_bounce(pid: int, state: NodeState, held: bool, believed: bool) -> None:
     node, holds = FakeNode(1), Holds()
-    fault = Restart(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
-    context = FaultContext(cast(Any, None), threading.Event(), holds=holds)
-    bounce = RestartInjection(fault, Aim({fault.target: cast(Any, (node,))}), context)
+    bounce = make(Restart, node, holds=holds, target=BROKER)
     bounce.inject()
     assert (node.told, node.pid) == (["terminate", "start"], 101)
     node.pid, node.now = pid, state
@@ -292,9 +277,7 @@ def test_another_process_runs_after_a_bounce(pid: int, state: NodeState, held: b
 )
 def test_a_killed_node_is_back_when_it_runs_and_answers(now: NodeState, ready: bool, why: str) -> None:
     node = FakeNode(1, ready=ready)
-    fault = Kill(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1))
-    context = FaultContext(cast(Any, None), threading.Event())
-    kill = KillInjection(fault, Aim({fault.target: cast(Any, (node,))}), context)
+    kill = make(Kill, node, target=BROKER)
     kill.inject()
     assert kill.confirm() == "kernel: node 1 gone"
     assert (kill.heal(), node.told) == ("started 1", ["kill", "start"])
@@ -317,9 +300,7 @@ def test_a_clock_has_jumped_where_it_is_read_sharply(
     shown = [ClockReading(-0.01, 0.01)]
     clock = SimpleNamespace(read=lambda: shown[-1], shift=lambda seconds: None)
     monkeypatch.setattr(clocks, "clock_of", lambda node: clock)
-    fault = ClockJump(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.BROKER, node=1), by=30.0)
-    context = FaultContext(cast(Any, None), threading.Event())
-    jump = ClockJumpInjection(fault, Aim({fault.target: cast(Any, (FakeNode(1),))}), context)
+    jump = make(ClockJump, FakeNode(1), target=BROKER, by=30.0)
     jump.inject()
     shown.append(ClockReading(least, most))
     if believed:

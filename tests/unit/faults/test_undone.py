@@ -14,16 +14,13 @@ import pytest
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
 from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import PartitionState
-from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import Aim, FaultContext, Holds
+from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import OVER
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import (
-    CancelledReassignment,
     CancelReassign,
     Reassign,
-    Reassignment,
 )
 from ackproof.faults.processes import KillInjection
 from ackproof.network.wire import Unreachable
@@ -32,7 +29,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Note, Timeline, read_timeline
 from fake_nodes import FakeCluster, FakeNode
-from fault_stand import wait_shortly
+from fault_stand import make, wait_shortly
 
 PLACE = TopicPartition("t", 0)
 SHOWN = PartitionState("t", 0, 1, 0, (1, 2, 3), (1, 2, 3))
@@ -75,13 +72,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster({1: "1", 2: "2", 3: "3"})
 
 
-def _context(cluster: Cluster) -> FaultContext:
-    return FaultContext(cast(Any, cluster), threading.Event(), holds=Holds())
-
-
-def _move(cluster: Cluster, throttle: int | None = None) -> Reassignment:
-    fault = Reassign(number=1, trigger=TimeTrigger(0.0), partition=PLACE, to=(2, 1, 3), throttle=throttle)
-    return Reassignment(fault, Aim(), _context(cluster))
+def _move(cluster: Cluster, throttle: int | None = None) -> Any:
+    return make(Reassign, cluster=cluster, holds=Holds(), partition=PLACE, to=(2, 1, 3), throttle=throttle)
 
 
 def _refuse(why: str) -> None:
@@ -126,7 +118,7 @@ def test_nobody_who_could_be_asked_is_no_end_of_a_move(controlled: WithZooKeeper
 def test_a_controller_that_nobody_replaces_is_told_within_the_bound(controlled: WithZooKeeper) -> None:
     del controlled.nodes[3]
     with pytest.raises(FaultNotConfirmed, match=r"waited .* for a broker that takes changes"):
-        views.views(_context(controlled))
+        views.views(FaultContext(cast(Any, controlled), threading.Event(), holds=Holds()))
 
 
 @pytest.fixture
@@ -173,10 +165,15 @@ def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_
 ) -> None:
     del changes
     for number in (1001, 1):
-        fault = CancelReassign(
-            number=number, trigger=TimeTrigger(0.0), partition=PLACE, to=(2, 1, 3), throttle=1000
+        move = make(
+            CancelReassign,
+            cluster=cluster,
+            number=number,
+            holds=Holds(),
+            partition=PLACE,
+            to=(2, 1, 3),
+            throttle=1000,
         )
-        move = CancelledReassignment(fault, Aim(), _context(cluster))
         move.inject()
         if number > 1:
             did = f"the reassignment of {PLACE} completed before it was cancelled: use a smaller throttle"
