@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TimeTrigger
@@ -71,6 +72,15 @@ def make(
     fault = kind(**{"number": 1, "trigger": TimeTrigger(0.0), **fields})
     aim = Aim({role: cast(Any, nodes) for role in fault.targets[:1]})
     return make_injection(fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds))
+
+
+def expect(step: Callable[[], str], believed: object, words: str, why: str) -> None:
+    """Call a step that is believed and returns these words, or that is not for this reason."""
+    if believed:
+        assert words in step()
+        return
+    with pytest.raises(FaultNotConfirmed, match=why):
+        step()
 
 
 @dataclass

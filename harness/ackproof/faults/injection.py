@@ -19,6 +19,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role
 from ackproof.faults.registry import import_all
+from ackproof.network.wire import WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -198,6 +199,20 @@ class Injection(ABC, Generic[SpecT]):
             to_the_end=to_the_end,
         )
         return last[0]
+
+    def wait_until_accepted(self, ask: Callable[[], bool], what: str, within_s: float) -> None:
+        """Ask until Kafka accepts: it refuses while another change is in progress. Raises as `wait_for`."""
+        said = "nothing"
+
+        def is_accepted() -> bool:
+            nonlocal said
+            try:
+                return ask()
+            except (WireError, FaultNotConfirmed) as error:
+                said = str(error)
+                return False
+
+        self.wait_for(is_accepted, what, within_s, state=lambda: said)
 
     def await_ready(self, node: Node) -> None:
         """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""

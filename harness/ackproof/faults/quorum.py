@@ -7,7 +7,6 @@ that was asked: it lists the voters that the quorum's leader has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
@@ -195,7 +194,7 @@ class ControllerRemoval(Injection[RemoveController]):
         self._removed: list[Voter] = []
 
     def inject(self) -> str:
-        self._await("the quorum to be a dynamic one", self._make_dynamic)
+        self.wait_until_accepted(self._make_dynamic, "the quorum to be a dynamic one", CHANGED_WITHIN_S)
         before = self._quorum()
         if before is None:
             raise FaultNotConfirmed("no broker lists the voters of the quorum")
@@ -204,7 +203,8 @@ class ControllerRemoval(Injection[RemoveController]):
             if voter is None:
                 raise FaultNotConfirmed(f"controller {node.id} is no voter: nothing to remove")
             self._removed.append(voter)
-            self._await(f"controller {node.id} to be taken out", partial(self._remove, voter))
+            what = f"controller {node.id} to be taken out"
+            self.wait_until_accepted(partial(self._set_voter, voter, False), what, CHANGED_WITHIN_S)
         return f"asked broker {views(self.context).asked} to remove controller {self._name_nodes()} from the quorum"
 
     def _make_dynamic(self) -> bool:
@@ -215,10 +215,10 @@ class ControllerRemoval(Injection[RemoveController]):
         admin.raise_features(link, {KRAFT: 1})
         return False
 
-    def _remove(self, voter: Voter) -> bool:
-        now = queries.quorum(views(self.context).asked_link, directories=True)
-        if now.voter(voter.node) is not None:
-            admin.remove_voter(views(self.context).asked_link, voter)
+    def _set_voter(self, voter: Voter, wanted: bool) -> bool:
+        link = views(self.context).asked_link
+        if (queries.quorum(link, directories=True).voter(voter.node) is not None) is not wanted:
+            (admin.add_voter if wanted else admin.remove_voter)(link, voter)
         return True
 
     def confirm(self) -> str:
@@ -227,18 +227,13 @@ class ControllerRemoval(Injection[RemoveController]):
     def heal(self) -> str:
         """Add the controllers again, with the directories and endpoints that they had."""
         for voter in self._removed:
-            self._await(f"controller {voter.node} to be taken in", partial(self._add, voter))
+            what = f"controller {voter.node} to be taken in"
+            self.wait_until_accepted(partial(self._set_voter, voter, True), what, CHANGED_WITHIN_S)
         return (
             f"asked for controller {self._name_nodes()} to be taken in again"
             if self._removed
             else "nothing to undo"
         )
-
-    def _add(self, voter: Voter) -> bool:
-        now = queries.quorum(views(self.context).asked_link, directories=True)
-        if now.voter(voter.node) is None:
-            admin.add_voter(views(self.context).asked_link, voter)
-        return True
 
     def confirm_healed(self) -> str:
         return self._listed(True)
@@ -264,21 +259,6 @@ class ControllerRemoval(Injection[RemoveController]):
             return queries.quorum(views(self.context).witness_link, directories=True)
         except (WireError, FaultNotConfirmed):
             return None
-
-    def _await(self, what: str, change: Callable[[], bool]) -> None:
-        """Ask until Kafka accepts: it refuses while another change is in progress."""
-        said: list[str] = []
-
-        def is_accepted() -> bool:
-            try:
-                return change()
-            except (WireError, FaultNotConfirmed) as error:
-                said[:] = [str(error)]
-                return False
-
-        self.wait_for(
-            is_accepted, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S
-        )
 
     def _name_nodes(self) -> str:
         return ", ".join(str(node.id) for node in self.nodes)

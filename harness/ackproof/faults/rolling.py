@@ -215,26 +215,16 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         chosen = self.context.cluster.spec.features
         levels = release_levels(self.fault.to)
         self._levels = {name: level for name, level in levels.items() if level and name not in chosen}
-        said: list[str] = []
 
-        def raised() -> bool:
-            try:
-                look = views(self.context)
-                in_force = admin.features(look.asked_link).finalised
-                lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
-                if lower:
-                    admin.raise_features(look.asked_link, lower)
-            except (WireError, FaultNotConfirmed) as error:
-                said[:] = [str(error)]
-                return False
+        def raise_levels() -> bool:
+            link = views(self.context).asked_link
+            in_force = admin.features(link).finalised
+            lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
+            if lower:
+                admin.raise_features(link, lower)
             return True
 
-        self.wait_for(
-            raised,
-            "the new feature levels to be taken",
-            state=lambda: "; ".join(said),
-            within_s=FINAL_WITHIN_S,
-        )
+        self.wait_until_accepted(raise_levels, "the new feature levels to be taken", FINAL_WITHIN_S)
         return f"{did}; asked for {self._text(self._levels)}"
 
     def confirm_healed(self) -> str:

@@ -32,7 +32,7 @@ from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Pause
 from ackproof.network.wire import Unreachable, kafka_python
 from ackproof.rundir.partition import TopicPartition
-from fault_stand import make, wait_shortly
+from fault_stand import expect, make, wait_shortly
 from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
@@ -355,11 +355,8 @@ def test_a_starved_process_that_ended_is_the_doing_of_the_fault_that_took_it(
         holds.take(1, 2, Grip.DOWN)
         holds.release(1, 2)
     node.pid += 1
-    if by_a_fault:
-        assert "the process of node 1 had ended" in starve.heal()
-        return
-    with pytest.raises(FaultNotConfirmed, match="did not hold: node 1 is another process"):
-        starve.heal()
+    words, why = "the process of node 1 had ended", "did not hold: node 1 is another process"
+    expect(starve.heal, by_a_fault, words, why)
 
 
 def test_settings_that_nobody_could_be_asked_for_await_nobody(

@@ -20,19 +20,17 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults import crashes
 from ackproof.faults.crashes import STARTED, KillStarting
-from ackproof.faults.disks import disk as disk_module
 from ackproof.faults.disks import disk as disks
 from ackproof.faults.disks import log_files
 from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
-from ackproof.faults.injection import Aim, FaultContext, make_injection
 from ackproof.network.wire import kafka_python
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
+from fault_stand import expect, make
 
 PLACE = TopicPartition("t", 0)
 BATCH = 101
@@ -86,10 +84,9 @@ def node(tmp_path: Path) -> Node:
 
 
 def _done(node: Node, kind: type[FaultSpec], cluster: Cluster | None = None, **body: object) -> Any:
-    fault = kind(number=1, trigger=TimeTrigger(0.0), target=Role(RoleKind.LEADER, *PLACE), **body)  # type: ignore[arg-type]
     case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": None}))
-    context = FaultContext(cast(Any, cluster or Cluster(node)), threading.Event(), cast(Any, case))
-    return make_injection(fault, Aim({fault.targets[0]: cast(Any, (node,))}), context)
+    leader = Role(RoleKind.LEADER, *PLACE)
+    return make(kind, node, cluster=cluster or Cluster(node), case=case, target=leader, **body)
 
 
 def _segment(node: Node, base: int) -> Path:
@@ -205,13 +202,13 @@ def test_a_live_copy_is_as_old_as_is_asked(node: Node) -> None:
 def test_a_copy_that_is_not_whole_is_told(node: Node, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     emptied = _done(node, EmptyDisk, restore="live")
     if when == "never made":
-        monkeypatch.setattr(disk_module, "copy_folder", lambda *_: None)
+        monkeypatch.setattr(disks, "copy_folder", lambda *_: None)
     emptied.inject()
     if when == "never made":
         with pytest.raises(FaultNotConfirmed, match="no whole copy"):
             emptied.confirm()
         return
-    monkeypatch.setattr(disk_module, "copy_folder", lambda *_: None)
+    monkeypatch.setattr(disks, "copy_folder", lambda *_: None)
     with pytest.raises(FaultNotConfirmed, match="disk has 0 segments, 0 bytes, and its copy 2"):
         emptied.heal()
 
@@ -259,11 +256,8 @@ def test_it_is_healed_when_its_replicas_are_in_sync(
     gone = _done(node, DeleteCheckpoint, cluster, file="recovery-point")
     gone.inject()
     gone.heal()
-    if back:
-        assert f"in the ISR of all its {int(1 in shown.replicas)} partition(s)" in gone.confirm_healed()  # type: ignore[union-attr]
-        return
-    with pytest.raises(FaultNotConfirmed, match="the replicas of 1 to be in sync"):
-        gone.confirm_healed()
+    words = f"in the ISR of all its {int(shown is not None and 1 in shown.replicas)} partition(s)"
+    expect(gone.confirm_healed, back, words, "the replicas of 1 to be in sync")
 
 
 def test_one_that_runs_again_is_ended_before_its_disk_is_mended(node: Node) -> None:
@@ -297,11 +291,12 @@ def test_it_was_killed_before_it_had_started(
     killed = _done(node, KillStarting, up=0.0)
     killed.inject()
     assert node.told == ["kill", "start", "kill"]
-    if believed:
-        assert "begins a start and does not end it" in killed.confirm()
-        return
-    with pytest.raises(FaultNotConfirmed, match="node 1 had started before it was killed"):
-        killed.confirm()
+    expect(
+        killed.confirm,
+        believed,
+        "begins a start and does not end it",
+        "node 1 had started before it was killed",
+    )
 
 
 def test_one_that_says_nothing_was_not_seen_to_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from ackproof.faults.processes import Kill, Restart
 from ackproof.faults.zookeeper import ExpireSession
 from ackproof.network.wire import Unreachable
 from fake_nodes import FakeNode
-from fault_stand import make, wait_shortly
+from fault_stand import expect, make, wait_shortly
 
 NAME = "flush.messages"
 BROKER = Role(RoleKind.BROKER, node=1)
@@ -87,11 +87,7 @@ def test_every_broker_that_runs_says_it(
     assert brokers.asked == [(1, {TOPIC: {NAME: "1"}})]
     brokers.said = said
     for step, seen in ((change.confirm, in_force), (change.confirm_healed, back)):
-        if seen:
-            assert f"broker 3: {NAME}=" in step()
-        else:
-            with pytest.raises(FaultNotConfirmed, match="every broker to say"):
-                step()
+        expect(step, seen, f"broker 3: {NAME}=", "every broker to say")
 
 
 def test_what_is_in_force_already_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,11 +158,8 @@ def test_a_session_that_ended(
     expiry.inject()
     assert ended == [70]
     znodes.held[1] = then
-    if believed:
-        assert f"broker 1 {'is gone' if then is None else 'is held by a new'}" in expiry.confirm()
-        return
-    with pytest.raises(FaultNotConfirmed, match="the registration of broker 1 to end with its session"):
-        expiry.confirm()
+    words = f"broker 1 {'is gone' if then is None else 'is held by a new'}"
+    expect(expiry.confirm, believed, words, "the registration of broker 1 to end with its session")
 
 
 @pytest.mark.parametrize(
@@ -188,11 +181,7 @@ def test_a_broker_that_is_back(
     znodes.held[1] = None
     expiry.confirm()
     znodes.held[1] = then
-    if not why:
-        assert "broker 1 is registered by session 0x50 and answers" in expiry.confirm_healed()
-        return
-    with pytest.raises(FaultNotConfirmed, match=why):
-        expiry.confirm_healed()
+    expect(expiry.confirm_healed, not why, "broker 1 is registered by session 0x50 and answers", why)
 
 
 def test_a_broker_without_a_session_has_none_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +219,7 @@ def test_a_starved_process_stands_still(
     starve = make(Starve, Turns(stopped), holds=holds, target=BROKER, share=0.5)
     monkeypatch.setattr(starve, "_await_ready", lambda: "it answers")
     for step, seen in ((starve.confirm, bites), (starve.confirm_healed, healed)):
-        if seen:
-            assert step()
-        else:
-            with pytest.raises(FaultNotConfirmed, match=r"stood still for|still stands still"):
-                step()
+        expect(step, seen, "/proc: ", r"stood still for|still stands still")
     holds.take(1, 2, Grip.STILL)  # another fault makes it stand still
     assert starve.confirm_healed()
 
@@ -258,11 +243,7 @@ def test_another_process_runs_after_a_bounce(pid: int, state: NodeState, held: b
     node.pid, node.now = pid, state
     if held:
         holds.take(1, 2, Grip.DOWN)
-    if believed:
-        assert bounce.confirm() == "/proc: another process runs node 1"
-        return
-    with pytest.raises(FaultNotConfirmed, match="node 1 is"):
-        bounce.confirm()
+    expect(bounce.confirm, believed, "/proc: another process runs node 1", "node 1 is")
 
 
 @pytest.mark.parametrize(
@@ -282,11 +263,7 @@ def test_a_killed_node_is_back_when_it_runs_and_answers(now: NodeState, ready: b
     assert kill.confirm() == "kernel: node 1 gone"
     assert (kill.heal(), node.told) == ("started 1", ["kill", "start"])
     node.now = now
-    if not why:
-        assert kill.confirm_healed() == "protocol: node 1 answers, registered and unfenced"
-        return
-    with pytest.raises(FaultNotConfirmed, match=why):
-        kill.confirm_healed()
+    expect(kill.confirm_healed, not why, "protocol: node 1 answers, registered and unfenced", why)
 
 
 @pytest.mark.parametrize(
@@ -303,8 +280,4 @@ def test_a_clock_has_jumped_where_it_is_read_sharply(
     jump = make(ClockJump, FakeNode(1), target=BROKER, by=30.0)
     jump.inject()
     shown.append(ClockReading(least, most))
-    if believed:
-        assert "log stamps of node 1: off by" in jump.confirm()
-        return
-    with pytest.raises(FaultNotConfirmed, match=r"off by \+30 s"):
-        jump.confirm()
+    expect(jump.confirm, believed, "log stamps of node 1: off by", r"off by \+30 s")
