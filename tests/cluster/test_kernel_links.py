@@ -31,7 +31,7 @@ from ackproof.network.addresses import Address
 from ackproof.network.kernel import Namespaces, run_in_namespace
 from ackproof.network.mesh import Link
 from ackproof.network.meshes import KernelMesh, MeshWiring
-from ackproof.network.probe import KAFKA, ProbeProtocol
+from ackproof.network.probe import kafka_question
 from ackproof.network.toxiproxy import ProxyServer
 from ackproof.provision.tools import toxiproxy_server
 
@@ -75,8 +75,8 @@ class TwoNodes:
 
     listens = reaches
 
-    def probe_protocol(self, link: Link) -> ProbeProtocol:
-        return KAFKA
+    def is_zookeeper(self, link: Link) -> bool:
+        return False
 
     def pid(self, node: int) -> int | None:
         return self.processes[node].pid
@@ -179,13 +179,13 @@ def test_connections_that_there_are_break_too(mesh: KernelMesh) -> None:
         mesh._sight.pid(1), lambda: socket.create_connection(("10.211.77.2", PORT), timeout=2)
     )
     with line:
-        line.sendall(KAFKA.question(0, 0))
+        line.sendall(kafka_question(0, 0))
         assert line.recv(300)
         mesh.impose("me", Link(1, 2), links.Delay(0.2))
         try:
             began = time.monotonic()
             with pytest.raises(OSError):
-                line.sendall(KAFKA.question(1, 0))
+                line.sendall(kafka_question(1, 0))
                 if not line.recv(300):
                     raise ConnectionResetError
             assert time.monotonic() - began < 1

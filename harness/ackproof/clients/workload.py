@@ -261,11 +261,11 @@ class Workload:
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
-        return self._count("producer", topic, partition)
+        return sum(handle.count(topic, partition) for handle in self._handles("producer"))
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the records that live readers got so far, summed over readers."""
-        return self._count("reader", topic, partition)
+        return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:
         """Return the records that producers gave to their library so far. At most 50 ms behind."""
@@ -275,9 +275,6 @@ class Workload:
         """Return a client's counters. At most 50 ms behind."""
         with self._lock:
             return self._by_id[client_id].counters
-
-    def _count(self, kind: str, topic: str | None, partition: int | None) -> int:
-        return sum(handle.count(topic, partition) for handle in self._handles(kind))
 
     def _handles(self, kind: str | None = None) -> list[Handle]:
         with self._lock:
@@ -381,7 +378,6 @@ class Workload:
         self._watch_stop.set()
         if self._watcher is not None:
             self._watcher.join()
-            self._watcher = None
 
     def _stop_all(self, kind: str, timeout_s: float) -> None:
         handles = [handle for handle in self._handles(kind) if handle.status is None]

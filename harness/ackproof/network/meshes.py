@@ -31,7 +31,7 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.probe import ProbeAnswer, ProbeProtocol, Traffic, read_socket_inodes, read_tcp_flows
+from ackproof.network.probe import ProbeAnswer, Traffic, read_socket_inodes, read_tcp_flows
 from ackproof.network.toxiproxy import STREAMS, ProxyRoute, ProxyServer, Toxic
 
 KILOBYTE: Final = 1000
@@ -54,8 +54,8 @@ class PeerView(Protocol):
     def listens(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses where `target` listens for the node `source`, the most used one first."""
 
-    def probe_protocol(self, link: Link) -> ProbeProtocol:
-        """Return the protocol that `target` understands."""
+    def is_zookeeper(self, link: Link) -> bool:
+        """Return True if `target` is a ZooKeeper server, which does not understand Kafka's protocol."""
 
     def pid(self, node: int) -> int | None:
         """Return the process of a node; None while it has none."""
@@ -190,15 +190,15 @@ class ProxyMesh:
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect from the source's namespace to where the source's own files say that its peer is."""
-        address, protocol = self._address(link), self._sight.probe_protocol(link)
+        address, zookeeper = self._address(link), self._sight.is_zookeeper(link)
         return self._at_source(
-            link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, protocol=protocol)
+            link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, zookeeper=zookeeper)
         )
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        address, protocol = self._address(link), self._sight.probe_protocol(link)
+        address, zookeeper = self._address(link), self._sight.is_zookeeper(link)
         return self._at_source(
-            link, lambda: probe.measure_close(address, timeout_s=timeout_s, protocol=protocol)
+            link, lambda: probe.measure_close(address, timeout_s=timeout_s, zookeeper=zookeeper)
         )
 
     def traffic(self, link: Link) -> Traffic:

@@ -16,7 +16,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,17 +34,8 @@ ZOOKEEPER_OVERHEAD: Final = 17
 
 
 _CONNECT: Final = struct.pack(">iiqiqi16s?", 45, 0, 0, 500, 0, 16, bytes(16), False)
-"""ZooKeeper's ConnectRequest: a new session, of 0.5 s."""
+"""ZooKeeper's ConnectRequest: a new session, of 0.5 s. It begins each connection, and is answered too."""
 _EXISTS: Final = 3
-
-
-@dataclass(frozen=True)
-class ProbeProtocol:
-    """Protocol of a kind of server. `greeting` begins each connection, and is answered too."""
-
-    question: Callable[[int, int], bytes]
-    """`question(number, size)`: a framed question of at least `size` bytes (at most some 32 KB)."""
-    greeting: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -79,19 +70,14 @@ def zookeeper_question(number: int, size: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-KAFKA: Final = ProbeProtocol(kafka_question)
-ZOOKEEPER: Final = ProbeProtocol(zookeeper_question, _CONNECT)
-
-
 def probe(
-    address: tuple[str, int],
-    *,
-    timeout_s: float,
-    size: int = 0,
-    asks: int = 1,
-    protocol: ProbeProtocol = KAFKA,
+    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, zookeeper: bool = False
 ) -> ProbeAnswer:
-    """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
+    """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds.
+
+    `zookeeper`: the server is one of ZooKeeper's.
+    """
+    make_question = zookeeper_question if zookeeper else kafka_question
     began = time.monotonic()
     deadline = began + timeout_s
     line: socket.socket | None = None
@@ -104,10 +90,10 @@ def probe(
     try:
         line = socket.create_connection(address, timeout_s)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if protocol.greeting and not _exchanged(line, protocol.greeting, deadline):
+        if zookeeper and not _exchanged(line, _CONNECT, deadline):
             return ended("closed")
         for number in range(asks):
-            if not _exchanged(line, protocol.question(number, size), deadline):
+            if not _exchanged(line, make_question(number, size), deadline):
                 return ended("closed")
             answers += 1
         return ended("answered")
@@ -122,14 +108,12 @@ def probe(
             line.close()
 
 
-def measure_close(
-    address: tuple[str, int], *, timeout_s: float, protocol: ProbeProtocol = KAFKA
-) -> float | None:
+def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool = False) -> float | None:
     """Ask once, end our sending, and return the seconds until the other end closes; None if it does not."""
     deadline = time.monotonic() + timeout_s
     try:
         with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
-            if not _exchanged(line, protocol.greeting or protocol.question(0, 0), deadline):
+            if not _exchanged(line, _CONNECT if zookeeper else kafka_question(0, 0), deadline):
                 return None
             began = time.monotonic()
             line.shutdown(socket.SHUT_WR)

@@ -20,7 +20,6 @@ from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.kernel import table_name
 from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import MeshWiring, ProxyMesh
-from ackproof.network.probe import ProbeProtocol
 from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWiring
 from ackproof.network.toxiproxy import ProxyRoute, ProxyServer
 from ackproof.provision.progress import ProgressSink, ignore
@@ -83,9 +82,8 @@ class NodesSight:
     def listens(self, link: Link) -> tuple[Address, ...]:
         return _addresses(self.layout.addresses.node(link.target), self.layout, link)
 
-    def probe_protocol(self, link: Link) -> ProbeProtocol:
-        """Return the probe protocol: ZooKeeper servers have one of their own."""
-        return metadata_of(self.layout.spec).probe_protocol(self.layout, link.target)
+    def is_zookeeper(self, link: Link) -> bool:
+        return self.layout.spec.mode == "zookeeper" and not self.layout.is_broker(link.target)
 
     def _read(self, node: int, file: str) -> str:
         try:

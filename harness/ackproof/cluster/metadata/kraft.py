@@ -14,7 +14,6 @@ from ackproof.cluster.metadata.kraft_log import FOLDER, decode
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
-from ackproof.network.probe import KAFKA, ProbeProtocol
 from ackproof.network.wire import KRAFT, Connection, WireError
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
@@ -87,10 +86,6 @@ class Kraft:
         if layout.is_controller(target):
             found.append(layout.addresses.controller_port)
         return tuple(found)
-
-    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
-        del layout, node_id
-        return KAFKA
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
         return KraftQuorum(addresses, runs)

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address, Layout
 from ackproof.network.mesh import Link
-from ackproof.network.probe import ProbeProtocol
 from ackproof.network.wire import Access, Connection
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
@@ -96,9 +95,6 @@ class Metadata(Protocol):
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
         """Return the ports at a link's target to which its source connects, the most used first; empty for no link."""
-
-    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
-        """Return the protocol by which a probe asks a node for a sign of life."""
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
         """Return the servers at these addresses."""

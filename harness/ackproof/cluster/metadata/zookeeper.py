@@ -26,9 +26,7 @@ from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
-from ackproof.network.probe import KAFKA, ZOOKEEPER, ProbeProtocol
-from ackproof.network.wire import ZOOKEEPER as DIALECT
-from ackproof.network.wire import Connection, Unreachable, WireError
+from ackproof.network.wire import ZOOKEEPER, Connection, Unreachable, WireError
 from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
@@ -41,7 +39,7 @@ _TICK_MS: Final = {"chaos": 500, "script": 500, "kafka": 2000}
 class ZooKeeperMode:
     """See `Metadata`. Nodes that are no brokers run ZooKeeper; the controller is one of the brokers."""
 
-    access = DIALECT
+    access = ZOOKEEPER
 
     def main(self, *, broker: bool) -> str:
         return SERVER if broker else _MAIN
@@ -86,9 +84,6 @@ class ZooKeeperMode:
             return ()
         addresses = layout.addresses
         return (addresses.internal_port if layout.is_broker(target) else addresses.controller_port,)
-
-    def probe_protocol(self, layout: Layout, node_id: int) -> ProbeProtocol:
-        return KAFKA if layout.is_broker(node_id) else ZOOKEEPER
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> ZooKeeper:
         del runs
