@@ -19,7 +19,6 @@ from ackproof.base.errors import BadInput
 
 _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
 """glibc has the first by itself since 2.35, Debian and Fedora since long before."""
-_PYTHON: Final = "PYTHONUTF8"
 
 
 def use_utf8_in_children() -> None:
@@ -29,7 +28,7 @@ def use_utf8_in_children() -> None:
     """
     if _is_utf8(locale.getencoding()):
         return
-    os.environ[_PYTHON] = "1"
+    os.environ["PYTHONUTF8"] = "1"
     for name in _UTF8:
         try:
             locale.setlocale(locale.LC_CTYPE, name)

@@ -144,22 +144,12 @@ def parse_byte_rate(text: str) -> int:
         raise ValueError("bytes per second such as 50KB/s or 1MB/s") from None
 
 
-def byte_rate_text(rate: int) -> str:
-    """Return the text that `parse_byte_rate` reads back as the same number."""
-    return f"{size_text(rate)}/s"
-
-
 def parse_share(text: str) -> float:
     """Return a share from 0 to 1. Raises ValueError."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")
     return float(match[1]) / 100
-
-
-def share_text(share: float) -> str:
-    """Return the text that `parse_share` reads back as the same number."""
-    return f"{share * 100:.10g}%"
 
 
 def _measured(
@@ -214,9 +204,14 @@ Rate: TypeAlias = Annotated[
 """Records per second, None for full speed. In a file: `5000/s`, `full`."""
 
 ByteRate: TypeAlias = Annotated[
-    int, *_measured(parse_byte_rate, byte_rate_text, BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s")
+    int,
+    *_measured(
+        parse_byte_rate, lambda rate: f"{size_text(rate)}/s", BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s"
+    ),
 ]
 """Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
 
-Share: TypeAlias = Annotated[float, *_measured(parse_share, share_text, SHARE_PATTERN, ("30%",), "%")]
+Share: TypeAlias = Annotated[
+    float, *_measured(parse_share, lambda share: f"{share * 100:.10g}%", SHARE_PATTERN, ("30%",), "%")
+]
 """A share from 0 to 1. In a file: `30%`."""

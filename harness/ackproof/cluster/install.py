@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,6 +95,12 @@ def environment_of(
 
     `without_archive`: nodes whose JVM does not use its class-data archive.
     """
+    if not installed.archives:
+        archives = "none: this Java shares no class data"
+    elif without_archive:
+        archives = f"not used by node {', '.join(map(str, without_archive))}"
+    else:
+        archives = EVERY_NODE
     jars = installed.jars
     commit = f", commit {jars.commit}" if jars.commit else ""
     return {
@@ -101,7 +108,7 @@ def environment_of(
         **({"kafka build": f"{jars.full_version}{commit}"} if jars.full_version else {}),
         "kafka jars": f"{len(jars.digests)}, SHA-256 {jars.digest}",
         "java": installed.java.version,
-        "class-data archive": _archives(installed, without_archive),
+        "class-data archive": archives,
         **({"racks": racks} if (racks := spec.members.rack_text) else {}),
         **machine(),
     }
@@ -110,32 +117,19 @@ def environment_of(
 def machine() -> dict[str, str]:
     """Return Python, operating system, processors, memory, load and package versions of this machine."""
     memory = psutil.virtual_memory()
-    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    system = platform.system()
+    with contextlib.suppress(OSError):
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", system)
     return {
         "python": platform.python_version(),
-        "system": _system(),
+        "system": system,
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB free",
-        "load average": load,
+        "load average": " ".join(f"{value:.2f}" for value in os.getloadavg()),
         **{name: _version(name) for name in _PACKAGES},
     }
-
-
-def _archives(installed: Installation, without: Sequence[int]) -> str:
-    if not installed.archives:
-        return "none: this Java shares no class data"
-    if without:
-        return f"not used by node {', '.join(map(str, without))}"
-    return EVERY_NODE
-
-
-def _system() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    except OSError:
-        return platform.system()
 
 
 def _version(package: str) -> str:

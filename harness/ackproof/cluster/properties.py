@@ -21,6 +21,7 @@ _BLANKS: Final = " \t\f"
 _CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _ENTRY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_UNPRINTABLE: Final = "it contains a character that a settings file cannot hold"
 _SIGNS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -32,16 +33,12 @@ def check_settings(spec: ClusterSpec) -> None:
         f"{place}[{key}]: {why}"
         for place, config in places
         for key, value in config.items()
-        if (why := refusal(Scope.BROKER, key) or _unprintable(key, value))
+        if (
+            why := refusal(Scope.BROKER, key) or ("" if key and (key + value).isprintable() else _UNPRINTABLE)
+        )
     ]
     if wrong:
         raise BadInput("; ".join(wrong))
-
-
-def _unprintable(key: str, value: str) -> str | None:
-    if key and (key + value).isprintable():
-        return None
-    return "it contains a character that a settings file cannot hold"
 
 
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
@@ -67,12 +64,9 @@ def _escape(text: str, *, key: bool = False) -> str:
             escaped = escaped.replace(sign, f"\\{sign}")
     elif escaped.startswith(" "):
         escaped = "\\" + escaped
-    return "".join(sign if sign.isascii() else _unicode_escape(sign) for sign in escaped)
-
-
-def _unicode_escape(sign: str) -> str:
-    units = sign.encode("utf-16-be")
-    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    # Beyond ASCII each UTF-16 unit is an escape.
+    units = ((sign, sign.encode("utf-16-be").hex()) for sign in escaped)
+    return "".join(sign if sign.isascii() else re.sub("(....)", r"\\u\1", unit) for sign, unit in units)
 
 
 def parse(text: str) -> dict[str, str]:

@@ -39,25 +39,22 @@ class Readiness:
     def takes_part(self, node: Node) -> bool:
         """Return True if the node answers and, if it is a broker, it and another broker see it unfenced."""
         try:
-            return self._serves(node) and (
-                not node.is_broker or (node.id in self._view(node.id) and self._peers_see(node.id))
-            )
+            if not self._serves(node) or (node.is_broker and node.id not in self._view(node.id)):
+                return False
         except WireError:
             return False
+        # The first other broker that answers counts: its own view may be outdated.
+        for peer in self.running() if node.is_broker else ():
+            if peer != node.id:
+                with contextlib.suppress(WireError):
+                    return node.id in self._view(peer)
+        return True
 
     def _serves(self, node: Node) -> bool:
         return not node.is_controller or self.quorum.serves(node.id)
 
     def _view(self, broker: int) -> frozenset[int]:
         return queries.brokers(self.links[broker], ASK_S / 2)
-
-    def _peers_see(self, broker: int) -> bool:
-        """Return True if the first other broker that answers sees it unfenced: its own view may be outdated."""
-        for peer in self.running():
-            if peer != broker:
-                with contextlib.suppress(WireError):
-                    return broker in self._view(peer)
-        return True
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:

@@ -117,9 +117,18 @@ class FileSystem:
         holds the loop device, the next mount would be of the same broken file system.
         """
         self.unmount()
+        image = str(self.image.resolve())
+
+        def is_free() -> bool:
+            for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+                with contextlib.suppress(OSError):  # it has just been let go
+                    if backing.read_text(encoding="utf-8").rstrip("\n") == image:
+                        return False
+            return True
+
         try:
             wait_until(
-                lambda: not self._is_held,
+                is_free,
                 what=f"the loop device of {self.image} to be free",
                 timeout_s=_UNMOUNT_WITHIN_S,
                 interval_s=0.01,
@@ -127,16 +136,6 @@ class FileSystem:
         except WaitTimeout as error:
             raise DiskError(str(error)) from error
         self.mount()
-
-    @property
-    def _is_held(self) -> bool:
-        """Return True if a loop device still has the image."""
-        image = str(self.image.resolve())
-        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-            with contextlib.suppress(OSError):  # it has just been let go
-                if backing.read_text(encoding="utf-8").rstrip("\n") == image:
-                    return True
-        return False
 
     def sync(self) -> None:
         """Write everything to the disk (`sync -f`)."""

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -98,15 +99,11 @@ class NodeDisk:
     @property
     def copies(self) -> dict[Path, Path]:
         """Return the paths of possible copies of its folders."""
-        return {folder: self._copy / folder.name for folder in self.folders}
-
-    @property
-    def _copy(self) -> Path:
-        return self.data.with_name(COPY)
+        return {folder: self.data.with_name(COPY) / folder.name for folder in self.folders}
 
     def remove_copies(self) -> None:
-        """Remove them."""
-        shutil.rmtree(self._copy, ignore_errors=True)
+        """Remove the copies of its folders."""
+        shutil.rmtree(self.data.with_name(COPY), ignore_errors=True)
 
     def remove(self) -> None:
         """Remove the data, copies of it, and the file systems."""
@@ -171,8 +168,12 @@ _DELETED: Final = " (deleted)"
 
 def mounts_below(folder: Path) -> list[Path]:
     """Return every mount point below a folder, the innermost first."""
-    home = folder.resolve()
-    found = [path for path in _mount_points() if home in path.parents]
+    home, found = folder.resolve(), []
+    for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        # blanks and the like stand as \040 in the kernel's list
+        path = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]))
+        if home in path.parents:
+            found.append(path)
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
@@ -191,8 +192,15 @@ def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def orphans() -> Iterator[Path]:
-    """Return folders of nodes with mounted file systems whose harness is dead."""
-    for folder in dict.fromkeys(image.parent for image in _images()):
+    """Yield folders of nodes with mounted file systems whose harness is dead."""
+    folders: dict[Path, None] = {}
+    for entry in sorted(_LOOPS.glob("loop*/loop/backing_file")):
+        with contextlib.suppress(OSError):  # detached meanwhile
+            name = entry.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
+            image = Path(name.removesuffix(_DELETED))
+            if image.name.startswith("data") and image.suffix == IMAGE_SUFFIX:
+                folders[image.parent] = None
+    for folder in folders:
         try:
             owner = Owner.load(folder / OWNER_FILE)
         except BadInput:
@@ -214,21 +222,3 @@ def remove_images(folder: Path) -> None:
         for image in folder.glob(f"data*{IMAGE_SUFFIX}"):
             image.unlink()
         mark.unlink()
-
-
-def _images() -> Iterator[Path]:
-    """Return the files behind loop devices that may be ours."""
-    for entry in sorted(_LOOPS.glob("loop*/loop/backing_file")):
-        try:
-            name = entry.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
-        except OSError:
-            continue  # detached meanwhile
-        path = Path(name.removesuffix(_DELETED))
-        if path.name.startswith("data") and path.suffix == IMAGE_SUFFIX:
-            yield path
-
-
-def _mount_points() -> Iterator[Path]:
-    for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        # blanks and the like stand as \040 in the kernel's list
-        yield Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]))

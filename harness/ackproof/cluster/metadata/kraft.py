@@ -11,7 +11,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
 from ackproof.cluster.metadata.kraft_log import FOLDER, decode
-from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
+from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed, listener_settings
 from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.wire import KRAFT, Connection, WireError
@@ -32,41 +32,21 @@ class Kraft:
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        addresses, name = layout.addresses, node_name(node_id)
-        own = addresses.node(node_id)
         broker, controller = layout.is_broker(node_id), layout.is_controller(node_id)
-        listeners: list[str] = []
-        advertised: list[str] = []
-        if broker:
-            listeners += [
-                f"INTERNAL://{own}:{addresses.internal_port}",
-                f"EXTERNAL://{addresses.listens(node_id)}",
-            ]
-            advertised += [
-                f"INTERNAL://{name}:{addresses.internal_port}",
-                f"EXTERNAL://{layout.advertised(node_id)}",
-            ]
-        if controller:
-            listeners.append(f"CONTROLLER://{own}:{addresses.controller_port}")
-            advertised.append(f"CONTROLLER://{name}:{addresses.controller_port}")
-        voters = [
-            f"{voter}@{node_name(voter)}:{addresses.controller_port}" for voter in layout.spec.controller_ids
-        ]
+        port = layout.addresses.controller_port
+        voters = [f"{voter}@{node_name(voter)}:{port}" for voter in layout.spec.controller_ids]
         values = {
             **wanted,
             "process.roles": ",".join(["broker"] * broker + ["controller"] * controller),
             "node.id": str(node_id),
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
-            "listeners": ",".join(listeners),
-            "advertised.listeners": ",".join(advertised),
+            **listener_settings(layout, node_id, controller=controller),
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": ",".join(log_dirs(layout.spec, data, broker=broker)),
         }
-        if broker:
-            values["inter.broker.listener.name"] = "INTERNAL"
-            if layout.spec.log_dirs > 1:
-                values["metadata.log.dir"] = metadata_dir(layout.spec, data, broker=broker)
+        if broker and layout.spec.log_dirs > 1:
+            values["metadata.log.dir"] = metadata_dir(layout.spec, data, broker=broker)
         return values
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ackproof.cluster.queries import PartitionState
-from ackproof.network.addresses import Address, Layout
+from ackproof.network.addresses import Address, Layout, node_name
 from ackproof.network.mesh import Link
 from ackproof.network.wire import Access, Connection
 from ackproof.rundir.metadata import MetadataRecord
@@ -104,6 +104,24 @@ class Metadata(Protocol):
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode what a majority of the servers wrote, from their data folders. Raises `NotDecoded` and OSError."""
+
+
+def listener_settings(layout: Layout, node_id: int, *, controller: bool) -> dict[str, str]:
+    """Return the listeners of a Kafka node, where it is a broker and where it is a controller (KRaft)."""
+    addresses, own, name = layout.addresses, layout.addresses.node(node_id), node_name(node_id)
+    rows: list[tuple[str, object, object]] = []
+    if layout.is_broker(node_id):
+        port = addresses.internal_port
+        rows.append(("INTERNAL", f"{own}:{port}", f"{name}:{port}"))
+        rows.append(("EXTERNAL", addresses.listens(node_id), layout.advertised(node_id)))
+    if controller:
+        port = addresses.controller_port
+        rows.append(("CONTROLLER", f"{own}:{port}", f"{name}:{port}"))
+    values = {
+        "listeners": ",".join(f"{listener}://{bound}" for listener, bound, _ in rows),
+        "advertised.listeners": ",".join(f"{listener}://{advertised}" for listener, _, advertised in rows),
+    }
+    return values | ({"inter.broker.listener.name": "INTERNAL"} if layout.is_broker(node_id) else {})
 
 
 def committed(ends: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ackproof.cluster import queries
 from ackproof.cluster.disks.node_disk import log_dirs
-from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs
+from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, listener_settings
 from ackproof.cluster.metadata.zookeeper_log import FOLDER, decode
 from ackproof.cluster.queries import PartitionState
 from ackproof.network.addresses import Address, Layout, node_name
@@ -50,21 +51,14 @@ class ZooKeeperMode:
         """Return the zoo.cfg of a server; an experiment cannot add to it."""
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
-        addresses = layout.addresses
-        internal = addresses.internal_port
-        servers = [
-            f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids
-        ]
+        port = layout.addresses.controller_port
+        servers = [f"{node_name(server)}:{port}" for server in layout.spec.controller_ids]
         return {
             **wanted,
             "broker.id": str(node_id),
             "zookeeper.connect": ",".join(servers),
-            "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},"
-            f"EXTERNAL://{addresses.listens(node_id)}",
-            "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},"
-            f"EXTERNAL://{layout.advertised(node_id)}",
+            **listener_settings(layout, node_id, controller=False),
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
-            "inter.broker.listener.name": "INTERNAL",
             "log.dirs": ",".join(log_dirs(layout.spec, data, broker=True)),
         }
 
@@ -94,7 +88,6 @@ class ZooKeeperMode:
         return found if found >= 0 else None
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """Decode the transaction logs of all servers."""
         return decode([folder / FOLDER for folder in folders])
 
 
@@ -149,7 +142,8 @@ class ZooKeeper(MetadataQuorum):
     """Client of the servers in ZooKeeper mode. Its session begins with the first question."""
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
-        self._addresses = dict(addresses)
+        self.addresses = dict(addresses)
+        """Client address of each server."""
         self._client: KazooClient | None = None
         self._closed = False
 
@@ -164,16 +158,17 @@ class ZooKeeper(MetadataQuorum):
 
     def mode(self, node_id: int) -> str:
         """Return `standalone`, `leader` or `follower`; '' if it does not serve. Raises `Unreachable`."""
-        for line in four_letters(self._addresses[node_id], "srvr").splitlines():
-            name, _, value = line.partition(":")
-            if name == "Mode":
-                return value.strip()
-        return ""
-
-    @property
-    def addresses(self) -> Mapping[int, Address]:
-        """Client address of each server."""
-        return self._addresses
+        address, answer = self.addresses[node_id], bytearray()
+        try:
+            with socket.create_connection(address, timeout=ASK_S / 2) as line:
+                line.settimeout(ASK_S / 2)
+                line.sendall(b"srvr")
+                while len(answer) < _LARGEST_ANSWER and (part := line.recv(1 << 16)):
+                    answer += part
+        except OSError as error:
+            raise Unreachable(f"{address}: {error.strerror or error}") from error
+        found = re.search(r"^Mode:(.*)$", answer.decode("utf-8", "replace"), re.MULTILINE)
+        return found[1].strip() if found else ""
 
     # -- its znodes ---------------------------------------------------------------------------------------------
 
@@ -200,7 +195,7 @@ class ZooKeeper(MetadataQuorum):
             return frozenset()
 
     def bars(self, broker: int) -> bool:
-        """Return True if its last session goes on: a broker that finds its own znode exits."""
+        # A broker that finds the znode of its last session exits.
         try:
             return self.registration(broker) is not None
         except Unreachable:
@@ -271,7 +266,7 @@ class ZooKeeper(MetadataQuorum):
             raise Unreachable("ZooKeeper: the cluster has ended")
         client = self._client
         if client is None:
-            hosts = ",".join(map(str, self._addresses.values()))
+            hosts = ",".join(map(str, self.addresses.values()))
             retry = {"max_tries": -1, "delay": 0.05, "backoff": 1, "max_delay": 0.2}
             client = KazooClient(hosts=hosts, timeout=_SESSION_S, connection_retry=retry, logger=_SILENT)
             self._client = client
@@ -285,26 +280,11 @@ class ZooKeeper(MetadataQuorum):
         return client
 
     def close(self) -> None:
-        """End the session. May be called again."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None:
             client.stop()
             client.close()
-
-
-def four_letters(address: Address, word: str) -> str:
-    """Return the answer to a four-letter word of ZooKeeper. Raises `Unreachable`."""
-    answer = bytearray()
-    try:
-        with socket.create_connection(address, timeout=ASK_S / 2) as line:
-            line.settimeout(ASK_S / 2)
-            line.sendall(word.encode())
-            while len(answer) < _LARGEST_ANSWER and (part := line.recv(1 << 16)):
-                answer += part
-    except OSError as error:
-        raise Unreachable(f"{address}: {error.strerror or error}") from error
-    return answer.decode("utf-8", "replace")
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -132,11 +132,12 @@ class AttachedCluster(Cluster):
         for address in self._first:
             with Connection(address, timeout_s=ASK_S, access=self._access) as link:
                 try:
-                    known = _versions(link)
+                    rows = link.ask(Question("ApiVersions", 0)).api_keys
                     response = link.ask(queries.ask_brokers())
                 except WireError as error:
                     said.append(str(error))
                     continue
+            known = {row.api_key: (row.min_version, row.max_version) for row in rows}
             for kind, version in _NEEDED.items():
                 lowest, highest = known.get(kind, (0, -1))
                 if not lowest <= version <= highest:
@@ -147,7 +148,6 @@ class AttachedCluster(Cluster):
         raise BadInput(f"no broker of {self._attachment.bootstrap} answers: {'; '.join(said)}")
 
     def stop(self) -> None:
-        """Close the connections. May be called again."""
         for node in self._nodes.values():
             node.link.close()
 
@@ -227,15 +227,15 @@ class AttachedCluster(Cluster):
         self._made += topics
         self._file.parent.mkdir(parents=True, exist_ok=True)
         AttachedFile(bootstrap=self._attachment.bootstrap, topics=tuple(self._made)).save(self._file)
-        create_topics(self, {name: self._promised(topic) for name, topic in topics.items()}, timeout_s)
+        promising: dict[str, TopicSpec] = {}
+        for name, topic in topics.items():
+            given = {**self.spec.config, **topic.config}
+            promises = {key: given.get(key, value) for key, value in _PROMISES.items()}
+            promising[name] = topic.model_copy(update={"config": {**promises, **topic.config}})
+        create_topics(self, promising, timeout_s)
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         raise BadInput(f"node {node_id} cannot change to Kafka {build}: someone else runs it")
-
-    def _promised(self, topic: TopicSpec) -> TopicSpec:
-        given = {**self.spec.config, **topic.config}
-        promises = {name: given.get(name, value) for name, value in _PROMISES.items()}
-        return topic.model_copy(update={"config": {**promises, **topic.config}})
 
     def environment(self) -> dict[str, str]:
         return {
@@ -244,11 +244,6 @@ class AttachedCluster(Cluster):
             "security": self._attachment.settings.get("security.protocol", "plaintext").lower(),
             **machine(),
         }
-
-
-def _versions(link: Connection) -> dict[int, tuple[int, int]]:
-    response = link.ask(Question("ApiVersions", 0))
-    return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 
 _PROTOCOL: Final = "inter.broker.protocol.version"
