@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.backends.attach.cluster import AttachedNode
-from ackproof.cluster.node import NodeFiles, ProcessNode
+from ackproof.cluster.node import ProcessNode
 from ackproof.cluster.protocol import Node, clock_of, local
 from ackproof.network.addresses import Address
 from ackproof.network.wire import Connection
 
 THEIRS: Node = AttachedNode(1, Address("127.0.0.1", 9), Connection(Address("127.0.0.1", 9)))
-UNUSED: Any = None
 
 
 def ours() -> ProcessNode:
-    return ProcessNode(
-        1,
-        "broker-1",
-        is_broker=True,
-        is_controller=False,
-        files=NodeFiles(Path("nodes/1")),
-        disk=UNUSED,
-        launch=UNUSED,
-        watcher=UNUSED,
-        on_event=UNUSED,
-        ready=UNUSED,
-    )
+    unused = dict.fromkeys(("files", "disk", "launch", "watcher", "on_event", "ready"))
+    return ProcessNode(1, "broker-1", is_broker=True, is_controller=False, **unused)
 
 
 def test_a_node_of_ours_is_on_this_machine() -> None:

@@ -11,9 +11,7 @@ import pytest
 from ackproof.cluster.metadata.kraft_log import MetadataLog
 from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
-    BrokerChanged,
     MetadataRecord,
-    PartitionChanged,
     read_metadata,
     write_metadata,
 )
@@ -97,31 +95,17 @@ def _decode(*values: bytes) -> list[MetadataRecord]:
     ]
 
 
-def _partition(record: MetadataRecord) -> PartitionChanged:
-    assert isinstance(record, PartitionChanged)
-    return record
-
-
 def test_a_partition_from_its_creation_on() -> None:
     _, made, shrunk, leaderless, unclean = _decode(TOPIC_RECORD, PARTITION, SHRINK, LEADERLESS, UNCLEAN)
-    first = _partition(made)
-    assert (first.topic, first.partition, first.leader, first.leader_epoch, first.partition_epoch) == (
-        "orders",
-        4,
-        1,
-        5,
-        9,
-    )
-    assert (first.replicas, first.isr, first.elr, first.last_known_elr) == ((1, 2, 3), (1, 2), (3,), (2,))
-    second = _partition(shrunk)
-    assert (second.leader, second.leader_epoch, second.partition_epoch, second.isr) == (2, 6, 10, (2,))
-    assert (second.elr, second.last_known_elr, second.replicas) == ((1, 3), (2,), (1, 2, 3))
-    assert second.changed == ("isr", "leader", "elr")
-    third = _partition(leaderless)
-    assert (third.leader, third.leader_epoch, third.isr) == (-1, 7, (2,))
-    fourth = _partition(unclean)
-    assert (fourth.leader, fourth.leader_epoch, fourth.isr, fourth.recovering) == (3, 8, (3,), True)
-    assert fourth.timestamp_ms == 1004
+    assert (made.topic, made.partition) == ("orders", 4)
+    assert (made.leader, made.leader_epoch, made.partition_epoch) == (1, 5, 9)
+    assert (made.replicas, made.isr, made.elr, made.last_known_elr) == ((1, 2, 3), (1, 2), (3,), (2,))
+    assert (shrunk.leader, shrunk.leader_epoch, shrunk.partition_epoch, shrunk.isr) == (2, 6, 10, (2,))
+    assert (shrunk.elr, shrunk.last_known_elr, shrunk.replicas) == ((1, 3), (2,), (1, 2, 3))
+    assert shrunk.changed == ("isr", "leader", "elr")
+    assert (leaderless.leader, leaderless.leader_epoch, leaderless.isr) == (-1, 7, (2,))
+    assert (unclean.leader, unclean.leader_epoch, unclean.isr, unclean.recovering) == (3, 8, (3,), True)
+    assert unclean.timestamp_ms == 1004
 
 
 def test_brokers_configs_features_and_the_rest() -> None:
@@ -154,10 +138,9 @@ def test_log_dirs_of_brokers_and_of_replicas() -> None:
     lost = _frame(17, 2, struct.pack(">iq", 2, 77), _tags(t2=_varint(2) + two))
     moved = _frame(5, 2, struct.pack(">i", 4), TOPIC.bytes, _tags(t8=_varint(4) + one + two + two))
     *_, changed = _decode(TOPIC_RECORD, PARTITION, moved)
-    assert _partition(changed).directories == tuple(str(uuid.UUID(bytes=id_)) for id_ in (one, two, two))
-    assert _partition(changed).changed == ("directories",)
+    assert changed.directories == tuple(str(uuid.UUID(bytes=id_)) for id_ in (one, two, two))
+    assert changed.changed == ("directories",)
     (decided,) = _decode(lost)
-    assert isinstance(decided, BrokerChanged)
     assert (decided.fenced, decided.log_dirs) == (None, (str(uuid.UUID(int=12)),))
 
 
@@ -168,19 +151,14 @@ def test_eligible_replicas_are_forgotten_with_a_record_of_their_own(topic: str, 
     _, made, _, after = _decode(
         TOPIC_RECORD, PARTITION, record, _frame(5, 0, struct.pack(">i", 4), TOPIC.bytes, _tags())
     )
-    assert _partition(made).elr == (3,)
-    assert (_partition(after).elr, _partition(after).last_known_elr) == (
-        ((), ()) if cleared else ((3,), (2,))
-    )
-    assert _partition(after).partition_epoch == _partition(made).partition_epoch + 1 + cleared
+    assert made.elr == (3,)
+    assert (after.elr, after.last_known_elr) == (((), ()) if cleared else ((3,), (2,)))
+    assert after.partition_epoch == made.partition_epoch + 1 + cleared
 
 
 def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
-    assert [record.kind for record in _decode(TOPIC_RECORD, PARTITION, REMOVE)] == [
-        "topic",
-        "partition",
-        "topic-removed",
-    ]
+    kinds = [record.kind for record in _decode(TOPIC_RECORD, PARTITION, REMOVE)]
+    assert kinds == ["topic", "partition", "topic-removed"]
     with pytest.raises(NotDecoded, match="offset 3"):
         _decode(TOPIC_RECORD, PARTITION, REMOVE, SHRINK)
 

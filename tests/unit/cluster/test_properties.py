@@ -18,72 +18,94 @@ def of(node: int, **spec: object) -> dict[str, str]:
     return settings(Layout(ClusterSpec(**spec), ADDRESSES), node, "data")
 
 
-def test_a_broker_listens_for_peers_by_name_and_for_clients_by_literal() -> None:
-    values = of(2)
-    assert values["process.roles"] == "broker"
-    assert values["listeners"] == "INTERNAL://127.7.1.2:29092,EXTERNAL://127.7.2.2:29094"
-    assert values["advertised.listeners"] == "INTERNAL://node-2.test:29092,EXTERNAL://127.7.2.2:29094"
-    assert values["controller.quorum.voters"] == "101@node-101.test:29093"
-    assert values["inter.broker.listener.name"] == "INTERNAL"
-    assert values["log.dirs"] == "data"
+_LAYERS = {
+    "config": {"num.io.threads": "5", "x": "cluster", "offsets.topic.num.partitions": "9"},
+    "broker_config": {1: {"x": "node"}},
+}
+_VOTERS = ",".join(f"{i}@node-{i}.test:29093" for i in (101, 102, 103))
+SETTINGS: dict[str, tuple[int, dict[str, object], dict[str, str | None]]] = {
+    "a broker listens for peers by name and for clients by literal": (
+        2,
+        {},
+        {
+            "process.roles": "broker",
+            "listeners": "INTERNAL://127.7.1.2:29092,EXTERNAL://127.7.2.2:29094",
+            "advertised.listeners": "INTERNAL://node-2.test:29092,EXTERNAL://127.7.2.2:29094",
+            "controller.quorum.voters": "101@node-101.test:29093",
+            "inter.broker.listener.name": "INTERNAL",
+            "log.dirs": "data",
+            "broker.session.timeout.ms": "3000",
+        },
+    ),
+    "a controller has one listener and advertises it": (
+        102,
+        {"controllers": 3},
+        {
+            "process.roles": "controller",
+            "listeners": "CONTROLLER://127.7.1.102:29093",
+            "advertised.listeners": "CONTROLLER://node-102.test:29093",
+            "controller.quorum.voters": _VOTERS,
+            "inter.broker.listener.name": None,
+        },
+    ),
+    "a combined node is both": (
+        1,
+        {"combined": True},
+        {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": ",".join(f"{i}@node-{i}.test:29093" for i in (1, 2, 3)),
+            "listeners": "INTERNAL://127.7.1.1:29092,EXTERNAL://127.7.2.1:29094,CONTROLLER://127.7.1.1:29093",
+        },
+    ),
+    "a later layer wins": (
+        1,
+        _LAYERS,
+        {"num.io.threads": "5", "x": "node", "offsets.topic.num.partitions": "9"},
+    ),
+    "a layer of another broker does not count": (2, _LAYERS, {"x": "cluster"}),
+    "timing of Kafka": (
+        1,
+        {"timing": "kafka"},
+        {
+            **dict.fromkeys(("broker.session.timeout.ms", "replica.lag.time.max.ms", "num.io.threads")),
+            "auto.create.topics.enable": "false",
+        },
+    ),
+    "one broker can hold its internal topics": (
+        1,
+        {"brokers": 1},
+        {"offsets.topic.replication.factor": "1", "transaction.state.log.min.isr": "1"},
+    ),
+    "five brokers": (1, {"brokers": 5}, {"offsets.topic.replication.factor": "3"}),
+    "racks are dealt in turn: 1": (1, {"racks": ("a", "b")}, {"broker.rack": "a"}),
+    "racks are dealt in turn: 2": (2, {"racks": ("a", "b")}, {"broker.rack": "b"}),
+    "racks are dealt in turn: 3": (3, {"racks": ("a", "b")}, {"broker.rack": "a"}),
+    "a controller has no rack": (101, {"racks": ("a", "b")}, {"broker.rack": None}),
+    "racks that brokers do not know": (1, {"racks": ("a", "b"), "rack_aware": False}, {"broker.rack": None}),
+    "with ZooKeeper a broker knows its servers and nothing of a quorum": (
+        2,
+        {"kafka": "3.9.2", "mode": "zookeeper", "controllers": 3},
+        {
+            "broker.id": "2",
+            "zookeeper.connect": ",".join(f"node-{i}.test:29093" for i in (101, 102, 103)),
+            "zookeeper.session.timeout.ms": "3000",
+            **dict.fromkeys(("node.id", "process.roles", "controller.quorum.voters")),
+        },
+    ),
+}
 
 
-def test_a_controller_has_one_listener_and_advertises_it() -> None:
-    values = of(102, controllers=3)
-    assert values["process.roles"] == "controller"
-    assert values["listeners"] == "CONTROLLER://127.7.1.102:29093"
-    assert values["advertised.listeners"] == "CONTROLLER://node-102.test:29093"
-    assert values["controller.quorum.voters"].split(",") == [
-        f"{i}@node-{i}.test:29093" for i in (101, 102, 103)
-    ]
-    assert "inter.broker.listener.name" not in values
-
-
-def test_a_combined_node_is_both() -> None:
-    values = of(1, combined=True)
-    assert values["process.roles"] == "broker,controller"
-    assert values["controller.quorum.voters"].count("@") == 3
-    assert [part.partition("://")[0] for part in values["listeners"].split(",")] == [
-        "INTERNAL",
-        "EXTERNAL",
-        "CONTROLLER",
-    ]
-
-
-def test_a_later_layer_wins() -> None:
-    given = {"num.io.threads": "5", "x": "cluster", "offsets.topic.num.partitions": "9"}
-    values = of(1, config=given, broker_config={1: {"x": "node"}})
-    assert (values["num.io.threads"], values["x"], values["offsets.topic.num.partitions"]) == (
-        "5",
-        "node",
-        "9",
-    )
-    assert of(2, config=given, broker_config={1: {"x": "node"}})["x"] == "cluster"
-
-
-def test_timing_is_short_for_chaos_and_absent_for_kafka() -> None:
-    assert of(1)["broker.session.timeout.ms"] == "3000"
-    kafka = of(1, timing="kafka")
-    assert not {"broker.session.timeout.ms", "replica.lag.time.max.ms", "num.io.threads"} & kafka.keys()
-    assert kafka["auto.create.topics.enable"] == "false"
-
-
-def test_small_clusters_can_hold_their_internal_topics() -> None:
-    assert of(1, brokers=1)["offsets.topic.replication.factor"] == "1"
-    assert of(1, brokers=1)["transaction.state.log.min.isr"] == "1"
-    assert of(1, brokers=5)["offsets.topic.replication.factor"] == "3"
+@pytest.mark.parametrize(("node", "spec", "wanted"), SETTINGS.values(), ids=SETTINGS)
+def test_settings_of_a_node(node: int, spec: dict[str, object], wanted: dict[str, str | None]) -> None:
+    values = of(node, **spec)
+    assert {key: values.get(key) for key in wanted} == wanted
+    quorum = [key for key in values if key.startswith(("controller.quorum", "process."))]
+    assert bool(quorum) == ("mode" not in spec)
 
 
 def test_settings_of_share_groups_are_for_releases_that_have_them() -> None:
     assert any(key.startswith("share.") for key in of(1))
     assert not any(key.startswith("share.") for key in of(1, kafka="3.9.2"))
-
-
-def test_racks_are_dealt_to_brokers_in_turn() -> None:
-    racks = ("a", "b")
-    assert [of(i, racks=racks)["broker.rack"] for i in (1, 2, 3)] == ["a", "b", "a"]
-    assert "broker.rack" not in of(101, racks=racks)
-    assert "broker.rack" not in of(1, racks=racks, rack_aware=False)
 
 
 def test_all_refusals_come_at_once_with_their_places() -> None:
@@ -108,18 +130,6 @@ def test_a_line_break_cannot_smuggle_a_setting_in() -> None:
 def test_rendering_escapes_what_java_would_read_otherwise() -> None:
     text = render({"a b:c=d": r" C:\x", "plain.key": "ä=1,b:2#"})
     assert text == "a\\ b\\:c\\=d=\\ C:\\\\x\nplain.key=\\u00e4=1,b:2#\n"
-
-
-def test_with_zookeeper_a_broker_knows_its_servers_and_nothing_of_a_quorum() -> None:
-    values = of(2, kafka="3.9.2", mode="zookeeper", controllers=3)
-    assert values["broker.id"] == "2"
-    assert [each.partition(":")[0] for each in values["zookeeper.connect"].split(",")] == [
-        "node-101.test",
-        "node-102.test",
-        "node-103.test",
-    ]
-    assert not any(key.startswith(("controller.quorum", "process.")) or key == "node.id" for key in values)
-    assert values["zookeeper.session.timeout.ms"] == "3000"
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])

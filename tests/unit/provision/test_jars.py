@@ -117,18 +117,16 @@ def test_another_lock_is_another_entry(machine: Machine) -> None:
     assert before.classpath[0].read_bytes() == b"first"
 
 
-def test_maven_missing(machine: Machine) -> None:
-    (machine.bin / "mvn").unlink()
-    with pytest.raises(MissingTool) as caught:
-        kafka_jars(VERSION)
-    assert str(caught.value) == (
-        "mvn is missing (Kafka's jars are fetched with it). Install it: apt-get install maven"
-    )
-
-
-def test_java_missing(machine: Machine) -> None:
-    (machine.bin / "java").unlink()
-    with pytest.raises(MissingTool, match=r"java is missing .* apt-get install openjdk-17-jre-headless"):
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("mvn", r"mvn is missing \(Kafka's jars are fetched with it\)\. Install it: apt-get install maven$"),
+        ("java", r"java is missing .* apt-get install openjdk-17-jre-headless$"),
+    ],
+)
+def test_a_tool_is_missing(machine: Machine, tool: str, said: str) -> None:
+    (machine.bin / tool).unlink()
+    with pytest.raises(MissingTool, match=f"^{said}"):
         kafka_jars(VERSION)
     assert machine.maven_calls() == 0
 
