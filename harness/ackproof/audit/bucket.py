@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
-from operator import add
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from ackproof.audit.identity import IdentityAudit, RangeReads
-from ackproof.audit.offsets import OffsetAudit, ReadWalk, follow_reads
+from ackproof.audit.identity import RangeReads, audit_identities
+from ackproof.audit.offsets import ReadWalk, audit_offsets, follow_reads
 from ackproof.audit.outputs import FindingsWriter, Handover
 from ackproof.audit.shares import CommitAudit
 from ackproof.ledgers.load import STREAMS, Stream
@@ -25,25 +25,9 @@ from ackproof.rundir.removals import Removal
 OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Counts of ledger rows, made while they are read."""
-
-    produced: int = 0
-    acked: int = 0
-    failed: int = 0
-    indeterminate: int = 0
-    consumed_live: int = 0
-    consumed_final: int = 0
-    consumed_committed: int = 0
-    transactional: int = 0
-    """Produced rows that belong to transactions."""
-    untold: int = 0
-    """Produced rows of transactions that the table does not know."""
-
-    def plus(self, other: Totals) -> Totals:
-        """Return the sum with another part of the same directory."""
-        return Totals(*map(add, astuple(self), astuple(other)))
+Totals: TypeAlias = Counter[str]
+"""Counts of ledger rows, made while they are read: those of `RecordCounts`, `consumed_committed`, `transactional`
+(produced rows of transactions) and `unlisted` (those whose transaction the table does not list)."""
 
 
 class BucketRows:
@@ -71,9 +55,6 @@ class ReadOrder:
     contents: tuple[int, int]
     """Content sums of the final reads, the second one at read_committed: see `payload.content_sum`."""
 
-    def gaps(self, stream: Stream) -> Rows:
-        return self.walks[stream].gaps
-
     @property
     def back(self) -> Rows:
         """Return the reads at which final readers went back."""
@@ -86,7 +67,7 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
-    totals = Totals(
+    totals = Counter(
         consumed_live=len(rows["live"]) + len(rows["live committed"]),
         consumed_final=len(rows["final"]),
         consumed_committed=len(rows["committed"]),
@@ -104,62 +85,58 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
     """Return the counts of produced rows, after the pass over identities."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
-    return Totals(
+    return Counter(
         produced=len(produced),
         acked=acked,
         failed=failed,
         indeterminate=indeterminate,
         transactional=commits.transactional,
-        untold=commits.untold,
+        unlisted=commits.unlisted,
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class BucketAudit:
-    """Results of a bucket that is audited as a whole, complete once its messages are taken."""
+    """Results of a bucket that was audited as a whole."""
 
-    totals: Totals = field(default_factory=Totals)
-    contents: tuple[int, int] = (0, 0)
-    flaws: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    totals: Totals
+    contents: tuple[int, int]
+    flaws: Ints
+    handovers: tuple[Handover, ...]
 
-    def audit(
-        self,
-        place: TopicPartition,
-        rows: BucketRows,
-        findings: FindingsWriter,
-        commits: CommitAudit,
-        keys: Mapping[int, Keys],
-        removal: Removal,
-    ) -> Iterator[Handover]:
-        """Run all passes but the series. Yields what the bucket cannot decide alone.
 
-        Raises `Rejected`, `UnreadablePart`, OSError.
-        """
-        read = follow_bucket_reads(place, rows, findings)
-        identities, reads = IdentityAudit(place, findings, findings, commits, keys, removal), live_rows(rows)
-        yield from identities.run(
-            rows["produced"],
-            RangeReads(
-                rows["final"],
-                rows["committed"],
-                rows["live committed"],
-                reads,
-                read.gaps("live"),
-                read.gaps("live committed"),
-            ),
-        )
-        found = identities.result
-        self.totals = read.totals.plus(count_produced(rows["produced"], commits))
-        self.contents = read.contents
-        self.flaws = OffsetAudit(place, findings).run(
-            found.copies,
-            reads,
-            found.lost,
-            found.skipped,
-            read.back,
-            read.gaps("final"),
-            found.removed.among(reads),
-        )
+def audit_bucket(
+    place: TopicPartition,
+    rows: BucketRows,
+    findings: FindingsWriter,
+    commits: CommitAudit,
+    keys: Mapping[int, Keys],
+    removal: Removal,
+) -> BucketAudit:
+    """Run all passes but the series. Raises `Rejected`, `UnreadablePart`, OSError."""
+    read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)
+    reads = RangeReads(
+        rows["final"],
+        rows["committed"],
+        rows["live committed"],
+        live,
+        read.walks["live"].gaps,
+        read.walks["live committed"].gaps,
+    )
+    found = audit_identities(place, rows["produced"], reads, findings, commits, keys, removal)
+    flaws = audit_offsets(
+        place,
+        findings,
+        copies=found.copies,
+        reads=live,
+        lost=found.lost,
+        skipped=found.skipped,
+        back=read.back,
+        gaps=read.walks["final"].gaps,
+        removed=found.removed.among(live),
+    )
+    totals = read.totals + count_produced(rows["produced"], commits)
+    return BucketAudit(totals, read.contents, flaws, found.handovers)
 
 
 def live_rows(rows: BucketRows) -> Rows:

@@ -8,7 +8,7 @@ that it did not produce. `ackproof.audit.shares` joins these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,6 +77,7 @@ class IdentityPass:
     """Offsets of present copies in a live reader's gaps; not distinct."""
     spans: Rows
     removed: RemovedRecords
+    handovers: tuple[Handover, ...]
 
 
 class _ProducedMatch:
@@ -84,7 +85,10 @@ class _ProducedMatch:
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
         """Raises `Rejected` if an identity was produced twice."""
-        self.produced = _sort_produced(produced)
+        self.produced = produced.sorted_by("producer", "seq")
+        if (twice := find_repeated(self.produced["producer"], self.produced["seq"])) is not None:
+            producer, number = (int(self.produced[name][twice]) for name in ("producer", "seq"))
+            raise Rejected(f"producer {producer}, seq {number} was produced twice")
         self.copies = distinct_copies(concat_rows([reads.final, reads.committed], FINAL))
         seq, offset = self.produced.ints("seq"), self.copies.ints("offset")
         self.known = Identities(self.produced["producer"], seq)
@@ -99,102 +103,94 @@ class _ProducedMatch:
         self.present[self.of] = True
 
 
-class IdentityAudit:
-    """The pass over the identities of one bucket, or of a range of them."""
+def audit_identities(
+    place: TopicPartition,
+    rows: Rows,
+    reads: RangeReads,
+    findings: FindingsWriter,
+    commits: CommitAudit,
+    keys: Mapping[int, Keys],
+    removal: Removal,
+    order: FindingsWriter | None = None,
+) -> IdentityPass:
+    """Audit the identities of one bucket, or of a range of them. `rows`: the produced ones; `keys`: of producers whose
+    records have keys; `order`: receives the findings of class reordered, by default `findings`.
 
-    def __init__(
-        self,
-        place: TopicPartition,
-        findings: FindingsWriter,
-        order: FindingsWriter,
-        commits: CommitAudit,
-        keys: Mapping[int, Keys],
-        removal: Removal,
-    ) -> None:
-        """`order`: receives the findings of class reordered. `keys`: of producers whose records have keys."""
-        self._place = place
-        self._add = partial(findings.add, place)
-        self._order = order
-        self._commits = commits
-        self._keys = keys
-        self._removal = removal
-        self.result: IdentityPass
+    Raises `Rejected` if an identity was produced twice.
+    """
+    match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
+    produced, copies, present = match.produced, match.copies, match.present
+    unidentified = _is_unidentified(copies)
+    add(Anomaly.CORRUPTED, copies, np.flatnonzero(~copies.flags("intact")), detail="checksum broken")
+    add(Anomaly.PHANTOM, copies, np.flatnonzero(unidentified), detail="no identity")
+    astray = np.flatnonzero(copies.flags("astray") & ((match.found >= 0) | unidentified))
+    add(Anomaly.MISROUTED, copies, astray, detail="its payload names another partition")
+    extra = match.own[match.at != match.lowest[match.of]]
+    add(Anomaly.DUPLICATE, copies, extra, detail="another intact copy of the same record")
+    fates = commits.fates(produced)
+    removed = RemovedRecords(removal, keys, produced, copies, reads.live)
+    lost = _add_record_classes(add, match, fates, removed)
+    add_reordered(place, match, NOTHING_ABOVE, order or findings)
+    epoch = copies["leader_epoch"][match.own].astype(np.int64)
+    skipped = [_skipped(reads.gaps, match.at, epoch)]
+    handovers: list[Handover] = []
+    if fates is None:
+        skipped.append(_skipped(reads.committed_gaps, match.at, epoch))
+    else:
+        visible = _find_visible(match, fates, reads, commits)
+        owed = (fates.committed | (visible & ~fates.aborted))[match.of]
+        skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
+        handovers += commits.parts(produced, fates, visible, removed.at_read_committed)
+    identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
+    handovers.append(Handover(place, "identities", Rows(identities, len(produced))))
+    unmatched = np.flatnonzero((match.found < 0) & ~unidentified)
+    if len(unmatched):
+        handovers.append(Handover(place, "unmatched", copies.select(UNMATCHED, unmatched)))
+    return IdentityPass(
+        copies.select(COPIES), lost, concat_rows(skipped, OFFSETS), _spans(match), removed, tuple(handovers)
+    )
 
-    def run(self, rows: Rows, reads: RangeReads) -> Iterator[Handover]:
-        """Run the pass over produced rows. Raises `Rejected` if an identity was produced twice."""
-        match = _ProducedMatch(rows, reads)
-        produced, copies, present = match.produced, match.copies, match.present
-        self._row_classes(copies, match.found)
-        extra = match.own[match.at != match.lowest[match.of]]
-        self._add(Anomaly.DUPLICATE, copies, extra, detail="another intact copy of the same record")
-        fates = self._commits.fates(produced)
-        removed = RemovedRecords(self._removal, self._keys, produced, copies, reads.live)
-        lost = self._record_classes(match, fates, removed)
-        add_reordered(self._place, match, NOTHING_ABOVE, self._order)
-        epoch = copies["leader_epoch"][match.own].astype(np.int64)
-        skipped = [_skipped(reads.gaps, match.at, epoch)]
-        if fates is None:
-            skipped.append(_skipped(reads.committed_gaps, match.at, epoch))
-        else:
-            visible = self._at_read_committed(match, fates, reads)
-            owed = (fates.committed | (visible & ~fates.aborted))[match.of]
-            skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
-            yield from self._commits.parts(produced, fates, visible, removed.at_read_committed)
-        self.result = IdentityPass(
-            copies.select(COPIES), lost, concat_rows(skipped, OFFSETS), _spans(match), removed
-        )
-        identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
-        yield Handover(self._place, "identities", Rows(identities, len(produced)))
-        unmatched_at = np.flatnonzero((match.found < 0) & ~_is_unidentified(copies))
-        if len(unmatched_at):
-            yield Handover(self._place, "unmatched", copies.select(UNMATCHED, unmatched_at))
 
-    def _row_classes(self, copies: Rows, found: Ints) -> None:
-        broken = np.flatnonzero(~copies.flags("intact"))
-        self._add(Anomaly.CORRUPTED, copies, broken, detail="checksum broken")
-        unidentified = _is_unidentified(copies)
-        self._add(Anomaly.PHANTOM, copies, np.flatnonzero(unidentified), detail="no identity")
-        astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | unidentified))
-        self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another partition")
+def _find_visible(
+    match: _ProducedMatch, fates: TransactionFates, reads: RangeReads, commits: CommitAudit
+) -> Bools:
+    """Return which records the final read at read_committed holds. Adds findings of reads at read_committed."""
+    visible = np.zeros(len(match.produced), dtype=np.bool_)
+    for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
+        found = match.known.find(rows["producer"], rows.ints("seq"))
+        found[_is_unidentified(rows)] = -1
+        commits.reads(rows, found, fates, who)
+        if who == "final":
+            visible[found[(found >= 0) & rows.flags("intact")]] = True
+    return visible
 
-    def _at_read_committed(self, match: _ProducedMatch, fates: TransactionFates, reads: RangeReads) -> Bools:
-        """Return which records the final read at read_committed holds. Adds findings of reads that it should
-        not have returned."""
-        visible = np.zeros(len(match.produced), dtype=np.bool_)
-        for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
-            found = match.known.find(rows["producer"], rows.ints("seq"))
-            found[_is_unidentified(rows)] = -1
-            self._commits.reads(rows, found, fates, who)
-            if who == "final":
-                visible[found[(found >= 0) & rows.flags("intact")]] = True
-        return visible
 
-    def _record_classes(
-        self, match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
-    ) -> Rows:
-        """Add the findings of produced records. Return the lost ones that were acked with an offset."""
-        produced, present, of = match.produced, match.present, match.of
-        outcome, acked_at = produced["outcome"], produced.ints("offset")
-        acked = outcome == Outcome.ACKED
-        # Records of aborted transactions, and of those with an unknown outcome, were not promised.
-        owed = acked & ~present if fates is None else acked & ~present & fates.committed
-        lost = np.flatnonzero(owed & ~removed.explained)
-        self._add(Anomaly.LOST, produced, lost)
-        for anomaly, rows, why in removed.causes():
-            self._add(anomaly, produced, np.flatnonzero(owed & rows), detail=why)
-        in_place = np.zeros(len(produced), dtype=np.bool_)
-        in_place[of[match.at == acked_at[of]]] = True
-        moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
-        if len(moved):
-            words = append_numbers("first found at offset ", match.lowest[moved])
-            self._add(Anomaly.DISPLACED, produced, moved, detail=words)
-        for anomaly, expected in (
-            (Anomaly.RESURRECTED, Outcome.FAILED),
-            (Anomaly.SURFACED, Outcome.INDETERMINATE),
-        ):
-            which = np.flatnonzero((outcome == expected) & present)
-            self._add(anomaly, produced, which, offset=match.lowest[which])
-        return produced.select(LOST, lost[acked_at[lost] >= 0])
+def _add_record_classes(
+    add: Callable[..., None], match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
+) -> Rows:
+    """Add the findings of produced records. Return the lost ones that were acked with an offset."""
+    produced, present, of = match.produced, match.present, match.of
+    outcome, acked_at = produced["outcome"], produced.ints("offset")
+    acked = outcome == Outcome.ACKED
+    # Records of aborted transactions, and of those with an unknown outcome, were not promised.
+    owed = acked & ~present if fates is None else acked & ~present & fates.committed
+    lost = np.flatnonzero(owed & ~removed.explained)
+    add(Anomaly.LOST, produced, lost)
+    for anomaly, rows, why in removed.causes():
+        add(anomaly, produced, np.flatnonzero(owed & rows), detail=why)
+    in_place = np.zeros(len(produced), dtype=np.bool_)
+    in_place[of[match.at == acked_at[of]]] = True
+    moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
+    if len(moved):
+        words = append_numbers("first found at offset ", match.lowest[moved])
+        add(Anomaly.DISPLACED, produced, moved, detail=words)
+    for anomaly, expected in (
+        (Anomaly.RESURRECTED, Outcome.FAILED),
+        (Anomaly.SURFACED, Outcome.INDETERMINATE),
+    ):
+        which = np.flatnonzero((outcome == expected) & present)
+        add(anomaly, produced, which, offset=match.lowest[which])
+    return produced.select(LOST, lost[acked_at[lost] >= 0])
 
 
 NOTHING_ABOVE = empty_rows(SPANS)
@@ -300,14 +296,6 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
 def _is_unidentified(rows: Rows) -> Bools:
     unidentified: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
     return unidentified
-
-
-def _sort_produced(produced: Rows) -> Rows:
-    ordered = produced.sorted_by("producer", "seq")
-    producer, seq = ordered["producer"], ordered["seq"]
-    if (twice := find_repeated(producer, seq)) is not None:
-        raise Rejected(f"producer {int(producer[twice])}, seq {int(seq[twice])} was produced twice")
-    return ordered
 
 
 def distinct_copies(final: Rows) -> Rows:

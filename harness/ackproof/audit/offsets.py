@@ -42,11 +42,7 @@ def follow_reads(reads: Rows) -> ReadWalk:
     """Follow the reads in the order in which readers got them."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
-    ends = (
-        distinct_values(np.concatenate([starts, np.append(starts[1:], len(ordered)) - 1]))
-        if len(starts)
-        else starts
-    )
+    ends = distinct_values(np.concatenate([starts, np.append(starts, len(ordered))[1:] - 1]))
     return _steps(ordered, np.ones(max(0, len(ordered) - 1), dtype=np.bool_), ordered.take(ends))
 
 
@@ -73,14 +69,8 @@ def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
         "epoch": epoch[leaps + 1],
         "first_epoch": epoch[leaps],
     }
-    return ReadWalk(distinct_gaps(Rows(columns, len(leaps))), back, ends)
-
-
-def distinct_gaps(gaps: Rows) -> Rows:
-    """Return the distinct gaps, in order."""
-    ordered = gaps.sorted_by(*GAPS)
-    starts = group_starts([ordered[name] for name in GAPS])
-    return ordered if len(starts) == len(ordered) else ordered.take(starts)
+    gaps = Rows(columns, len(leaps)).sorted_by(*GAPS)
+    return ReadWalk(gaps.take(group_starts([gaps[name] for name in GAPS])), back, ends)
 
 
 MOST_PLACES = 1000
@@ -91,92 +81,78 @@ _FAR = 1 << 62
 _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 
-@dataclass(frozen=True)
-class OffsetAudit:
-    """The pass over the offsets of one bucket, or of a range of it. Findings go to the writer."""
+def audit_offsets(
+    place: TopicPartition,
+    findings: FindingsWriter,
+    *,
+    copies: Rows,
+    reads: Rows,
+    lost: Rows,
+    skipped: Rows,
+    back: Rows,
+    gaps: Rows,
+    removed: Bools,
+) -> Ints:
+    """Audit the offsets of one bucket, or of a range of it. Return those that a final reader went back to, or passed
+    over though another read shows them.
 
-    place: TopicPartition
-    findings: FindingsWriter
-
-    def run(
-        self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, gaps: Rows, removed: Bools
-    ) -> Ints:
-        """Return the offsets that a final reader went back to, or passed over though another read shows them.
-
-        `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record
-        that was removed since, by a setting or an administrator; `skipped`: offsets of present copies in a
-        live reader's gaps; `back`: reads at which final readers went back; `gaps`: of the final reader at
-        read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions, and
-        otherwise the transaction is torn.
-        """
-        copies = copies.sorted_by("offset", "producer", "seq")
-        starts = group_starts([copies["offset"]])
-        occupied = copies.ints("offset")[starts]
-        lookup = Lookup(occupied)
-        self._overwritten(lost, copies, starts, lookup)
-        self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader skipped it")
-        at = lookup.find(reads.ints("offset"))
-        other = self._other_than_first(reads, copies, starts, at)
-        self._vanished(reads, other[~removed[other]], copies, starts, at)
-        self._conflict(reads, other, copies, starts, at)
-        over = [gaps.ints("after"), gaps.ints("before")]
-        only_live = _passed_over(reads.take(np.flatnonzero((at < 0) & ~removed)), gaps)
-        passed = np.concatenate([occupied[are_covered(occupied, over)], only_live])
-        return distinct_values(np.concatenate([passed, back.ints("offset")]))
-
-    def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:
+    `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record
+    that was removed since, by a setting or an administrator; `skipped`: offsets of present copies in a
+    live reader's gaps; `back`: reads at which final readers went back; `gaps`: of the final reader at
+    read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions, and
+    otherwise the transaction is torn.
+    """
+    copies = copies.sorted_by("offset", "producer", "seq")
+    starts = group_starts([copies["offset"]])
+    occupied = copies.ints("offset")[starts]
+    lookup = Lookup(occupied)
+    if len(lost) and len(copies):
         # A lost record has no intact row of its own in this partition: an intact one at its offset is another's.
-        if not len(lost) or not len(copies):
-            return
         intact = np.logical_or.reduceat(copies.flags("intact"), starts)
         at = lookup.find(lost.ints("offset"))
-        which = np.flatnonzero((at >= 0) & intact[at])
-        detail = "another record is at its offset"
-        self.findings.add(self.place, Anomaly.OVERWRITTEN, lost, which, detail=detail)
-
-    @staticmethod
-    def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
-        """Return the live reads whose record is not the first final one at their offset (or there is none)."""
-        if not len(copies):
-            return np.arange(len(reads), dtype=np.int64)
-        first = starts[at]  # at −1 this is the last place: masked below
-        same = (
-            (copies["producer"][first] == reads["producer"])
-            & (copies["seq"][first] == reads["seq"])
-            & (at >= 0)
-        )
-        return np.flatnonzero(~same)
-
-    def _vanished(self, reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> None:
-        if not len(other):
-            return
-        gone = other
-        sizes = np.diff(np.append(starts, len(copies)))
-        several = (
-            (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), dtype=np.bool_)
-        )
-        if several.any():
-            candidates = other[several]
-            several_at = np.zeros(len(starts), dtype=np.bool_)
-            several_at[at[candidates]] = True
-            there = _among(reads.take(candidates), copies.take(np.flatnonzero(np.repeat(several_at, sizes))))
-            gone = np.sort(np.concatenate([other[~several], candidates[~there]]))
-        rows = reads.take(gone)
-        rows = rows.sorted_by("offset", "producer", "seq")
-        first = group_starts([rows["offset"]])
-        detail = "read live, missing from the final read at its offset"
-        self.findings.add(self.place, Anomaly.VANISHED, rows, first, detail=detail)
-
-    def _conflict(self, reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> None:
-        offset = reads.ints("offset")
-        unlike_final = offset[other[at[other] >= 0]]
-        among_live = _several_records(reads.take(other[at[other] < 0]))
-        several = np.concatenate([unlike_final, _several_records(copies), among_live])
-        self._offsets(Anomaly.CONFLICT, several, "reads returned different records")
-
-    def _offsets(self, anomaly: Anomaly, offsets: Ints, detail: str) -> None:
+        taken = np.flatnonzero((at >= 0) & intact[at])
+        findings.add(place, Anomaly.OVERWRITTEN, lost, taken, detail="another record is at its offset")
+    at = lookup.find(reads.ints("offset"))
+    other = _other_than_first(reads, copies, starts, at)
+    vanished = _vanished(reads, other[~removed[other]], copies, starts, at)
+    detail = "read live, missing from the final read at its offset"
+    findings.add(place, Anomaly.VANISHED, vanished, group_starts([vanished["offset"]]), detail=detail)
+    unlike_final = reads.ints("offset")[other[at[other] >= 0]]
+    among_live = _several_records(reads.take(other[at[other] < 0]))
+    conflicts = np.concatenate([unlike_final, _several_records(copies), among_live])
+    for anomaly, offsets, detail in (
+        (Anomaly.SKIPPED, skipped.ints("offset"), "a live reader skipped it"),
+        (Anomaly.CONFLICT, conflicts, "reads returned different records"),
+    ):
         once = distinct_values(offsets)
-        self.findings.add(self.place, anomaly, Rows({"offset": once}, len(once)), detail=detail)
+        findings.add(place, anomaly, Rows({"offset": once}, len(once)), detail=detail)
+    over = [gaps.ints("after"), gaps.ints("before")]
+    only_live = _passed_over(reads.take(np.flatnonzero((at < 0) & ~removed)), gaps)
+    passed = np.concatenate([occupied[are_covered(occupied, over)], only_live])
+    return distinct_values(np.concatenate([passed, back.ints("offset")]))
+
+
+def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
+    """Return the live reads whose record is not the first final one at their offset (or there is none)."""
+    if not len(copies):
+        return np.arange(len(reads), dtype=np.int64)
+    first = starts[at]  # at −1 this is the last place: masked below
+    same = (copies["producer"][first] == reads["producer"]) & (copies["seq"][first] == reads["seq"])
+    return np.flatnonzero(~(same & (at >= 0)))
+
+
+def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
+    """Return the reads among `other` whose record is not at all among the final ones at their offset, in order of
+    offset."""
+    sizes = np.diff(np.append(starts, len(copies)))
+    several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)
+    if several.any():
+        candidates = other[several]
+        several_at = np.zeros(len(starts), dtype=np.bool_)
+        several_at[at[candidates]] = True
+        there = _among(reads.take(candidates), copies.take(np.flatnonzero(np.repeat(several_at, sizes))))
+        other = np.sort(np.concatenate([other[~several], candidates[~there]]))
+    return reads.take(other).sorted_by("offset", "producer", "seq")
 
 
 def _passed_over(reads: Rows, gaps: Rows) -> Ints:

@@ -116,11 +116,6 @@ class DeletedRecords:
     attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
     """Seqs of attempts that were audited in these windows, by producer."""
 
-    def stood_at(self, place: TopicPartition, offset: Ints) -> Bools:
-        """Return which of these offsets were in deleted windows."""
-        deleted: Bools = (offset >= 0) & (offset < self.starts.get(place, 0))
-        return deleted
-
     def has(self, producer: Ints, seq: Ints) -> Bools:
         """Return which of these attempts were audited in deleted windows."""
         return are_in_runs(self.attempts, producer, seq)
@@ -204,10 +199,10 @@ class FindingsWriter:
 
     def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
         """Return which of these findings are reported; None: all."""
-        if place not in self._deleted.starts:
+        if (start := self._deleted.starts.get(place)) is None:
             return None
         offset = rows.ints("offset")
-        gone = self._deleted.stood_at(place, offset)
+        gone: Bools = (offset >= 0) & (offset < start)
         if anomaly in (Anomaly.LOST, Anomaly.REORDERED):
             audited = self._deleted.has(rows.ints("producer"), rows.ints("seq"))
             gone |= audited & (offset < 0) if anomaly is Anomaly.LOST else audited

@@ -36,6 +36,8 @@ from ackproof.audit.slices import (
     WalkResult,
     cut_bucket,
     cut_walks,
+    do_order,
+    do_walk,
     split_reordered,
 )
 from ackproof.audit.units import (
@@ -52,8 +54,7 @@ from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.ledgers.directory import Ledger, Rejected, examine_directory
 from ackproof.ledgers.load import UnreadablePart, UntrustedStatistics
 from ackproof.ledgers.transactions import TransactionFiles, examine_transactions
-from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.removals import Removal, read_removals
+from ackproof.rundir.removals import read_removals
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key, Progress
 
@@ -162,9 +163,9 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         transactions = examine_transactions(ledger, job.set_aside)
         found = read_deleted_windows(job.outputs.case)
         ledger.reasons += find_unexplained_deletions(found, ledger)
-        removals = _removals(job)
+        removals = read_removals(job.outputs.case)
         job.outputs.begin()
-    except Rejected as error:
+    except (Rejected, BadInput) as error:
         if job.existed and not job.directory.is_dir():
             job.fail(INCOMPLETE, f"{job.directory}: disappeared during the audit")
         else:
@@ -205,10 +206,11 @@ def _count(
         if planned.plan.whole is not None:
             units.append(planned.plan.whole)
         elif not planned.troubles:
-            for bucket in bucket_units(planned.plan, planned.target, splits[planned.job.number]):
-                (units if bucket.rows <= limits.range_rows or _must_stay_whole(bucket) else hot).append(
-                    bucket
-                )
+            target = planned.target
+            for bucket in bucket_units(planned.plan, target, splits[planned.job.number]):
+                # Removed records can be decided only with all identities of a bucket.
+                whole = bool(target.keys) or target.removal(bucket.place).removes
+                (units if whole or bucket.rows <= limits.range_rows else hot).append(bucket)
     edge = edges()
     places: dict[Key, PlaceUnit] = {}
     units += _cut_hot_buckets(edge, hot, ready, places, limits)
@@ -223,19 +225,7 @@ def _count(
             orders, counted = split_reordered(of_bucket)
             again += orders
             _collect(ready, counted)
-    _collect(ready, stages.recount_order(edge, again, limits))
-
-
-def _removals(job: _DirectoryJob) -> Mapping[TopicPartition, Removal] | None:
-    try:
-        return read_removals(job.outputs.case)
-    except BadInput as error:
-        raise Rejected(str(error)) from error
-
-
-def _must_stay_whole(bucket: BucketUnit) -> bool:
-    """Return True if removed records can be decided only with all identities of the bucket."""
-    return bool(bucket.target.keys) or bucket.target.removal(bucket.place).removes
+    _collect(ready, stages.run_units(edge, "comparing orders", again, limits, do_order))
 
 
 def _cut_hot_buckets(
@@ -248,7 +238,7 @@ def _cut_hot_buckets(
     """Cut hot buckets after following their readers; ranges of offsets go to `places`."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
-    for answer in _collect(ready, stages.follow_readers(edge, walks, limits)):
+    for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):
         if isinstance(answer, WalkResult):
             walked[answer.number, answer.of.bucket].append(answer)
             ready[answer.number].counted.add(answer.counted)
@@ -286,22 +276,14 @@ def _collect(
 def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
     """Yield what is unknown about the transactions of a directory: none of their classes may be 0 for want of
     evidence."""
-    if not totals.transactional:
+    if not totals["transactional"]:
         return
-    if totals.untold:
-        yield f"ledger/transactions: lacks the transactions of {totals.untold} produced rows"
+    if totals["unlisted"]:
+        yield f"ledger/transactions: lacks the transactions of {totals['unlisted']} produced rows"
     if files.timeless:
         yield "ledger/transactions: no column commit_ns, so early reads cannot be detected"
     if not files.committed_read:
         yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be detected"
-
-
-def _add_deleted(planned: _PlannedDirectory) -> None:
-    """Add the findings of deleted windows. Raises OSError."""
-    into = planned.job.outputs.findings("windows")
-    counts = copy_window_findings(planned.job.outputs.case, planned.windows, into)
-    if counts:
-        planned.counted.add(Tally(planned.job.number, counts, findings=[into.name]))
 
 
 def _conclude(planned: _PlannedDirectory) -> None:
@@ -329,7 +311,9 @@ def _conclude(planned: _PlannedDirectory) -> None:
         *_transaction_gaps(planned.target.transactions, planned.counted.totals),
     )
     try:
-        _add_deleted(planned)
+        into = job.outputs.findings("windows")
+        if counts := copy_window_findings(job.outputs.case, planned.windows, into):
+            planned.counted.add(Tally(job.number, counts, findings=[into.name]))
         add_unrecovered(job.outputs, planned.counted)
         file = results.build_audit_file(planned.counted, reasons, planned.ledger.digests)
         sums = sum_windows(planned.windows, planned.ledger, planned.counted.counts[SPARED])

@@ -26,7 +26,7 @@ from ackproof.audit.units import (
     SplitUnit,
     WorkUnit,
 )
-from ackproof.ledgers.directory import SCHEMAS, Ledger, Part, RowGroup
+from ackproof.ledgers.directory import SCHEMAS, Ledger, RowGroup
 from ackproof.ledgers.load import PHASES, Piece, Spilled, Stream, UntrustedStatistics, read_piece
 from ackproof.ledgers.rows import Rows
 from ackproof.rundir.partition import TopicPartition
@@ -53,7 +53,14 @@ class Plan:
 
 def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
     """Plan the units. `doubted`: paths of files with untrusted statistics."""
-    parts = [part if part.path not in doubted else _without_statistics(part) for part in ledger.parts]
+    parts = [
+        part
+        if part.path not in doubted
+        else replace(
+            part, groups=tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
+        )
+        for part in ledger.parts
+    ]
     if sum(part.rows for part in parts) <= limits.whole_rows:
         return Plan(DirectoryUnit(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
     direct: dict[TopicPartition, list[Piece]] = defaultdict(list)
@@ -117,11 +124,6 @@ def count_tasks(count: int, cores: int) -> int:
     """
     together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores)) if cores else 1
     return math.ceil(count / max(1, together))
-
-
-def _without_statistics(part: Part) -> Part:
-    groups = tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
-    return replace(part, groups=groups)
 
 
 @dataclass(frozen=True)

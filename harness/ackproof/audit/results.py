@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +20,14 @@ import pyarrow.compute as pc
 from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, Outputs, create_findings
 from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Tally
-from ackproof.base.errors import BadInput
-from ackproof.ledgers.directory import Ledger, Rejected
+from ackproof.ledgers.directory import Ledger
 from ackproof.ledgers.lookup import NumberRuns
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.arrow import repeat_text, to_arrow
 from ackproof.rundir.documents import AuditFile, DeletedWindows, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import SERIES_FILE, CaseDir, client_folder
-from ackproof.rundir.observed import RecoveryFile, Unrecovered
+from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import DELETED
@@ -63,12 +62,12 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
             for anomaly in Anomaly
             if anomaly not in LIVENESS or anomaly in counted.counts
         },
-        records=RecordCounts.model_validate(asdict(totals)),
+        records=RecordCounts.model_validate(totals),
         counted=dict(digests),
         complete=not reasons,
         reasons=reasons,
         unledgered=counted.unledgered,
-        consumed_committed=totals.consumed_committed,
+        consumed_committed=totals["consumed_committed"],
         contents={str(place): sums for place, sums in sorted(counted.contents.items())},
         final_read=FinalReadFlaws(
             count=counted.flaws,
@@ -132,11 +131,8 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Return the windows of a soak with deleted ones; empty for all other runs. Raises `Rejected`."""
-    try:
-        found = tuple(read_windows(case))
-    except BadInput as error:
-        raise Rejected(str(error)) from error
+    """Return the windows of a soak with deleted ones; empty for all other runs. Raises `BadInput`."""
+    found = tuple(read_windows(case))
     return found if any(window.deleted for window in found) else ()
 
 
@@ -220,21 +216,19 @@ def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
         counted.counts[name] += len(file.of_class(name))
     if not file.unrecovered:
         return
+    rows = [
+        {
+            "class": entry.anomaly,
+            "topic": entry.topic,
+            "partition": entry.partition,
+            "producer": entry.number if entry.anomaly == Anomaly.STUCK_PRODUCER else -1,
+            "offset": entry.last_stable if entry.anomaly == Anomaly.HANGING_TRANSACTION else -1,
+            "seq": -1,
+            "detail": entry.seen,
+        }
+        for entry in file.unrecovered
+    ]
     findings = outputs.findings("recovery")
     with create_findings(findings) as writer:
-        writer.write_table(
-            pa.Table.from_pylist([_liveness_row(entry) for entry in file.unrecovered], schema=FINDINGS)
-        )
+        writer.write_table(pa.Table.from_pylist(rows, schema=FINDINGS))
     counted.findings.append(findings.name)
-
-
-def _liveness_row(entry: Unrecovered) -> dict[str, object]:
-    return {
-        "class": entry.anomaly,
-        "topic": entry.topic,
-        "partition": entry.partition,
-        "producer": entry.number if entry.anomaly == Anomaly.STUCK_PRODUCER else -1,
-        "offset": entry.last_stable if entry.anomaly == Anomaly.HANGING_TRANSACTION else -1,
-        "seq": -1,
-        "detail": entry.seen,
-    }

@@ -6,7 +6,7 @@ Percentiles are interpolated between the two nearest latencies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +27,8 @@ less."""
 _MS = 1e6
 
 
-class _Bins(NamedTuple):
-    """Distinct bins, ascending, with the values of each column."""
-
-    number: Ints
-    columns: dict[str, Array]
+_Bins: TypeAlias = tuple[Ints, dict[str, Array]]
+"""Distinct bins, ascending, with the values of each column."""
 
 
 class AckStretch(NamedTuple):
@@ -62,8 +59,9 @@ def build_series(
     if len(times):
         longest = int(np.diff(times).max()) if len(times) > 1 else -1
         acks = AckStretch(int(times[0]), int(times[-1]), longest)
-    done = [_bins(produced, acked)] if len(produced) else []
-    return _table(place, done, _reads(live), longest_ms([] if acks is None else [acks])), acks
+    bins = [_bins(produced, acked)] if len(produced) else []
+    longest_gap = longest_ms([] if acks is None else [acks])
+    return _table(place, [*bins, _reads(live)], longest_gap), acks
 
 
 def _rank(bins: Ints) -> tuple[Ints, Ints]:
@@ -88,7 +86,7 @@ def _bins(rows: Rows, acked: Bools) -> _Bins:
     }
     filled = columns["acked"] + columns["failed"] + columns["indeterminate"] > 0
     columns.update(_latencies(rank[acked], rows.ints("latency_ns")[acked], len(number)))
-    return _Bins(number[filled], {name: column[filled] for name, column in columns.items()})
+    return number[filled], {name: column[filled] for name, column in columns.items()}
 
 
 def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
@@ -115,28 +113,24 @@ def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
 def _reads(live: Sequence[Rows]) -> _Bins:
     bins = np.concatenate([rows.ints("read_ns") // SERIES_BIN_NS for rows in live])
     if not len(bins):
-        return _Bins(bins, {"read": bins})
+        return bins, {"read": bins}
     number, rank = _rank(bins)
     count = np.bincount(rank, minlength=len(number))
-    return _Bins(number[count > 0], {"read": count[count > 0]})
+    return number[count > 0], {"read": count[count > 0]}
 
 
-def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
-    made = [bins.number for bins in produced]
-    number = distinct_values(np.concatenate([*made, reads.number]))
+def _table(place: TopicPartition, parts: Sequence[_Bins], longest_gap_ms: float) -> pa.Table:
+    number = distinct_values(np.concatenate([bins for bins, _ in parts]))
+    counts = ("acked", "failed", "indeterminate", "read")
     columns: dict[str, Array] = {
         "start_ns": number * SERIES_BIN_NS,
-        "longest_gap_ms": np.full(len(number), longest_ms),
-        "read": np.zeros(len(number), dtype=np.int64),
+        "longest_gap_ms": np.full(len(number), longest_gap_ms),
+        **{name: np.zeros(len(number), dtype=np.int64) for name in counts},
+        **{name: np.full(len(number), np.nan) for name in ("p50_ms", "p99_ms", "max_ms")},
     }
-    columns["read"][np.searchsorted(number, reads.number)] = reads.columns["read"]
-    for name in ("acked", "failed", "indeterminate"):
-        columns[name] = np.zeros(len(number), dtype=np.int64)
-    for name in ("p50_ms", "p99_ms", "max_ms"):
-        columns[name] = np.full(len(number), np.nan)
-    for bins in produced:
-        at = np.searchsorted(number, bins.number)
-        for name, column in bins.columns.items():
+    for bins, values in parts:
+        at = np.searchsorted(number, bins)
+        for name, column in values.items():
             columns[name][at] = column
     arrays = [
         repeat_text(place.topic, len(number)),

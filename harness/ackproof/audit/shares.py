@@ -255,20 +255,20 @@ _FAR = int(np.iinfo(np.int64).max)
 
 class CommitAudit:
     """Classes of transactions in one bucket: reads at read_committed compared with the outcome of each
-    record's transaction. `untold`: rows of transactions that the table does not know."""
+    record's transaction. `unlisted`: rows of transactions that the table does not list."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
         self._findings = findings
         self._table = table
         self.transactional = 0
-        self.untold = 0
+        self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
         """Return the outcomes of these rows' transactions; None: they have none. Raises as
         `TransactionTable.fates`."""
-        fates, untold = self._table.fates(produced)
-        self.untold += untold
+        fates, unlisted = self._table.fates(produced)
+        self.unlisted += unlisted
         if fates is not None:
             self.transactional += int(np.count_nonzero(fates.txn >= 0))
         return fates
@@ -338,14 +338,10 @@ def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWri
     at = place[first[wrong]]
     for number in distinct_values(at).tolist():
         here = rows.take(wrong[at == number])
-        details = text_array([_torn_detail(here, index) for index in range(len(here))])
-        findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=details)
-
-
-def _torn_detail(rows: Rows, index: int) -> str:
-    txn, there, missing = (int(rows[name][index]) for name in ("txn", "there", "missing"))
-    outcome = TxnOutcome(int(rows["outcome"][index])).name.lower()
-    return (
-        f"transaction {txn}, {outcome}: at read_committed {there} of its records are there, "
-        f"{missing} acknowledged ones are not"
-    )
+        columns = (here[name].tolist() for name in ("txn", "outcome", "there", "missing"))
+        details = [
+            f"transaction {txn}, {TxnOutcome(outcome).name.lower()}: at read_committed {there} of its records are "
+            f"there, {missing} acknowledged ones are not"
+            for txn, outcome, there, missing in zip(*columns, strict=True)
+        ]
+        findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=text_array(details))

@@ -20,6 +20,7 @@ import numpy as np
 
 from ackproof.audit.bucket import (
     OFFSETS_READ_AGAIN,
+    BucketRows,
     add_rewound,
     count_produced,
     follow_bucket_reads,
@@ -29,13 +30,13 @@ from ackproof.audit.identity import (
     COPIES,
     LOST,
     OFFSETS,
-    IdentityAudit,
     RangeReads,
+    audit_identities,
     distinct_copies,
     find_crossings,
     recount_reordered,
 )
-from ackproof.audit.offsets import GAPS, MOST_PLACES, OffsetAudit, join_ranges
+from ackproof.audit.offsets import GAPS, MOST_PLACES, audit_offsets, join_ranges
 from ackproof.audit.planning import (
     IDENTITY,
     OFFSET,
@@ -248,17 +249,18 @@ def do_slice(
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Tally(target.number, findings.counts), Tally(target.number, order.counts)
     commits = CommitAudit(place, findings, TransactionTable(target.transactions))
-    identities = IdentityAudit(place, findings, order, commits, {}, Removal(place.topic, place.partition))
     try:
         produced, reads = _load_identities(unit)
-        for message in identities.run(produced, reads):
+        removal = Removal(place.topic, place.partition)
+        found = audit_identities(place, produced, reads, findings, commits, {}, removal, order)
+        for message in found.handovers:
             yield from cut_shares(message, target.shares)
-        found = identities.result
         yield from _split_by_offset(unit, found.lost, found.skipped)
+        spans = found.spans
         findings.close()
         order.close()
         counted.totals = count_produced(produced, commits)
-        del produced, reads  # before as much again is read
+        del produced, reads, found, message  # before as much again is read
         if unit.time is not None:
             rows = unit.time.load(place)
             table, acks = build_series(place, rows["produced"], [rows["live"], rows["live committed"]])
@@ -268,23 +270,16 @@ def do_slice(
         yield None, Trouble(target.number, error)
         return
     counted.findings, reordered.findings = findings.files, order.files
-    yield None, SliceResult(target.number, unit, counted, reordered, found.spans)
+    yield None, SliceResult(target.number, unit, counted, reordered, spans)
 
 
 def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
     """Return the produced rows of a range, and the reads that concern them."""
-    if unit.identity is None:
-        none = {stream: empty_rows(schema) for stream, schema in STREAMS.items()}
-        return none["produced"], RangeReads(
-            none["final"],
-            none["committed"],
-            none["live committed"],
-            none["live"],
-            empty_rows(GAPS),
-            empty_rows(GAPS),
-        )
-    rows = unit.identity.load(unit.place)
-    gaps = (_load_spilled(kept, GAPS) for kept in (unit.live_gaps, unit.committed_gaps))
+    rows = BucketRows()
+    kept: tuple[SpilledParts, SpilledParts] = ((), ())
+    if unit.identity is not None:
+        rows, kept = unit.identity.load(unit.place), (unit.live_gaps, unit.committed_gaps)
+    gaps = (_load_spilled(spilled, GAPS) for spilled in kept)
     return rows["produced"], RangeReads(
         rows["final"], rows["committed"], rows["live committed"], empty_rows(LIVE), *gaps
     )
@@ -319,14 +314,16 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
         copies = distinct_copies(concat_rows([rows["final"], rows["committed"]], FINAL)).select(COPIES)
         back = _load_spilled(unit.back, OFFSETS_READ_AGAIN)
         reads = live_rows(rows)
-        wrong = OffsetAudit(place, findings).run(
-            copies,
-            reads,
-            concat_rows((placed.lost for placed in given), LOST),
-            concat_rows((placed.skipped for placed in given), OFFSETS),
-            back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
-            _load_spilled(unit.gaps, GAPS),
-            np.zeros(len(reads), dtype=np.bool_),
+        wrong = audit_offsets(
+            place,
+            findings,
+            copies=copies,
+            reads=reads,
+            lost=concat_rows((placed.lost for placed in given), LOST),
+            skipped=concat_rows((placed.skipped for placed in given), OFFSETS),
+            back=back.take((back["offset"] >= unit.cut.low) & (back["offset"] <= unit.cut.last)),
+            gaps=_load_spilled(unit.gaps, GAPS),
+            removed=np.zeros(len(reads), dtype=np.bool_),
         )
         findings.close()
     except TROUBLES as error:

@@ -25,17 +25,13 @@ import numpy as np
 from ackproof.audit.planning import AnyUnit, count_tasks, group_tasks
 from ackproof.audit.shares import Share
 from ackproof.audit.slices import (
-    OrderUnit,
     PlaceInput,
     PlaceUnit,
     SliceResult,
     SliceUnit,
     WalkResult,
-    WalkUnit,
-    do_order,
     do_places,
     do_slice,
-    do_walk,
 )
 from ackproof.audit.units import (
     AuditTarget,
@@ -84,25 +80,16 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
     """Take mixed row groups apart. A single task is done here, because Spark may still be starting."""
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
-    return _each(edges(), "taking row groups apart", units, limits, do_split)
+    return run_units(edges(), "taking row groups apart", units, limits, do_split)
 
 
-def follow_readers(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
-    """Follow the readers of hot buckets."""
-    return _each(edge, "following readers", units, limits, do_walk)
-
-
-def recount_order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Message]:
-    """Count the records that are reordered across borders of ranges."""
-    return _each(edge, "comparing orders", units, limits, do_order)
-
-
-def _each(
+def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
+    """Run a job that does each unit on its own. `what`: its name for people."""
     if not units:
         return []
-    return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_each_task, do=do)))
+    return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))
 
 
 def count_units(
@@ -141,7 +128,7 @@ def _started_task(messages: Iterable[tuple[Key, None]]) -> Iterator[None]:
         yield message
 
 
-def _each_task(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:
+def _do_each(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:
     limit_arrow_threads()
     for unit in chain.from_iterable(groups):
         yield (unit.target.number, _RESULT), do(unit)

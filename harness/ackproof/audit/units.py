@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ackproof.audit.bucket import BucketAudit, BucketRows, Totals, sum_contents
+from ackproof.audit.bucket import BucketAudit, BucketRows, Totals, audit_bucket, sum_contents
 from ackproof.audit.offsets import MOST_PLACES
 from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, FindingsWriter, Outputs
 from ackproof.audit.removed import unknown_removal
@@ -131,7 +131,7 @@ class BucketUnit(_PieceUnit):
 
     @property
     def rows(self) -> int:
-        return super().rows + sum(spilled.length for _, spilled in self.spilled)
+        return super().rows + sum(spilled.rows for _, spilled in self.spilled)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Tally:
 
     number: int
     counts: Counter[str] = field(default_factory=Counter)
-    totals: Totals = field(default_factory=Totals)
+    totals: Totals = field(default_factory=Counter)
     unledgered: int = 0
     flaws: int = 0
     flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Add another part of the same directory."""
         self.counts.update(other.counts)
-        self.totals = self.totals.plus(other.totals)
+        self.totals.update(other.totals)
         self.unledgered += other.unledgered
         self.flaws += other.flaws
         for place, sums in other.contents.items():
@@ -207,7 +207,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
-    rows, audited = BucketRows(), BucketAudit()
+    rows = BucketRows()
     try:
         for piece in unit.pieces:
             for stream, place, some in read_piece(piece):
@@ -218,7 +218,8 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
             rows.add(stream, spilled.load())
         commits = CommitAudit(unit.place, findings, TransactionTable(target.transactions))
         removal = target.removal(unit.place)
-        for message in audited.audit(unit.place, rows, findings, commits, target.keys, removal):
+        audited = audit_bucket(unit.place, rows, findings, commits, target.keys, removal)
+        for message in audited.handovers:
             yield from cut_shares(message, target.shares)
         findings.close()
         counted = _tally(target, name, {unit.place: (rows, audited)}, findings)
@@ -231,6 +232,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
     """Audit one small directory."""
     target = unit.target
+    buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)
     found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}
     findings = target.findings("0")
     given: list[Share] = []
@@ -238,14 +240,12 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
     try:
         for piece in unit.pieces:
             for stream, place, some in read_piece(piece):
-                if place not in found:
-                    found[place] = BucketRows(), BucketAudit()
-                found[place][0].add(stream, some)
-        found = dict(sorted(found.items()))
-        for place, (rows, audited) in found.items():
+                buckets[place].add(stream, some)
+        for place, rows in sorted(buckets.items()):
             commits = CommitAudit(place, findings, table)
-            for message in audited.audit(place, rows, findings, commits, target.keys, target.removal(place)):
-                given.extend(share for _, share in cut_shares(message, 1))
+            audited = audit_bucket(place, rows, findings, commits, target.keys, target.removal(place))
+            found[place] = rows, audited
+            given += [share for message in audited.handovers for _, share in cut_shares(message, 1)]
         unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
         findings.close()
         counted = _tally(target, "0", found, findings)
@@ -278,7 +278,7 @@ def _tally(
     for place, (rows, audited) in found.items():
         table, _ = build_series(place, rows["produced"], [rows["live"], rows["live committed"]])
         tables.append(table)
-        counted.totals = counted.totals.plus(audited.totals)
+        counted.totals.update(audited.totals)
         counted.contents[place] = audited.contents
         counted.flaws += len(audited.flaws)
         counted.flaw_places += [(place, offset) for offset in audited.flaws[:MOST_PLACES].tolist()]

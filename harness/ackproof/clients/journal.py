@@ -32,7 +32,6 @@ from ackproof.clients.contract import CHUNK_ROWS, SETTINGS, TRANSACTIONS_LOG, Pr
 from ackproof.clients.parts import FreeMemory
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import Outcome, TxnOutcome
-from ackproof.rundir.part_order import ArrayPool
 
 if TYPE_CHECKING:
     from ackproof.rundir.ledger import ProducedRows, TxnRow
@@ -153,7 +152,6 @@ class Converter:
         self._starts = starts
         # a producer that waits between its records need not put anything off
         self._later = _LATER if settings.rate is None else 0
-        self._pool = ArrayPool()
         self._memory = FreeMemory()
         self._stop = threading.Event()
         self.error: Exception | None = None
@@ -188,7 +186,7 @@ class Converter:
 
         if chunk.matrix[:, SENT].any():
             rows = produced_rows(self._settings, chunk.first_seq, chunk.matrix, self._starts)
-            write_produced(self._ledger, chunk.index, rows, self._pool)
+            write_produced(self._ledger, chunk.index, rows)
         self._journal.retire(chunk)
 
 

@@ -8,18 +8,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ackproof.clients.contract import ReaderSettings
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.part_order import ArrayPool, Column
 
 if TYPE_CHECKING:
     from ackproof.rundir.ledger import ConsumedRows
 
+Column: TypeAlias = npt.NDArray[Any]
 _WAITING_BUFFERS: Final = 4
 _COLUMNS: Final[Mapping[str, npt.DTypeLike]] = {
     "place": np.int32,
@@ -118,7 +118,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, pool = self._settings.first_part, ArrayPool()
+        number = self._settings.first_part
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue
@@ -126,7 +126,7 @@ class PartWriter:
                 from ackproof.rundir.ledger import write_consumed
 
                 rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
-                write_consumed(self._folder, number, rows, pool)
+                write_consumed(self._folder, number, rows)
                 number += 1
                 # One is filled, one is written: there are more only behind a backlog.
                 if self._written.empty():

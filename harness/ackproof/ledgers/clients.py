@@ -31,36 +31,27 @@ class ListedClient:
     final_committed: bool = False
     """It is the final reader at read_committed."""
     keys: Keys | None = None
-    """Keys of its records; None: they have none."""
 
 
-@dataclass(frozen=True)
-class ListedClients:
-    """The clients of `case.json`; `problems` make the directory incomplete."""
-
-    clients: tuple[ListedClient, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-def read_clients(path: Path) -> ListedClients:
-    """Read the list. Never raises: an entry that cannot be understood becomes a problem."""
+def read_clients(path: Path) -> tuple[list[ListedClient], list[str]]:
+    """Return the clients of `case.json`, and a reason for each entry that cannot be understood. Never raises."""
+    clients: list[ListedClient] = []
     try:
         document: JsonValue = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        return ListedClients(problems=(f"case.json: cannot be read ({str(error).splitlines()[0]})",))
+        return clients, [f"case.json: cannot be read ({str(error).splitlines()[0]})"]
     if not isinstance(document, dict):
-        return ListedClients(problems=("case.json: not an object",))
+        return clients, ["case.json: not an object"]
     listed = document.get("clients")
     if listed is None:
-        return ListedClients()
+        listed = []
     entries: list[tuple[JsonValue, JsonValue]]
     if isinstance(listed, dict):
         entries = list(listed.items())
     elif isinstance(listed, list):
         entries = [(None, entry) for entry in listed]
     else:
-        return ListedClients(problems=("case.json: `clients` is neither a list nor an object",))
-    clients: list[ListedClient] = []
+        return clients, ["case.json: `clients` is neither a list nor an object"]
     problems: list[str] = []
     for key, entry in entries:
         client = _parse_client(key, entry)
@@ -68,7 +59,7 @@ def read_clients(path: Path) -> ListedClients:
             problems.append(f"case.json: a client without an id: {json.dumps(entry)[:80]}")
         else:
             clients.append(client)
-    return ListedClients(tuple(clients), tuple(problems))
+    return clients, problems
 
 
 def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
@@ -81,9 +72,9 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
     count, every = (fields.get(field) for field in ("keys", "tombstone_every"))
-    keys = (
-        Keys(count, every if isinstance(every, int) else 0) if isinstance(count, int) and count > 0 else None
-    )
+    keys = None
+    if isinstance(count, int) and count > 0:
+        keys = Keys(count, every if isinstance(every, int) else 0)
     committed = fields.get("kind") == "final" and fields.get("isolation") == "read_committed"
     return ListedClient(str(name), number, fields.get("killed") is True, committed, keys)
 
@@ -100,10 +91,7 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
     for name, sha256 in found.items():
         if name not in listed:
             same = next((part.name for part in end if part.sha256 == sha256), None)
-            yield (
-                name,
-                "not listed in _END, not counted" + (f"; same file as {same}" if same else ""),
-            )
+            yield name, "not listed in _END, not counted" + (f"; same file as {same}" if same else "")
         elif sha256 != listed[name].sha256:
             yield name, f"differs from _END ({listed[name]}), not counted"
 

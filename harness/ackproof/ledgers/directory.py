@@ -6,7 +6,7 @@ the statistics count. Errors in the data (an unreadable page, a null without sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from ackproof.ledgers.clients import ListedClients, compare_with_end, find_hole, read_clients
+from ackproof.ledgers.clients import ListedClient, compare_with_end, find_hole, read_clients
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.parts import (
+    ANYTHING,
     ENDS,
+    Footer,
     NotAnEnd,
     PartEnd,
     deleted_parts,
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 
 LedgerKind = Literal["produced", "consumed"]
 SCHEMAS: dict[LedgerKind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
+CUT_KEYS: dict[LedgerKind, dict[str, tuple[str, ...]]] = {
+    "produced": {"seq": ("seq",), "offset": ("offset",), "at_ns": ("sent_ns", "done_ns")},
+    "consumed": {"seq": ("seq",), "offset": ("offset",), "read_seq": ("read_seq",), "read_ns": ("read_ns",)},
+}
+"""Keys by which a bucket is cut, with their columns. The least `at_ns` is the least `sent_ns`: a row is reported after
+it is sent, or not at all."""
 
 
 class Rejected(Exception):
@@ -51,21 +59,18 @@ class ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Footer of one row group. None: unknown."""
+    """Footer of one row group. `topic`, `partition`, and `phase` (consumed only) are those of all its rows; None: there
+    are several, or they are unknown."""
 
     number: int
     rows: int
     topic: str | None
-    """The single topic of all its rows."""
     partition: int | None
-    """The single partition of all its rows."""
     phase: int | None
-    """The single phase of all its rows (consumed only)."""
     transactional: bool = True
     """True if some of its rows may belong to a transaction (produced only)."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """Least and greatest value of each key by which a bucket is cut (`load.CUT_KEYS`); empty if one is
-    unknown."""
+    """Least and greatest value of each of the `CUT_KEYS`; empty if one is unknown."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +131,11 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     ledger.reasons += [
         f"{_relative(storage.locate(path), directory)}: {why}" for path, why in sorted(set_aside.items())
     ]
-    clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
+    clients = {kind: _read_ledger(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
     if case.case_json.exists():
-        _check_ends(ledger, read_clients(case.case_json), clients)
+        listed, problems = read_clients(case.case_json)
+        ledger.reasons += problems
+        _check_ends(ledger, listed, clients)
     if case.journal.is_dir() and any(case.journal.iterdir()):
         ledger.reasons.append(
             "journal: a client was killed and its journal is not converted; run ackproof clean"
@@ -140,21 +147,24 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     return ledger
 
 
-def _read_footers(
+def _read_ledger(
     ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
 ) -> dict[str, ClientClosing]:
-    """Add the parts of one ledger to `ledger`. Return the state of each client's folder."""
-    return {
-        client_folder.name.removeprefix("client="): _read_client(ledger, kind, client_folder, set_aside)
-        for client_folder in _client_folders(folder, ledger)
-    }
+    """Add the parts of the produced or of the consumed ledger. Return the state of each client's folder."""
+    found: dict[str, ClientClosing] = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("client=") and entry.is_dir():
+            client = entry.name.removeprefix("client=")
+            found[client] = _read_client(ledger, kind, client, entry, set_aside)
+        else:
+            _report_strays(entry, ledger)
+    return found
 
 
 def _read_client(
-    ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
+    ledger: Ledger, kind: LedgerKind, client: str, folder: Path, set_aside: Mapping[str, str]
 ) -> ClientClosing:
     """Add the parts of one client, except those that its `_END` does not list."""
-    client = folder.name.removeprefix("client=")
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()
@@ -176,27 +186,26 @@ def _read_client(
         flaws.append(f"{_relative(folder, ledger.directory)}/{error}")
     ledger.deleted[kind, client] = [(part.first, part.last, part.rows) for part in gone]
     deleted = {part.name for part in gone}
-    listed = [] if end is None else [part for part in end if part.name not in deleted]
-    for name, flaw in [] if end is None else compare_with_end(listed, digests):
-        parts.pop(name, None)
-        if name not in torn:
-            flaws.append(f"{_relative(folder / name, ledger.directory)}: {flaw}")
+    if end is not None:
+        for name, flaw in compare_with_end([part for part in end if part.name not in deleted], digests):
+            parts.pop(name, None)
+            if name not in torn:
+                flaws.append(f"{_relative(folder / name, ledger.directory)}: {flaw}")
     ledger.parts += parts.values()
     ledger.digests |= {_relative(folder / name, ledger.directory): digests[name] for name in parts}
     if end is not None and not flaws and parts.keys() == digests.keys():
-        flaws += _find_holes(ledger, kind, folder)
+        flaws += _find_holes(ledger, kind, client)
     ledger.reasons += flaws
     if not has_end(folder):
         return ClientClosing.NONE
     return ClientClosing.BROKEN if flaws or parts.keys() != digests.keys() else ClientClosing.WHOLE
 
 
-def _find_holes(ledger: Ledger, kind: LedgerKind, folder: Path) -> list[str]:
-    client = folder.name.removeprefix("client=")
+def _find_holes(ledger: Ledger, kind: LedgerKind, client: str) -> list[str]:
     own = [part for part in ledger.parts if (part.kind, part.client) == (kind, client)]
     there = [(*part.numbers, part.rows) for part in own if part.rows]
     found = find_hole([*there, *ledger.deleted.get((kind, client), ())])
-    return [f"{_relative(folder, ledger.directory)}: {found}"] if found else []
+    return [f"ledger/{kind}/{client_folder(client)}: {found}"] if found else []
 
 
 def describe_unreadable(error: BaseException) -> str:
@@ -209,77 +218,62 @@ def _relative(path: Path, directory: Path) -> str:
     return str(path.relative_to(directory))
 
 
-def _client_folders(folder: Path, ledger: Ledger) -> Iterator[Path]:
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("client=") and entry.is_dir():
-            yield entry
-        else:
-            _name_stray(entry, ledger)
-
-
 def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("part-") and entry.suffix == ".parquet":
             yield entry
         elif entry.name not in ENDS:
-            _name_stray(entry, ledger)
+            _report_strays(entry, ledger)
 
 
-def _name_stray(entry: Path, ledger: Ledger) -> None:
+def _report_strays(entry: Path, ledger: Ledger) -> None:
     """Report Parquet files outside the clients' folders: they are not counted."""
     if entry.name.startswith((".", "_")):
         return
-    strays = (
-        [entry] if entry.suffix == ".parquet" else sorted(entry.rglob("*.parquet")) if entry.is_dir() else []
-    )
+    strays = [entry] if entry.suffix == ".parquet" else []
+    if not strays and entry.is_dir():
+        strays = sorted(entry.rglob("*.parquet"))
     ledger.reasons.extend(
         f"{_relative(stray, ledger.directory)}: outside the clients' folders, not counted" for stray in strays
     )
 
 
 def _check_ends(
-    ledger: Ledger, listed: ListedClients, clients: dict[LedgerKind, dict[str, ClientClosing]]
+    ledger: Ledger, listed: Sequence[ListedClient], clients: dict[LedgerKind, dict[str, ClientClosing]]
 ) -> None:
-    ledger.reasons.extend(listed.problems)
-    killed = {client.id for client in listed.clients if client.killed}
+    killed = {client.id for client in listed if client.killed}
     for kind, closings in clients.items():
         for name in sorted(name for name, closing in closings.items() if closing is ClientClosing.NONE):
-            folder = ledger.directory / "ledger" / kind / client_folder(name)
-            ledger.reasons += (
-                _find_holes(ledger, kind, folder)
-                if name in killed
-                else [f"{_relative(folder, ledger.directory)}: no _END"]
-            )
+            missing = [f"ledger/{kind}/{client_folder(name)}: no _END"]
+            ledger.reasons += _find_holes(ledger, kind, name) if name in killed else missing
     ledger.reasons.extend(
         f"client {client.id}: listed in case.json, but has no folder in the ledgers"
-        for client in listed.clients
+        for client in listed
         if all(client.id not in closings for closings in clients.values()) and not client.killed
     )
-    producers: set[int] = set()
+    ledger.producers = {client.id: client.producer for client in listed if client.producer is not None}
     ledger.keys = {
         client.producer: client.keys
-        for client in listed.clients
+        for client in listed
         if client.producer is not None and client.keys is not None
     }
-    for client in listed.clients:
+    producers: set[int] = set()
+    for client in listed:
         closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
         if closing is ClientClosing.WHOLE:
             continue
         if client.producer is not None:
             producers.add(client.producer)
         else:
-            producers |= _producers_in(
-                [p for p in ledger.parts if p.kind == "produced" and p.client == client.id]
-            )
+            producers |= _producers_in(ledger, client.id)
     ledger.open_producers = frozenset(producers)
-    ledger.producers = {
-        client.id: client.producer for client in listed.clients if client.producer is not None
-    }
 
 
-def _producers_in(parts: list[Part]) -> set[int]:
+def _producers_in(ledger: Ledger, client: str) -> set[int]:
     found: set[int] = set()
-    for part in parts:
+    for part in ledger.parts:
+        if (part.kind, part.client) != ("produced", client):
+            continue
         try:
             with storage.open_parquet(part.path) as file:
                 for batch in file.iter_batches(columns=["producer"]):
@@ -313,19 +307,16 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
             unsure.append(name)
         elif nulls:
             raise Rejected(f"{where} has {nulls} null" + ("s" if nulls > 1 else ""))
-    groups = tuple(_row_group(metadata, number, leaves, kind) for number in range(metadata.num_row_groups))
+    groups = tuple(_row_group(at, footer, kind) for at, footer in enumerate(Footer.read_all(metadata)))
     return Part(str(path), kind, client, groups, tuple(unsure), numbers_of_part(metadata))
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """The Parquet type is the same: Arrow's several encodings of a string are one type there."""
+    """Return True if the Parquet type is the same: Arrow's several encodings of a string are one type there."""
     if pa.types.is_dictionary(found):
         found = found.value_type
-    if wanted == pa.string():
-        return bool(
-            pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
-        )
-    return bool(found == wanted)
+    strings = (pa.string(), pa.large_string(), pa.string_view())
+    return bool(found == wanted or (wanted == pa.string() and found in strings))
 
 
 def _count_nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
@@ -340,38 +331,22 @@ def _count_nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
     return total
 
 
-def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], kind: LedgerKind) -> RowGroup:
-    group = metadata.row_group(number)
+def _row_group(number: int, footer: Footer, kind: LedgerKind) -> RowGroup:
+    def only(name: str) -> int | None:
+        least, greatest = footer.numbers.get(name, ANYTHING)
+        return int(least) if least == greatest else None
 
-    def only(name: str) -> object:
-        statistics = group.column(leaves[name]).statistics
-        if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
-            return None
-        value: object = statistics.min
-        return value
-
-    def span_of(*names: str) -> tuple[int, int] | None:
-        columns = [group.column(leaves[name]).statistics for name in names]
-        if any(statistics is None or not statistics.has_min_max for statistics in columns):
-            return None
-        return columns[0].min, max(statistics.max for statistics in columns)
-
-    # A row is reported after it is sent, or not at all.
-    wanted = {"seq": ("seq",), "offset": ("offset",)} | (
-        {"at_ns": ("sent_ns", "done_ns")}
-        if kind == "produced"
-        else {"read_seq": ("read_seq",), "read_ns": ("read_ns",)}
-    )
-    spans = {key: found for key, names in wanted.items() if (found := span_of(*names)) is not None}
-    topic, partition = only("topic"), only("partition")
-    phase = only("phase") if kind == "consumed" else None
-    txn = group.column(leaves["txn"]).statistics if kind == "produced" else None
+    spans: dict[str, tuple[int, int]] = {}
+    for key, columns in CUT_KEYS[kind].items():
+        found = [footer.numbers[name] for name in columns if name in footer.numbers]
+        if len(found) == len(columns):
+            spans[key] = int(found[0][0]), int(max(greatest for _, greatest in found))
     return RowGroup(
         number,
-        group.num_rows,
-        topic if isinstance(topic, str) else None,
-        partition if isinstance(partition, int) else None,
-        phase if isinstance(phase, int) else None,
-        txn is None or not txn.has_min_max or txn.max >= 0,
-        spans if len(spans) == len(wanted) else {},
+        footer.rows,
+        footer.texts.get("topic"),
+        only("partition"),
+        only("phase") if kind == "consumed" else None,
+        kind == "consumed" or footer.most("txn") >= 0,
+        spans if len(spans) == len(CUT_KEYS[kind]) else {},
     )

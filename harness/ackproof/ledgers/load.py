@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from ackproof.ledgers.directory import LedgerKind, Part, Rejected, RowGroup, describe_unreadable
+from ackproof.ledgers.directory import CUT_KEYS, LedgerKind, Part, Rejected, RowGroup, describe_unreadable
 from ackproof.ledgers.rows import (
     COMMITTED,
     FINAL,
@@ -55,8 +55,8 @@ _FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
 BATCH_ROWS = 1 << 20
 _TEXTS: dict[LedgerKind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
-_DERIVED = ("at_ns", "latency_ns")
-_NOT_AS_SUCH = (*_DERIVED, "txn")
+_DERIVED = {"at_ns", "latency_ns"}
+"""Columns that are computed from `sent_ns` and `done_ns`."""
 
 
 class UnreadablePart(Exception):
@@ -115,9 +115,8 @@ def read_piece(
 def _columns_of(part: Part, groups: Sequence[RowGroup], needed: Set[str]) -> list[str]:
     wanted: list[str] = []
     if part.kind == "produced":
-        wanted += [name for name in PRODUCED if name not in _NOT_AS_SUCH]
-        if any(group.transactional for group in groups):
-            wanted.append("txn")
+        txn = any(group.transactional for group in groups)
+        wanted += [name for name in PRODUCED if name not in _DERIVED and (txn or name != "txn")]
     else:
         phases = {group.phase for group in groups}
         if not phases <= _LIVE_PHASES:
@@ -128,7 +127,7 @@ def _columns_of(part: Part, groups: Sequence[RowGroup], needed: Set[str]) -> lis
             wanted.append("read_ns")
     wanted = [name for name in wanted if name in needed and name != "astray"]
     if part.kind == "produced":
-        wanted += ["outcome", *(["sent_ns", "done_ns"] if needed & set(_DERIVED) else [])]
+        wanted += ["outcome", *(["sent_ns", "done_ns"] if needed & _DERIVED else [])]
     else:
         astray = "astray" in needed and not phases <= _LIVE_PHASES
         wanted += ["phase", *(["origin_topic", "origin_partition"] if astray else [])]
@@ -155,9 +154,8 @@ def _split_batch(
             columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
         # a column of -1 takes neither time nor room
         columns.setdefault("txn", constant_column(-1, "i8", batch.num_rows))
-        yield from _split_by_place(
-            _complete(columns, "produced", batch), topics, topic, partition, "produced"
-        )
+        whole = _complete(columns, "produced", batch)
+        yield from _split_by_place(whole, topics, topic, partition, "produced")
         return
     phase = _numbers(batch, "phase")
     _check_range(part, phase, "phase", max(ReadPhase))
@@ -178,8 +176,11 @@ def _split_batch(
 
 
 def _complete(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
+    """Return the columns of a stream in its types; those that are not there are 0."""
     return {
-        name: columns[name] if name in columns else constant_column(0, type_, batch.num_rows)
+        name: columns[name].astype(type_, copy=False)
+        if name in columns
+        else constant_column(0, type_, batch.num_rows)
         for name, type_ in STREAMS[stream].items()
     }
 
@@ -229,7 +230,7 @@ def _split_by_place(
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):
         place = TopicPartition(topics[int(topic[0])], least)
-        yield stream, place, Rows(_typed(columns, stream), length)
+        yield stream, place, Rows(columns, length)
         return
     width = greatest - least + 1
     if width * len(topics) <= 1 << 16:
@@ -243,35 +244,21 @@ def _split_by_place(
         changes = (np.diff(topic[order]) != 0) | (np.diff(partition[order]) != 0)
         sorted_code[1:] = np.cumsum(changes)
     starts = np.concatenate(([0], np.flatnonzero(sorted_code[1:] != sorted_code[:-1]) + 1, [length]))
-    grouped = Rows({name: squeeze(column) for name, column in _typed(columns, stream).items()}, length).take(
-        order
-    )
-    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+    grouped = Rows({name: squeeze(column) for name, column in columns.items()}, length).take(order)
+    for start, stop in pairwise(starts.tolist()):
         first = int(order[start])
-        yield (
-            stream,
-            TopicPartition(topics[int(topic[first])], int(partition[first])),
-            grouped.slice(start, stop),
-        )
-
-
-def _typed(columns: dict[str, Array], stream: Stream) -> dict[str, Array]:
-    return {name: columns[name].astype(type_, copy=False) for name, type_ in STREAMS[stream].items()}
-
-
-CUT_KEYS = ("seq", "offset", "read_seq", "at_ns", "read_ns")
-"""Columns by which a bucket is cut."""
+        place = TopicPartition(topics[int(topic[first])], int(partition[first]))
+        yield stream, place, grouped.slice(start, stop)
 
 
 @dataclass(frozen=True)
 class SpilledColumn:
-    """One column of spilled rows."""
+    """One column of spilled rows. `type`, `stored`: its numpy types in memory and in the file."""
 
     name: str
     type: str
-    """The numpy type of the column."""
     stored: str | None
-    """The numpy type in the file; None: not in the file, all rows have the value `base`."""
+    """None: not in the file, all rows have the value `base`."""
     base: int
     """Number to add to the values in the file."""
 
@@ -282,30 +269,26 @@ class Spilled:
 
     path: str
     start: int
-    length: int
+    rows: int
     columns: tuple[SpilledColumn, ...]
     spans: Mapping[str, tuple[int, int]]
-    """Least and greatest value of the columns that are keys."""
-
-    @property
-    def rows(self) -> int:
-        return self.length
+    """Least and greatest value of each of the `CUT_KEYS` among the columns."""
 
     def load(self) -> Rows:
         """Read back. Raises OSError."""
-        read_piece: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
         with locate(self.path).open("rb") as file:
             file.seek(self.start)
             for column in self.columns:
                 if column.stored is None:
-                    read_piece[column.name] = constant_column(column.base, column.type, self.length)
+                    columns[column.name] = constant_column(column.base, column.type, self.rows)
                     continue
-                raw = np.empty(self.length, column.stored)
+                raw = np.empty(self.rows, column.stored)
                 if file.readinto(raw.view(np.uint8).data) != raw.nbytes:
                     raise OSError(f"{self.path}: cut short")
                 wide = raw.astype(column.type, copy=False)
-                read_piece[column.name] = wide + column.base if column.base else wide
-        return Rows(read_piece, self.length)
+                columns[column.name] = wide + column.base if column.base else wide
+        return Rows(columns, self.rows)
 
 
 class SpillFile:
@@ -322,8 +305,8 @@ class SpillFile:
         columns: list[SpilledColumn] = []
         spans = {
             name: (int(rows[name].min()), int(rows[name].max()))
-            for name in CUT_KEYS
-            if name in rows.columns and len(rows)
+            for name in rows.columns.keys() & set(chain.from_iterable(CUT_KEYS.values()))
+            if len(rows)
         }
         for name, column in rows.columns.items():
             thin = squeeze(column)
@@ -342,9 +325,8 @@ class SpillFile:
 
 def _narrow(column: Array) -> tuple[Array, int]:
     """Return the column, as 32-bit differences from its least value if they fit, and that value."""
-    if column.dtype != np.int64 or not len(column):
-        return np.ascontiguousarray(column), 0
-    least = int(column.min())
-    if int(column.max()) - least >> 32:
-        return np.ascontiguousarray(column), 0
-    return (column - least).astype(np.uint32), least
+    if column.dtype == np.int64 and len(column):
+        least = int(column.min())
+        if not (int(column.max()) - least) >> 32:
+            return (column - least).astype(np.uint32), least
+    return np.ascontiguousarray(column), 0

@@ -55,35 +55,25 @@ class Identities:
 
     def __init__(self, producer: Array, seq: Ints) -> None:
         starts = group_starts([producer])
+        ends = np.append(starts, len(seq))[1:]
         self._producers = producer[starts].astype(np.int64)
-        ends = np.append(starts[1:], len(seq))
-        self._least = seq[starts] if len(starts) else np.empty(0, dtype=np.int64)
-        self._greatest = seq[ends - 1] if len(starts) else np.empty(0, dtype=np.int64)
+        self._least, self._greatest = seq[starts], seq[ends - 1]
         spans = [g - s + 1 for s, g in zip(self._least.tolist(), self._greatest.tolist(), strict=True)]
         self._ranks: Ints | None = None
         if sum(spans) < 1 << 62:
-            bases = (
-                np.cumsum(np.asarray([0, *spans[:-1]], dtype=np.int64))
-                if spans
-                else np.empty(0, dtype=np.int64)
-            )
+            self._bases = np.cumsum([0, *spans], dtype=np.int64)[:-1]
         else:
             # Seqs too far apart to be laid out one producer after the other: their ranks are not.
             self._ranks = distinct_values(seq)
-            bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
-        self._bases = bases
-        number = np.zeros(len(seq), dtype=np.int64)
-        if len(starts) > 1:
-            number[starts[1:]] = 1
-            number = np.cumsum(number)
-        self._lookup = Lookup(self._keys(number, seq))
+            self._bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
+        self._lookup = Lookup(self._keys(np.repeat(np.arange(len(starts)), ends - starts), seq))
 
     def _keys(self, number: Ints, seq: Ints) -> Ints:
+        keys: Ints
         if self._ranks is not None:
-            ranked: Ints = self._bases[number] + np.searchsorted(self._ranks, seq)
-            return ranked
-        if len(self._bases) == 1:
-            keys: Ints = seq - self._least[0]
+            keys = self._bases[number] + np.searchsorted(self._ranks, seq)
+        elif len(self._bases) == 1:
+            keys = seq - self._least[0]
         else:
             keys = (self._bases - self._least)[number] + seq
         return keys
@@ -155,10 +145,6 @@ def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
     return result
 
 
-def _none() -> Ints:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class NumberRuns:
     """A set of numbers a·`stride` + `rest`, as runs of a: run i is `first[i]` … `last[i]`, ascending, never
@@ -166,8 +152,8 @@ class NumberRuns:
 
     stride: int = 1
     rest: int = 0
-    first: Ints = field(default_factory=_none)
-    last: Ints = field(default_factory=_none)
+    first: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    last: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:

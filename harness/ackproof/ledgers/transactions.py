@@ -64,13 +64,11 @@ class TransactionFates:
 
     @property
     def committed(self) -> Bools:
-        """Return which rows have no transaction, or a committed one."""
         result: Bools = self.outcome == TxnOutcome.COMMITTED
         return result
 
     @property
     def aborted(self) -> Bools:
-        """Return which rows belong to an aborted transaction."""
         result: Bools = self.outcome == TxnOutcome.ABORTED
         return result
 
@@ -78,7 +76,8 @@ class TransactionFates:
 def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
     """Examine the footers of the table; problems of a part become reasons of the ledger. Raises `Rejected`."""
     case = CaseDir(ledger.directory)
-    if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
+    groups = (group for part in ledger.parts if part.kind == "produced" for group in part.groups)
+    if not case.transactions.is_dir() and not any(group.transactional for group in groups):
         return NO_TRANSACTIONS
     paths: list[str] = []
     timeless = False
@@ -110,19 +109,14 @@ def _check(where: str, schema: pa.Schema, name: str) -> None:
         raise Rejected(f"{where}: column {name} is {schema.field(name).type}, not {wanted}")
 
 
-def _may_be_transactional(parts: list[Part]) -> bool:
-    return any(group.transactional for part in parts if part.kind == "produced" for group in part.groups)
-
-
 def _was_read_committed(ledger: Ledger, case: CaseDir) -> bool:
     """Return True if the ledger has rows of a final read at read_committed, or `case.json` lists such a
     reader that closed."""
-    if case.case_json.exists() and any(
-        client.final_committed and has_end(case.consumed / client_folder(client.id))
-        for client in read_clients(case.case_json).clients
-    ):
-        return True
-    return any(_holds_committed(part) for part in ledger.parts if part.kind == "consumed")
+    listed, _ = read_clients(case.case_json) if case.case_json.exists() else ([], [])
+    closed = (
+        has_end(case.consumed / client_folder(client.id)) for client in listed if client.final_committed
+    )
+    return any(closed) or any(_holds_committed(part) for part in ledger.parts if part.kind == "consumed")
 
 
 def _holds_committed(part: Part) -> bool:
@@ -152,19 +146,18 @@ class TransactionTable:
         None: no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
         """
         txn = produced.ints("txn")
-        if not len(txn) or (is_constant(txn) and txn[0] < 0):
-            return None, 0
+        if is_constant(txn) and txn[0] < 0:
+            return None, 0  # without a look at each row
         inside = txn >= 0
         if not inside.any():
             return None, 0
-        rows = self._rows
         at = self._identities.find(produced["producer"], txn)
         at[~inside] = -1
         known = at >= 0
         outcome = np.where(inside, TxnOutcome.UNKNOWN, TxnOutcome.COMMITTED).astype(np.int8)
-        outcome[known] = rows["outcome"][at[known]]
+        outcome[known] = self._rows["outcome"][at[known]]
         commit_ns = np.full(len(txn), -1, dtype=np.int64)
-        commit_ns[known] = rows.ints(_TIME)[at[known]]
+        commit_ns[known] = self._rows.ints(_TIME)[at[known]]
         return TransactionFates(txn, outcome, commit_ns), int(np.count_nonzero(inside & ~known))
 
     @cached_property

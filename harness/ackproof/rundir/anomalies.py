@@ -9,10 +9,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.rundir.anomaly_terms import LIVENESS_ROWS, Concern, RuledBy, Unit
+from ackproof.rundir.anomaly_terms import Concern, RuledBy, Unit
 
 
 class Anomaly(StrEnum):
@@ -49,7 +50,6 @@ class Anomaly(StrEnum):
 
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
-_OF_AN_OFFSET: Final = ("offset", "detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,13 @@ class AnomalyClass:
     short: str
     """Fate of one unit, after its name: `acknowledged, and not there`."""
     wording: str
-    """The definition."""
     unit: Unit = Unit.RECORD
     ruled_by: RuledBy = RuledBy.NO_SETTING
     concern: Concern = Concern.DURABILITY
     plural: str = ""
-    """Plural, if it is not the singular with an s."""
     proves: bool = False
-    """True if one specimen proves itself: where it is forbidden, the verdict is FAIL even with incomplete
-    evidence."""
+    """True if one specimen proves itself: where it is forbidden, it is FAIL even with incomplete evidence."""
     live: bool = False
-    """True if only live readers can show it."""
     traced: bool = False
     """True if the replay traces its findings to the steps that took the records."""
     follows: bool = False
@@ -87,25 +83,16 @@ class AnomalyClass:
         return self.ruled_by is RuledBy.NO_SETTING
 
     @property
-    def of_liveness(self) -> bool:
-        """Return True for a class of liveness, which only an observed run can count."""
-        return self.ruled_by is RuledBy.LIVENESS
-
-    @property
-    def of_absence(self) -> bool:
-        """Return True for a class of absence, which only a final read can show."""
-        return self.ruled_by is RuledBy.REMOVAL or (self.ruled_by is RuledBy.LOSS and not self.proves)
-
-    @property
-    def explained_removal(self) -> bool:
-        """Return True for records that a setting or an administrator removed."""
-        return self.ruled_by is RuledBy.REMOVAL
-
-    @property
     def transactional(self) -> bool:
         """Return True if only records of transactions can show it."""
         return self.concern is Concern.TRANSACTIONS
 
+
+_liveness = partial(
+    AnomalyClass, ruled_by=RuledBy.LIVENESS, concern=Concern.LIVENESS, proves=True, columns=("detail",)
+)
+"""A class of things that do not recover: the state lasted for its bound after the last healing."""
+_removal = partial(AnomalyClass, ruled_by=RuledBy.REMOVAL, concern=Concern.NOTHING, follows=True)
 
 _GRAVEST_FIRST: Final = (
     AnomalyClass(
@@ -150,7 +137,7 @@ _GRAVEST_FIRST: Final = (
         singular="conflicting offset",
         short="two reads of one offset gave different records",
         wording="Two reads there, live or final, by any readers, gave different records.",
-        columns=_OF_AN_OFFSET,
+        columns=("offset", "detail"),
     ),
     AnomalyClass(
         name=Anomaly.TORN_TRANSACTION,
@@ -255,7 +242,7 @@ _GRAVEST_FIRST: Final = (
             "A live reader went from an offset below it to one above it within one assignment, and a record is there "
             "that had been written by then."
         ),
-        columns=_OF_AN_OFFSET,
+        columns=("offset", "detail"),
     ),
     AnomalyClass(
         name=Anomaly.REWOUND,
@@ -266,20 +253,58 @@ _GRAVEST_FIRST: Final = (
         short="a consumer was handed what is not behind what it had",
         wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
     ),
-    *(
-        AnomalyClass(
-            name=Anomaly(row.name),
-            unit=row.unit,
-            ruled_by=RuledBy.LIVENESS,
-            concern=Concern.LIVENESS,
-            proves=True,
-            singular=row.singular,
-            plural=row.plural,
-            short=row.short,
-            wording=row.wording,
-            columns=row.columns,
-        )
-        for row in LIVENESS_ROWS
+    _liveness(
+        name=Anomaly.NO_CONTROLLER,
+        unit=Unit.CLUSTER,
+        singular="cluster without a controller",
+        plural="clusters without a controller",
+        short="a majority of the controllers runs, and none is active",
+        wording="No controller is active, although a majority of them runs.",
+    ),
+    _liveness(
+        name=Anomaly.LEADERLESS,
+        unit=Unit.PARTITION,
+        singular="leaderless partition",
+        short="has no leader, and gets none",
+        wording="The partition has no leader.",
+    ),
+    _liveness(
+        name=Anomaly.HANGING_TRANSACTION,
+        unit=Unit.PARTITION,
+        singular="partition with a hanging transaction",
+        plural="partitions with a hanging transaction",
+        short="its last stable offset stays behind the high watermark, and no coordinator will end that transaction",
+        wording="The last stable offset stays where it is, and no coordinator has that transaction open.",
+        columns=("offset", "detail"),
+    ),
+    _liveness(
+        name=Anomaly.STUCK_REPLICA,
+        unit=Unit.REPLICA,
+        singular="stuck replica",
+        short="its broker runs unfenced, and it does not return to the ISR",
+        wording="Its broker runs unfenced, it is not in the ISR, and its log end does not approach the leader's.",
+    ),
+    _liveness(
+        name=Anomaly.STUCK_REASSIGNMENT,
+        unit=Unit.PARTITION,
+        singular="stuck reassignment",
+        short="the controller lists its reassignment, which makes no progress",
+        wording="The controller lists a reassignment, and no log end of a replica that it adds moves.",
+    ),
+    _liveness(
+        name=Anomaly.STUCK_PRODUCER,
+        unit=Unit.CLIENT,
+        singular="stuck producer",
+        short="gets no acknowledgement where another producer does",
+        wording="It gets no acknowledgement where the partition has a leader and a full ISR, and a probe does.",
+        columns=("producer", "detail"),
+    ),
+    _liveness(
+        name=Anomaly.STUCK_READER,
+        unit=Unit.CLIENT,
+        singular="stuck reader",
+        short="gets no records where another reader does",
+        wording="It gets no records where the partition has a leader, and a probe at its isolation gets further.",
     ),
     AnomalyClass(
         name=Anomaly.SURFACED,
@@ -290,11 +315,8 @@ _GRAVEST_FIRST: Final = (
         wording="Its outcome was never known, and it is present.",
         columns=_WITHOUT_DETAIL,
     ),
-    AnomalyClass(
+    _removal(
         name=Anomaly.EXPIRED,
-        follows=True,
-        ruled_by=RuledBy.REMOVAL,
-        concern=Concern.NOTHING,
         singular="expired record",
         short="acknowledged, kept, and then deleted by retention",
         wording=(
@@ -302,11 +324,8 @@ _GRAVEST_FIRST: Final = (
             "deletes a record of its age, or leaves as many bytes as the log has."
         ),
     ),
-    AnomalyClass(
+    _removal(
         name=Anomaly.COMPACTED,
-        follows=True,
-        ruled_by=RuledBy.REMOVAL,
-        concern=Concern.NOTHING,
         singular="compacted record",
         short="acknowledged, kept, and then replaced by a later record of its key",
         wording=(
@@ -314,11 +333,8 @@ _GRAVEST_FIRST: Final = (
             "cleanup.policy was compact."
         ),
     ),
-    AnomalyClass(
+    _removal(
         name=Anomaly.DELETED,
-        follows=True,
-        ruled_by=RuledBy.REMOVAL,
-        concern=Concern.NOTHING,
         singular="record of a deleted topic",
         plural="records of a deleted topic",
         short="acknowledged, kept, and then deleted with its topic",
@@ -326,21 +342,24 @@ _GRAVEST_FIRST: Final = (
     ),
 )
 
-_ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
-REMOVED: Final = tuple(name for name in Anomaly if _ROWS[name].explained_removal)
-"""Acknowledged records that a setting or an administrator removed: they are not lost."""
-TRACED: Final = tuple(name for name in Anomaly if _ROWS[name].traced)
-FOLLOWING: Final = frozenset(name for name in Anomaly if _ROWS[name].follows)
-PASSING: Final = frozenset(name for name in Anomaly if _ROWS[name].passing)
-LIVE_ONLY: Final = tuple(name for name in Anomaly if _ROWS[name].live)
-LIVENESS: Final = tuple(name for name in Anomaly if _ROWS[name].of_liveness)
-TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({name: _ROWS[name] for name in Anomaly})
+_ROWS: Final = sorted(_GRAVEST_FIRST, key=lambda row: list(Anomaly).index(row.name))
+TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for row in _ROWS})
 """Rows by name, in the order of `Anomaly`. Findings of a newer version may name other classes."""
+REMOVED: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.REMOVAL)
+"""Acknowledged records that a setting or an administrator removed: they are not lost."""
+ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
+"""Classes that only a final read can show."""
+LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
+"""Things that do not recover, which only an observed run can count."""
+TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
+FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
+PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)
+LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)
+"""Classes that only live readers can show."""
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Return the sort key of a class name: the gravest first, unknown names before those for information
-    only."""
+    """Return the sort key of a class: the gravest first, unknown ones before those for information only."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)
@@ -350,31 +369,30 @@ def gravity(name: str) -> tuple[bool, int, str]:
 def count_text(count: int, name: str) -> str:
     """Return a count with the noun of its class: `2 duplicate copies`."""
     row = TABLE.get(name)
-    if row is None:
-        return f"{count:,} {name}"
-    return f"{count:,} {row.singular if count == 1 else row.plural or row.singular + 's'}"
+    noun = name if row is None else row.singular if count == 1 else row.plural or f"{row.singular}s"
+    return f"{count:,} {noun}"
+
+
+_INTRODUCTION: Final = """\
+# Classes of anomalies
+
+Generated by `python -m ackproof.rundir.anomalies`; a test holds both equal. The gravest stand first, as
+reports and `ackproof explain` tell them. The audit counts every class in every run, those of liveness from
+what the run saw of its recovery ([what never comes back](liveness.md)); whether it is forbidden
+is the judge's question. A class that proves itself is FAIL, where it is forbidden, even if the evidence of
+the run is not whole.
+
+| class | counts | definition | forbidden | proves itself | a finding names |
+|---|---|---|---|---|---|"""
 
 
 def markdown() -> str:
     """Return `docs/anomalies.md`."""
-    lines = [
-        "# Classes of anomalies",
-        "",
-        "Generated by `python -m ackproof.rundir.anomalies`; a test holds both equal. The gravest stand first, as",
-        "reports and `ackproof explain` tell them. The audit counts every class in every run, those of liveness from",
-        "what the run saw of its recovery ([what never comes back](liveness.md)); whether it is forbidden",
-        "is the judge's question. A class that proves itself is FAIL, where it is forbidden, even if the evidence of",
-        "the run is not whole.",
-        "",
-        "| class | counts | definition | forbidden | proves itself | a finding names |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = [_INTRODUCTION]
     for row in _GRAVEST_FIRST:
         forbidden = f"transactions only; {row.ruled_by}" if row.transactional else row.ruled_by
-        proves = "yes" if row.proves else "no"
-        lines.append(
-            f"| `{row.name}` | {row.unit} | {row.wording} | {forbidden} | {proves} | {', '.join(row.columns)} |"
-        )
+        cells = (f"`{row.name}`", row.unit, row.wording, forbidden, "yes" if row.proves else "no")
+        lines.append(f"| {' | '.join(cells)} | {', '.join(row.columns)} |")
     return "\n".join([*lines, ""])
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from ackproof.rundir.part_order import Column as Array
+Array: TypeAlias = npt.NDArray[Any]
 
 
 def to_numpy(column: pa.Array) -> Array:

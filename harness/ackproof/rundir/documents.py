@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, count_text
+from ackproof.rundir.anomalies import ABSENCES, REMOVED, Anomaly, count_text
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 
@@ -215,8 +215,7 @@ class AuditFile(Document):
         a zero proves nothing, so only classes of presence that were found are shown."""
         if final is not None and final.read_out:
             return dict(self.counts)
-        absences = {name for name, row in TABLE.items() if row.of_absence}
-        return {name: count for name, count in self.counts.items() if count and name not in absences}
+        return {name: count for name, count in self.counts.items() if count and name not in ABSENCES}
 
 
 class ClassJudgement(Document):

@@ -83,13 +83,12 @@ class Holds(StrEnum):
 
 
 class Guarantee(NamedTuple):
-    """The guarantee of a producer's settings against one class of anomaly."""
+    """The guarantee of a producer's settings against one class of anomaly. `idempotence`: on or off; `retries`: 0, > 0
+    or any."""
 
     anomaly: str
     idempotence: str
-    """on or off."""
     retries: str
-    """0, > 0 or any."""
     acks: tuple[str, ...]
     in_flight: str
     holds: Holds
@@ -116,11 +115,8 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first row for these settings that no attack refuted; `retries`: whether any are
-        possible.
-
-        Raises KeyError if there is none.
-        """
+        """Return the first row for these settings that no attack refuted. `retries`: some are possible. Raises
+        KeyError if there is none."""
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row
@@ -190,31 +186,25 @@ def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -
 
 
 def outcome_table() -> str:
-    """Return the outcome of each delivery report as a Markdown table, as `reported` decides it."""
+    """Return the outcome of each delivery report as a Markdown table, as `classify_report` decides it."""
     once, again = "0, idempotence off, sent once", "> 0, idempotence, or perhaps sent twice"
-    names = ", ".join(row.name for row in BEFORE_APPEND)
+    names, some, outcome = (
+        ", ".join(row.name for row in BEFORE_APPEND),
+        BEFORE_APPEND[0].code,
+        classify_report,
+    )
     rows = [
-        (
-            "report without error",
-            "any",
-            classify_report(NO_ERROR, may_resend=True),
-            "the offset is -1 with acks=0",
-        ),
+        ("report without error", "any", outcome(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"),
         ("produce call raised (but BufferError)", "any", REFUSED, "refused locally, before any send"),
         *(
-            (f"report {row.name} ({row.code})", once, classify_report(row.code, may_resend=False), row.why)
+            (f"report {row.name} ({row.code})", once, outcome(row.code, may_resend=False), row.why)
             for row in BEFORE_APPEND
         ),
-        (
-            f"report {names}",
-            again,
-            classify_report(BEFORE_APPEND[0].code, may_resend=True),
-            "an earlier send may have been appended",
-        ),
+        (f"report {names}", again, outcome(some, may_resend=True), "an earlier send may have been appended"),
         (
             "report with any other code",
             "any",
-            classify_report(20, may_resend=False),
+            outcome(20, may_resend=False),
             "an append may have come before it: NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, "
             "UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, time-outs, purges, what is not known",
         ),
@@ -222,7 +212,7 @@ def outcome_table() -> str:
     ]
     lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
     lines += [
-        f"| {what} | {retries} | {outcome.name.lower()} | {why} |" for what, retries, outcome, why in rows
+        f"| {what} | {retries} | {decided.name.lower()} | {why} |" for what, retries, decided, why in rows
     ]
     return "\n".join(lines)
 
@@ -254,22 +244,20 @@ def markdown() -> str:
     for library in LIBRARIES.values():
         lines += [f"## {library.title}", "", _ERRORS]
         lines += [
-            f"| {row.name} ({row.code}) | {row.resend} | {row.appended} | {row.why} |"
-            for row in library.errors
+            f"| {error.name} ({error.code}) | {error.resend} | {error.appended} | {error.why} |"
+            for error in library.errors
         ]
         lines.append(_GUARANTEES)
-        lines += [_guarantee_line(row) for row in library.guarantees]
+        for row in library.guarantees:
+            names = ", ".join(f"`{excuse.name.lower()}`" for excuse in row.excuses)
+            settings = (row.idempotence, row.retries, ", ".join(row.acks), row.in_flight)
+            holds = f"{row.holds} ({names})" if names else row.holds
+            cells = (f"`{row.anomaly}`", *settings, row.words, holds, row.source, row.attack)
+            lines.append(f"| {' | '.join(cells)} |")
         lines += ["", "Exceptions:", ""]
         lines += [f"* `{excuse.name.lower()}`: they {excuse.value}." for excuse in Excuse]
         lines.append("")
     return "\n".join(lines)
-
-
-def _guarantee_line(row: Guarantee) -> str:
-    excuses = f" (`{'`, `'.join(excuse.name.lower() for excuse in row.excuses)}`)" if row.excuses else ""
-    settings = (row.idempotence, row.retries, ", ".join(row.acks), row.in_flight)
-    cells = (f"`{row.anomaly}`", *settings, row.words, f"{row.holds}{excuses}", row.source, row.attack)
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

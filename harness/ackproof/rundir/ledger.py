@@ -11,7 +11,7 @@ After the last part comes `_END`: see `end`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -25,7 +25,6 @@ from ackproof.rundir import storage
 from ackproof.rundir.arrow import group_rows, text_array, to_arrow
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.part_order import ArrayPool, Column, find_order
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import ClientLibrary, Footer
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
@@ -121,44 +120,15 @@ class ConsumedRows:
     """The library that read them, which the footer names."""
 
 
-def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: ArrayPool | None = None) -> Path:
-    """Write a part of the produced ledger. Return its path. `shelf`: arrays that a writer of many parts
-    reuses."""
-    part = _Part(rows.place, rows.places, PRODUCED, shelf)
-    part.constant("producer", rows.producer)
-    part.column("seq", rows.seq)
-    part.topics_and_partitions(rows.places)
-    part.column("outcome", rows.outcome)
-    part.column("error", rows.error)
-    part.column("offset", rows.offset)
-    part.column("sent_ns", rows.sent_ns)
-    part.column("done_ns", rows.done_ns)
-    if rows.txn is None:
-        part.constant("txn", -1)
-    else:
-        part.column("txn", rows.txn)
-    return part.write(folder, number, rows.library)
+def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
+    """Write a part of the produced ledger. Return its path."""
+    constants = {"producer": rows.producer} | ({"txn": -1} if rows.txn is None else {})
+    return _write_sorted(folder, number, rows, PRODUCED, constants)
 
 
-def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: ArrayPool | None = None) -> Path:
-    """Write a part of the consumed ledger. Return its path. `shelf`: arrays that a writer of many parts
-    reuses."""
-    part = _Part(rows.place, rows.places, CONSUMED, shelf)
-    part.constant("reader", rows.reader)
-    part.constant("phase", rows.phase)
-    part.column("assignment", rows.assignment)
-    part.column("read_seq", rows.read_seq)
-    part.topics_and_partitions(rows.places)
-    part.column("offset", rows.offset)
-    part.column("leader_epoch", rows.leader_epoch)
-    part.column("producer", rows.producer)
-    part.column("seq", rows.seq)
-    part.texts("origin_topic", rows.origin, rows.origins)
-    part.column("origin_partition", rows.origin_partition)
-    part.column("intact", rows.intact)
-    part.column("read_ns", rows.read_ns)
-    part.column("timestamp_ms", rows.timestamp_ms)
-    return part.write(folder, number, rows.library)
+def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
+    """Write a part of the consumed ledger. Return its path."""
+    return _write_sorted(folder, number, rows, CONSUMED, {"reader": rows.reader, "phase": rows.phase})
 
 
 def part_path(folder: Path, number: int) -> Path:
@@ -240,72 +210,61 @@ def remove_unfinished(folder: Path) -> int:
     return len(leftovers)
 
 
-class _Part:
-    """Columns of unsorted rows, to be written sorted by partition."""
-
-    def __init__(
-        self,
-        place: npt.NDArray[np.integer],
-        places: Sequence[TopicPartition],
-        schema: pa.Schema,
-        shelf: ArrayPool | None,
-    ) -> None:
-        self._shelf = ArrayPool() if shelf is None else shelf
-        self._order = find_order(place, places, self._shelf)
-        self._schema = schema
-        self._columns: dict[str, pa.Array] = {}
-
-    def column(self, name: str, values: Column) -> None:
-        """Add a column of unsorted values."""
-        room = self._order.put(values, self._room(name, values.dtype))
-        self._columns[name] = to_arrow(room)
-
-    def constant(self, name: str, value: int) -> None:
-        """Add a column that repeats one value."""
-        room = self._room(name, self._schema.field(name).type.to_pandas_dtype())
-        room.fill(value)
-        self._columns[name] = to_arrow(room)
-
-    def texts(self, name: str, codes: Column, names: Sequence[str]) -> None:
-        """Add a column of texts, given as indices into `names`."""
-        self._columns[name] = _coded(self._order.put(codes, self._room(name, np.int32)), names)
-
-    def topics_and_partitions(self, places: Sequence[TopicPartition]) -> None:
-        """Add the two columns by which the rows are sorted."""
-        names = sorted({topic for topic, _ in places})
-        code = {topic: number for number, topic in enumerate(names)}
-        topics = np.array([code[topic] for topic, _ in places], np.int32)
-        partitions = np.array([partition for _, partition in places], np.int32)
-        spread = self._order.spread
-        self._columns["topic"] = _coded(spread(topics, self._room("topic", np.int32)), names)
-        self._columns["partition"] = to_arrow(spread(partitions, self._room("partition", np.int32)))
-
-    def write(self, folder: Path, number: int, library: ClientLibrary | None) -> Path:
-        """Write the columns as a part. Return its path."""
-        columns = [self._columns[name] for name in self._schema.names]
-        smallest = max(_SMALLEST_GROUP, -(-self._order.count // _GROUPS))
-        return _write(folder, number, _table(columns, self._schema), self._order.bounds(smallest), library)
-
-    def _room(self, name: str, dtype: npt.DTypeLike) -> Column:
-        return self._shelf.array(name, dtype, self._order.count)
+def _write_sorted(
+    folder: Path,
+    number: int,
+    rows: ProducedRows | ConsumedRows,
+    schema: pa.Schema,
+    constants: Mapping[str, int],
+) -> Path:
+    """Write the rows as a part, sorted by partition. `constants`: columns that repeat one value."""
+    places, count = rows.places, len(rows.place)
+    by_name = sorted(range(len(places)), key=places.__getitem__)
+    # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
+    rank = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)
+    rank[by_name] = np.arange(len(places))
+    ranks = rank[rows.place]
+    order = np.argsort(ranks, kind="stable")
+    lengths = np.bincount(ranks, minlength=len(places))
+    topics = {topic: code for code, topic in enumerate(sorted({topic for topic, _ in places}))}
+    columns: list[pa.Array] = []
+    for name, type_ in zip(schema.names, schema.types, strict=True):
+        if name == "topic":
+            codes = np.array([topics[places[at][0]] for at in by_name], np.int32)
+            columns.append(_coded(np.repeat(codes, lengths), list(topics)))
+        elif name == "partition":
+            numbers = np.array([places[at][1] for at in by_name], np.int32)
+            columns.append(to_arrow(np.repeat(numbers, lengths)))
+        elif name in constants:
+            columns.append(to_arrow(np.full(count, constants[name]), type_))
+        elif name == "origin_topic" and isinstance(rows, ConsumedRows):
+            columns.append(_coded(rows.origin[order], rows.origins))
+        else:
+            columns.append(to_arrow(getattr(rows, name)[order], type_))
+    # Texts stay dictionaries until Parquet encodes them.
+    fields = [
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(schema, columns, strict=True)
+    ]
+    smallest = max(_SMALLEST_GROUP, -(-count // _GROUPS))
+    bounds, at = [0], 0
+    for length in lengths.tolist():
+        if length and at - bounds[-1] >= smallest:
+            bounds.append(at)
+        at += length
+    return _write(
+        folder, number, pa.Table.from_arrays(columns, schema=pa.schema(fields)), bounds, rows.library
+    )
 
 
 def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(to_arrow(codes), text_array(names))
 
 
-def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:
-    """Return a table of this schema whose texts stay dictionaries until Parquet encodes them."""
-    fields = [
-        pa.field(field.name, column.type, field.nullable)
-        for field, column in zip(schema, columns, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
 def _write(
     folder: Path, number: int, table: pa.Table, bounds: list[int], library: ClientLibrary | None
 ) -> Path:
+    """Write a part with row groups that begin at `bounds`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = part_path(folder, number)
     temporary = folder / f".{path.name}.{os.getpid()}.tmp"

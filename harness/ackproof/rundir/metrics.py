@@ -35,26 +35,18 @@ class Shape(StrEnum):
     minutes), or a mean of the last seconds."""
 
 
-class Combination(StrEnum):
-    """Combination of the values of several nodes."""
-
-    SUM = "sum"
-    """Each node counts its own part."""
-    GREATEST = "greatest"
-    """Each node reports the whole cluster, or its own worst case."""
-
-
 @dataclass(frozen=True)
 class Metric:
     """One metric: its name here and its JMX bean and attribute. `factor`: multiplies the bean's number.
-    `mode`: the only mode that has it, `kraft` or `zookeeper`; '' for both."""
+    `mode`: the only mode that has it, `kraft` or `zookeeper`; '' for both. `greatest`: of several nodes the
+    greatest value counts, as each reports the whole cluster or its own worst case; else their sum."""
 
     name: str
     bean: str
     attribute: str
     means: str
     shape: Shape = Shape.GAUGE
-    together: Combination = Combination.SUM
+    greatest: bool = False
     factor: float = 1.0
     mode: str = ""
 
@@ -64,13 +56,12 @@ class Metric:
 
     def combine(self, numbers: Sequence[float]) -> float:
         """Return the combined value of at least one node."""
-        return sum(numbers) if self.together is Combination.SUM else max(numbers)
+        return max(numbers) if self.greatest else sum(numbers)
 
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 _ELECTIONS: Final = "kafka.controller:type=ControllerStats,name="
-_LARGEST: Final = Combination.GREATEST
 _SHARES: Final = (("p50", "50thPercentile"), ("p99", "99thPercentile"), ("p999", "999thPercentile"))
 
 
@@ -83,8 +74,8 @@ def _latencies() -> tuple[Metric, ...]:
             f"{share.replace('p999', 'p99.9')} of the time that {what} took on a broker, waiting for followers or data "
             "included, as the broker's own histogram has it",
             Shape.LATENCY,
-            _LARGEST,
-            1e-3,
+            greatest=True,
+            factor=1e-3,
         )
         for name, request, what in (
             ("produce", "Produce", "a produce request"),
@@ -133,7 +124,7 @@ _LIST: Final = (
         "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
         "Value",
         "how many records a replica of the node is behind its leader, of all replicas the most",
-        together=_LARGEST,
+        greatest=True,
     ),
     Metric(
         "active_controller_count",
@@ -146,14 +137,14 @@ _LIST: Final = (
         f"{_CONTROLLER}OfflinePartitionsCount",
         "Value",
         "partitions without a leader, as a controller knows them",
-        together=_LARGEST,
+        greatest=True,
     ),
     Metric(
         "fenced_broker_count",
         f"{_CONTROLLER}FencedBrokerCount",
         "Value",
         "brokers that are fenced, as a controller knows them",
-        together=_LARGEST,
+        greatest=True,
     ),
     Metric(
         "leader_elections",
@@ -161,7 +152,7 @@ _LIST: Final = (
         "Count",
         "elections of leaders; ZooKeeper mode only: KRaft counts the unclean ones alone",
         Shape.COUNTER,
-        _LARGEST,
+        greatest=True,
         mode="zookeeper",
     ),
     Metric(
@@ -170,7 +161,7 @@ _LIST: Final = (
         "Count",
         "elections of leaders that were not in the ISR, as a controller counts them",
         Shape.COUNTER,
-        _LARGEST,
+        greatest=True,
     ),
     Metric(
         "metadata_commit_time_avg",
@@ -179,8 +170,8 @@ _LIST: Final = (
         "how long the active controller waited until the quorum had committed what it appended to the metadata log, "
         "the mean over metrics.num.samples windows of metrics.sample.window.ms (a minute by default); KRaft only",
         Shape.LATENCY,
-        _LARGEST,
-        1e-3,
+        greatest=True,
+        factor=1e-3,
         mode="kraft",
     ),
     *_latencies(),

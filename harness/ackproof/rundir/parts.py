@@ -190,9 +190,9 @@ class Footer:
             if statistics is None or not statistics.has_min_max:
                 continue
             name = metadata.schema.column(leaf).path
-            if not isinstance(statistics.min, str):
+            if isinstance(statistics.min, int):
                 numbers[name] = int(statistics.min), int(statistics.max)
-            elif statistics.min == statistics.max:
+            elif isinstance(statistics.min, str) and statistics.min == statistics.max:
                 texts[name] = statistics.min
         return cls(found.num_rows, numbers, texts)
 

@@ -20,14 +20,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32  # the checksum of zlib, ten times as fast
 
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import (
-    HEADER_SIZE,
-    MAGIC,
-    RESIDUE,
-    decode,
-    encoder,
-    run_bytes,
-)
+from ackproof.rundir.payload import HEADER_SIZE, MAGIC, RESIDUE, decode, encoder, run_bytes
 
 _SEQ_AT: Final = 16
 _SEQ_SIZE: Final = 8
@@ -124,24 +117,6 @@ class Decoded:
         """Return the columns that are never negative in our own values."""
         return (self.producer, self.seq, self.origin_partition)
 
-    def columns(self) -> tuple[npt.NDArray[np.generic], ...]:
-        """Return all columns in order."""
-        return (self.producer, self.seq, self.origin, self.origin_partition, self.intact)
-
-
-def _unidentified(count: int) -> Decoded:
-    return Decoded(
-        producer=np.full(count, -1, np.int32),
-        seq=np.full(count, -1, np.int64),
-        origin=np.zeros(count, np.int32),
-        origin_partition=np.full(count, -1, np.int32),
-        intact=np.zeros(count, np.bool_),
-    )
-
-
-def _lowest(numbers: npt.NDArray[np.signedinteger]) -> int:
-    return int(numbers.min())
-
 
 class BulkDecoder:
     """Decodes lists of values of one run; agrees with `payload.decode` on every value.
@@ -178,8 +153,15 @@ class BulkDecoder:
 
     def _by_length(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode values of several lengths, or too short ones."""
-        decoded = _unidentified(len(values))
-        length = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+        every = len(values)
+        decoded = Decoded(
+            producer=np.full(every, -1, np.int32),
+            seq=np.full(every, -1, np.int64),
+            origin=np.zeros(every, np.int32),
+            origin_partition=np.full(every, -1, np.int32),
+            intact=np.zeros(every, np.bool_),
+        )
+        length = np.fromiter(map(len, values), np.int64, every)  # type: ignore[arg-type]
         sizes, counts = np.unique(length, return_counts=True)
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
             if size < _SMALLEST:
@@ -190,8 +172,8 @@ class BulkDecoder:
                 continue
             own = [values[at] for at in which.tolist()]
             part = self._at_once(own, b"".join(own), count, size)  # type: ignore[arg-type]
-            for whole, column in zip(decoded.columns(), part.columns(), strict=True):
-                whole[which] = column
+            for name, column in vars(part).items():
+                getattr(decoded, name)[which] = column
         return decoded
 
     def _at_once(self, values: Sequence[bytes | None], raw: bytes, count: int, size: int) -> Decoded:
@@ -205,7 +187,7 @@ class BulkDecoder:
             origin_partition=rows["partition"].astype(np.int32),
             intact=self._intact(values, raw, count, size),
         )
-        if ours and decoded.origin.all() and min(map(_lowest, decoded.numbers())) >= 0:
+        if ours and decoded.origin.all() and min(int(column.min()) for column in decoded.numbers()) >= 0:
             return decoded
         of_this_run = rows["run"] == self._run
         well_formed = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
@@ -246,19 +228,15 @@ class BulkDecoder:
         for number, name in self._names:
             if len(name) > room:
                 continue
-            if self._all_of(block, name):
+            named = len(name).to_bytes(2, "big") + name.tobytes()  # length and name, as one run of bytes
+            begin = HEADER_SIZE - 2
+            if block[:, begin : begin + len(named)].tobytes() == named * len(block):
                 origin[:] = number
                 break
             there = block[:, HEADER_SIZE : HEADER_SIZE + len(name)]
             same = (lengths == len(name)) & (there == name).all(axis=1)
             origin[same] = number
         return origin
-
-    def _all_of(self, block: Bytes, name: Bytes) -> bool:
-        """Return True if all records are of this topic: length and name, compared as one run of bytes."""
-        named = len(name).to_bytes(2, "big") + name.tobytes()
-        at = HEADER_SIZE - 2
-        return block[:, at : at + len(named)].tobytes() == named * len(block)
 
     def _replace(self, decoded: Decoded, values: Sequence[bytes | None], which: Sequence[int]) -> None:
         for at in which:
@@ -286,16 +264,8 @@ def _layout(size: int) -> np.dtype[np.void]:
     )
 
 
-_OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
-    np.uint64,
-    (
-        0x9E3779B97F4A7C15,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x27D4EB2F165667C5,
-        0xFF51AFD7ED558CCD,
-    ),
-)
+_OFFSET, _PRODUCER, _SEQ = map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+_INTACT, _MIX = map(np.uint64, (0x27D4EB2F165667C5, 0xFF51AFD7ED558CCD))
 """Odd numbers without a pattern."""
 _HALF: Final = np.uint64(32)
 _BLOCK: Final = 1 << 16

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ackproof.audit.bucket import BucketAudit, BucketRows
+from ackproof.audit.bucket import BucketRows, audit_bucket
 from ackproof.audit.outputs import FindingsWriter
 from ackproof.audit.shares import CommitAudit, Share, cut_shares, resolve_share
 from ackproof.ledgers.lookup import Identities, NumberRuns, are_in_runs
@@ -165,18 +165,13 @@ def audit(
     flaws = 0
     for place, one in sorted(places.items()):
         findings.context[place] = one.context_offsets
-        rows, audited = BucketRows(), BucketAudit()
+        rows = BucketRows()
         rows.add("produced", one.produced)
         rows.add("live", one.live)
         rows.add("final", one.read)
-        for message in audited.audit(
-            place,
-            rows,
-            findings,
-            CommitAudit(place, findings, TransactionTable(NO_TRANSACTIONS)),
-            keys={},
-            removal=Removal(place.topic, place.partition),
-        ):
+        commits = CommitAudit(place, findings, TransactionTable(NO_TRANSACTIONS))
+        audited = audit_bucket(place, rows, findings, commits, {}, Removal(place.topic, place.partition))
+        for message in audited.handovers:
             given_shares += [share for _, share in cut_shares(message, 1)]
         flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))
     unledgered = resolve_share([*given_shares, *elsewhere], frozenset(), findings)

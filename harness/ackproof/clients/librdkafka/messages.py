@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
-from ackproof.rundir.part_order import Column
+from ackproof.clients.parts import Column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER
 from ackproof.rundir.payload_bulk import BulkDecoder

@@ -34,9 +34,8 @@ from ackproof.clients.librdkafka.messages import (
     offsets,
     timestamps_ms,
 )
-from ackproof.clients.parts import PartWriter, RowBuffer
+from ackproof.clients.parts import Column, PartWriter, RowBuffer
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.part_order import Column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
 

@@ -14,7 +14,7 @@ from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.liveness import blocked
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
@@ -31,12 +31,8 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
     if audit.unledgered:
         # A row is in the journal before its record is sent, and the journal outlives its client.
         yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
-    wanted = (
-        row.name
-        for row in TABLE.values()
-        if not row.explained_removal and (not row.of_liveness or facts.recovery is not None)
-    )
-    if uncounted := [anomaly for anomaly in wanted if anomaly not in audit.counts]:
+    needless = REMOVED if facts.recovery is not None else (*REMOVED, *LIVENESS)
+    if uncounted := [anomaly for anomaly in Anomaly if anomaly not in {*needless, *audit.counts}]:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")
     produced = audit.audited.produced
     handed = facts.pulses[-1].sent if facts.pulses else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ackproof.quantities.quantity import Ask
 from ackproof.rundir.bounds import WHOLE, Bound, Mode, Window
-from ackproof.rundir.metrics import METRICS, Combination, Metric, Shape
+from ackproof.rundir.metrics import METRICS, Metric, Shape
 
 from .demands import is_wrong, settles, stale
 from .facts import SECOND, Bounds, Count, Facts, Look, Scraped, fault_of, since, spans, under_load
@@ -58,7 +58,7 @@ def told_of(facts: Facts, ask: Ask) -> Told | None:
             numbers += [] if number is None else [number]
         if owing:
             continue
-        together = sum(numbers) if metric.together is Combination.SUM else max(numbers, default=0)
+        together = max(numbers, default=0) if metric.greatest else sum(numbers)
         rounds.append((at, done, together if numbers else None))
     if not times:
         return None
